@@ -1,0 +1,108 @@
+"""The base of every schema here: frozen, strict, JSON in and out, errors on one line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
+
+from vit_config.errors import ConfigError, MissingFileError
+
+
+def as_pair(value: Any) -> Any:
+    """Turn one integer, or a JSON list of two, into an (h, w) tuple; leave the rest to pydantic."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return (value, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+Size = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(as_pair)]
+"""(height, width) in pixels; one integer means a square."""
+
+FloatTuple = Annotated[
+    tuple[float, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
+]
+"""One float per channel."""
+
+
+class Schema(BaseModel):
+    """A frozen pydantic model: unknown fields and wrong types are a `ConfigError` of one line."""
+
+    model_config = ConfigDict(
+        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True
+    )
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise ConfigError(_one_line(type(self), error)) from None
+
+    def replace(self, **changes: Any) -> Self:
+        """A validated copy with some fields changed."""
+        return type(self)(**{**{name: getattr(self, name) for name in self.fields()}, **changes})
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of the fields, in order."""
+        return tuple(cls.model_fields)
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The schema as JSON text; `from_json` gives back an equal object."""
+        return self.model_dump_json(indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str, *, where: str = "JSON text") -> Self:
+        """Read a schema from JSON text.
+
+        Raises:
+            ConfigError: not JSON, an unknown field, a wrong type or a contradiction.
+        """
+        try:
+            fields = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(
+                f"{where}: not valid JSON at line {error.lineno}: {error.msg}"
+            ) from None
+        if not isinstance(fields, dict):
+            raise ConfigError(f"{where}: expected a JSON object, found {type(fields).__name__}")
+        try:
+            return cls(**fields)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a schema from a JSON file.
+
+        Raises:
+            MissingFileError: there is no such file.
+            ConfigError: see `from_json`.
+        """
+        path = Path(path)
+        if not path.is_file():
+            raise MissingFileError(f"{path}: no such file; give the path of a JSON config")
+        return cls.from_json(path.read_text(), where=str(path))
+
+
+def _one_line(schema: type[Schema], error: ValidationError) -> str:
+    """Every complaint of pydantic's report, joined into one line that names the fields."""
+    return "; ".join(_complaint(schema, item) for item in error.errors())
+
+
+def _complaint(schema: type[Schema], item: Any) -> str:
+    path = [str(part) for part in item["loc"] if not str(part).startswith("function-")]
+    where = ".".join([schema.__name__, *path])
+    if item["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path[-1], schema.fields(), n=1)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else "the fields are " + ", ".join(schema.fields())
+        )
+        return f"{schema.__name__} has no field {path[-1]!r}; {hint}"
+    if item["type"] == "value_error":  # raised by our own validators: already complete
+        message = str(item["ctx"]["error"])
+        return message if not path else f"{where}: {message}"
+    return f"{where} = {item['input']!r}: {item['msg'][0].lower()}{item['msg'][1:]}"

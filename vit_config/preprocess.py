@@ -1,0 +1,61 @@
+"""How pixels become numbers: the facts that must travel with the weights."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from vit_config.base import FloatTuple, Schema
+from vit_config.errors import InputError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Preprocess(Schema):
+    """What is done to an image before the model sees it; part of every weights file."""
+
+    mean: FloatTuple = (0.5, 0.5, 0.5)
+    """Per-channel mean, on pixels scaled to [0, 1]."""
+    std: FloatTuple = (0.5, 0.5, 0.5)
+    """Per-channel standard deviation, on pixels scaled to [0, 1]."""
+    interpolation: Literal["nearest", "bilinear", "bicubic"] = "bicubic"
+    """How an image of another size is resized."""
+    crop_fraction: float = Field(default=1.0, gt=0, le=1)
+    """Share of the resized image that the centre crop keeps."""
+    class_names: tuple[str, ...] | None = None
+    """What each class is called, in the order of the logits; None where nobody said."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.mean) != len(self.std):
+            raise ValueError(
+                f"mean has {len(self.mean)} channels, std has {len(self.std)}; give one each per channel"
+            )
+        if min(self.std) <= 0:
+            raise ValueError(f"std = {self.std}: every channel must be greater than 0")
+        return self
+
+    def normalise(self, images: np.ndarray) -> np.ndarray:
+        """Scale uint8 pixels to [0, 1], subtract the mean, divide by the standard deviation.
+
+        Args:
+            images: (..., H, W, C) uint8.
+
+        Returns:
+            (..., H, W, C) float32.
+
+        Raises:
+            InputError: not uint8, or another number of channels than mean and std.
+        """
+        if images.dtype != np.uint8:
+            raise InputError(f"images are {images.dtype}, expected uint8 pixels 0..255")
+        if images.shape[-1] != len(self.mean):
+            raise InputError(
+                f"images have {images.shape[-1]} channels, the preprocessing has {len(self.mean)}"
+            )
+        mean = np.asarray(self.mean, np.float32)
+        std = np.asarray(self.std, np.float32)
+        return (images.astype(np.float32) / np.float32(255) - mean) / std

@@ -1,0 +1,62 @@
+"""Fixed position tables, computed once in float64 numpy and added by both twins."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from vit_config.schema import ViTConfig
+
+
+def sincos1d(rows: int, dim: int) -> np.ndarray:
+    """PE[i, 2j] = sin(i / 10000^(2j/d)), PE[i, 2j+1] = cos(same) (arXiv 1706.03762, section 3.5).
+
+    Returns:
+        (rows, dim) float64.
+    """
+    angle = np.arange(rows)[:, None] / 10000 ** (np.arange(0, dim, 2) / dim)  # (rows, dim/2)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(rows, dim)
+
+
+def sincos2d(grid: tuple[int, int], dim: int) -> np.ndarray:
+    """MoCo v3 (arXiv 2104.02057) and MAE: [sin x, cos x, sin y, cos y], omega_k = 10000^(-k/(d/4)).
+
+    Returns:
+        (grid rows * grid columns, dim) float64, row-major.
+    """
+    return _grid_sincos(grid, 10000 ** -(np.arange(dim // 4) / (dim // 4)))
+
+
+def sincos2d_simple(grid: tuple[int, int], dim: int) -> np.ndarray:
+    """SimpleViT (arXiv 2205.01580) and Big Vision: as `sincos2d`, omega_k = 10000^(-k/(d/4 - 1)).
+
+    Returns:
+        (grid rows * grid columns, dim) float64, row-major.
+    """
+    return _grid_sincos(grid, 10000 ** -(np.arange(dim // 4) / max(dim // 4 - 1, 1)))
+
+
+def _grid_sincos(grid: tuple[int, int], omega: np.ndarray) -> np.ndarray:
+    y, x = np.meshgrid(np.arange(grid[0]), np.arange(grid[1]), indexing="ij")
+    x = x.reshape(-1, 1) * omega  # (N, D/4)
+    y = y.reshape(-1, 1) * omega
+    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+
+
+@lru_cache(maxsize=32)
+def fixed_position_table(cfg: ViTConfig) -> np.ndarray | None:
+    """The position table of a schema whose positions are not learned.
+
+    Returns:
+        (prefix rows + N, D) float64, read-only; None for learned positions or none at all.
+    """
+    if cfg.pos_embed in ("learned", "none"):
+        return None
+    if cfg.pos_embed == "sincos1d":
+        table = sincos1d(cfg.num_prefix_rows + cfg.num_patches, cfg.hidden_size)
+    else:
+        table_of = {"sincos2d": sincos2d, "sincos2d_simple": sincos2d_simple}[cfg.pos_embed]
+        table = table_of(cfg.grid, cfg.hidden_size)
+    table.setflags(write=False)
+    return table

@@ -1,0 +1,205 @@
+"""The project's weights file: safetensors that carry their own meaning and notice damage.
+
+One safetensors file; parameters under their timm-style names in PyTorch's layout. The header's
+metadata holds four entries: ``vit.format`` (the version), ``vit.schema`` and ``vit.preprocess`` (JSON),
+``vit.digests`` (JSON, SHA-256 of each tensor's bytes) and ``vit.seal`` (SHA-256 over the other four).
+Both twins read it with numpy alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import ml_dtypes  # noqa: F401 - registers bfloat16 with numpy
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from vit_config.errors import MissingFileError, WeightsError
+from vit_config.preprocess import Preprocess
+from vit_config.schema import ViTConfig
+
+FORMAT = "1"
+_SEALED = ("vit.format", "vit.schema", "vit.preprocess", "vit.digests")
+
+
+class Weights(NamedTuple):
+    """What a weights file holds."""
+
+    config: ViTConfig
+    preprocess: Preprocess | None
+    """None where nobody knows how the images were prepared."""
+    arrays: dict[str, np.ndarray]
+    """Parameters by timm-style name, in PyTorch's layout."""
+
+
+def write_weights(
+    path: str | Path,
+    config: ViTConfig,
+    arrays: Mapping[str, np.ndarray],
+    preprocess: Preprocess | None = None,
+) -> None:
+    """Write a weights file; the path holds either the whole new file or what it held before."""
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    metadata = {
+        "vit.format": FORMAT,
+        "vit.schema": config.to_json(),
+        "vit.preprocess": preprocess.to_json() if preprocess else "null",
+        "vit.digests": json.dumps({name: _digest(array) for name, array in arrays.items()}),
+    }
+    metadata["vit.seal"] = _seal(metadata)
+    write_atomically(Path(path), save(arrays, metadata=metadata))
+
+
+def read_weights(path: str | Path) -> Weights:
+    """Read a weights file, every byte of it checked.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: not a weights file of this project, truncated, or damaged (the tensor is named).
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise WeightsError(f"{path}: is a folder; give the path of a .safetensors file")
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give the path of a .safetensors file")
+    _refuse_other_formats(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        size = path.stat().st_size
+        raise WeightsError(
+            f"{path}: damaged or truncated safetensors file of {size} bytes ({error}); copy it again"
+        ) from None
+    _check_seal(path, metadata)
+    _check_digests(path, json.loads(metadata["vit.digests"]), arrays)
+    preprocess = None
+    if metadata["vit.preprocess"] != "null":
+        preprocess = Preprocess.from_json(
+            metadata["vit.preprocess"], where=f"{path}: vit.preprocess"
+        )
+    config = ViTConfig.from_json(metadata["vit.schema"], where=f"{path}: vit.schema")
+    return Weights(config, preprocess, arrays)
+
+
+def match_arrays(
+    expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray]
+) -> np.dtype:
+    """Check that `arrays` are exactly the parameters that a model expects.
+
+    Returns:
+        The floating-point type that all of them share.
+
+    Raises:
+        WeightsError: one message with everything missing, unexpected, of another shape or type.
+    """
+    problems = [
+        f"{name}: missing, the model has {shape}"
+        for name, shape in expected.items()
+        if name not in arrays
+    ]
+    problems += [
+        f"{name}: unexpected, of shape {tuple(array.shape)}"
+        for name, array in arrays.items()
+        if name not in expected
+    ]
+    problems += [
+        f"{name}: shape {tuple(arrays[name].shape)} in the weights, {tuple(shape)} in the model"
+        for name, shape in expected.items()
+        if name in arrays and tuple(arrays[name].shape) != tuple(shape)
+    ]
+    types: dict[np.dtype, list[str]] = {}
+    for name, array in arrays.items():
+        types.setdefault(array.dtype, []).append(name)
+    if len(types) > 1:
+        common = max(types, key=lambda dtype: len(types[dtype]))
+        problems += [
+            f"{name}: type {arrays[name].dtype}, the others are {common}"
+            for dtype, names in types.items()
+            if dtype != common
+            for name in names
+        ]
+    elif types and next(iter(types)).name not in ("float16", "bfloat16", "float32", "float64"):
+        problems.append(f"all tensors are {next(iter(types))}, expected a floating-point type")
+    if problems:
+        raise WeightsError(
+            f"{len(problems)} mismatches, nothing was loaded: " + "; ".join(problems)
+        )
+    return next(iter(types))
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write to a temporary file beside `path`, flush it to the disk, then rename it over `path`."""
+    if not path.parent.is_dir():
+        raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _digest(array: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
+
+
+def _seal(metadata: Mapping[str, str]) -> str:
+    return hashlib.sha256("\0".join(metadata[key] for key in _SEALED).encode()).hexdigest()
+
+
+def _refuse_other_formats(path: Path) -> None:
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+        raise WeightsError(
+            f"{path}: is a Python pickle, which can run code when read; expected safetensors"
+        )
+    if head[:2] == b"PK":
+        raise WeightsError(
+            f"{path}: is a zip archive (a torch.save or .npz file); expected safetensors"
+        )
+    if head[8:9] != b"{":
+        raise WeightsError(
+            f"{path}: is not a safetensors file (its header does not start with '{{');"
+            " expected a file written by parity.save"
+        )
+
+
+def _check_seal(path: Path, metadata: Mapping[str, str]) -> None:
+    missing = [key for key in (*_SEALED, "vit.seal") if key not in metadata]
+    if missing:
+        raise WeightsError(
+            f"{path}: safetensors without {', '.join(missing)} in its header; expected a file written"
+            " by parity.save"
+        )
+    if metadata["vit.seal"] != _seal(metadata):
+        raise WeightsError(f"{path}: the header was changed after writing; copy the file again")
+    if metadata["vit.format"] != FORMAT:
+        raise WeightsError(
+            f"{path}: format {metadata['vit.format']}, this version reads {FORMAT}; update the package"
+        )
+
+
+def _check_digests(path: Path, digests: dict[str, str], arrays: Mapping[str, np.ndarray]) -> None:
+    if names := sorted(digests.keys() ^ arrays.keys()):
+        raise WeightsError(f"{path}: tensors and digests do not name the same: {', '.join(names)}")
+    damaged = [name for name, array in arrays.items() if _digest(array) != digests[name]]
+    if damaged:
+        raise WeightsError(
+            f"{path}: damaged, the bytes of {', '.join(damaged)} do not match their digest;"
+            " copy the file again"
+        )
