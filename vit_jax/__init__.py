@@ -1,0 +1,8 @@
+"""The Vision Transformer in Flax; the twin of `vit_torch`, file by file and word for word."""
+
+from vit_jax.block import Block
+from vit_jax.leaves import count_parameters
+from vit_jax.model import ViT
+from vit_jax.weights import from_arrays, to_arrays
+
+__all__ = ["Block", "ViT", "count_parameters", "from_arrays", "to_arrays"]

@@ -1,0 +1,31 @@
+"""Dropout and stochastic depth; active only when random streams are passed to the call."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+class Dropout(nnx.Module):
+    """Zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
+
+    def __init__(self, rate: float):
+        self.rate = rate
+
+    def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
+        """One independent decision per value."""
+        return x.shape
+
+    def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+        """Drop from `x` of any shape; without `rngs` return it unchanged."""
+        if rngs is None or self.rate == 0.0:
+            return x
+        keep = jax.random.bernoulli(rngs.dropout(), 1.0 - self.rate, self.mask_shape(x))
+        return jnp.where(keep, x / (1.0 - self.rate), jnp.zeros_like(x))
+
+
+class DropPath(Dropout):
+    """Stochastic depth (arXiv 1603.09382): drop a whole residual branch, image by image."""
+
+    def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
+        """One decision per image: (B, 1, 1)."""
+        return (x.shape[0],) + (1,) * (x.ndim - 1)

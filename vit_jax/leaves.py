@@ -1,0 +1,85 @@
+"""The parameters of a module tree, one by one, each with its common name and layout rule."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from flax import nnx
+
+from vit_config.init import Kind
+
+# layer type -> its kind, and for each of its parameters the common name and the axes that lead from
+# JAX's layout to PyTorch's (None: the same)
+LAYERS: dict[type, tuple[Kind, dict[str, tuple[str, tuple[int, ...] | None]]]] = {
+    nnx.Linear: ("linear", {"kernel": ("weight", (1, 0)), "bias": ("bias", None)}),
+    nnx.Conv: ("conv", {"kernel": ("weight", (3, 2, 0, 1)), "bias": ("bias", None)}),
+    nnx.LayerNorm: ("norm", {"scale": ("weight", None), "bias": ("bias", None)}),
+    nnx.RMSNorm: ("norm", {"scale": ("weight", None)}),
+}
+
+
+class Leaf(NamedTuple):
+    """One parameter of a model."""
+
+    name: str
+    """The common, timm-style name, such as ``blocks.0.attn.qkv.weight``."""
+    kind: Kind
+    """What kind of layer holds it."""
+    path: tuple[str | int, ...]
+    """Where it lies in the NNX state."""
+    variable: nnx.Param
+    axes: tuple[int, ...] | None
+    """Transposition from JAX's layout to PyTorch's."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in PyTorch's layout."""
+        shape = tuple(self.variable.get_value().shape)
+        return shape if self.axes is None else tuple(shape[axis] for axis in self.axes)
+
+    def to_common(self, value: Any) -> np.ndarray:
+        """A JAX-layout array as a numpy array in PyTorch's layout."""
+        value = np.asarray(value)
+        return value if self.axes is None else value.transpose(self.axes)
+
+    def from_common(self, array: np.ndarray) -> np.ndarray:
+        """A PyTorch-layout array as a numpy array in JAX's layout."""
+        return array if self.axes is None else array.transpose(np.argsort(self.axes))
+
+
+def walk(
+    module: nnx.Module, path: tuple[str | int, ...] = ()
+) -> Iterator[tuple[tuple[str | int, ...], nnx.Module]]:
+    """Yield the path and the module of a tree and of everything below it."""
+    yield path, module
+    for name, child in vars(module).items():
+        if isinstance(child, nnx.List):
+            for index, item in enumerate(child):
+                yield from walk(item, (*path, name, index))
+        elif isinstance(child, nnx.Module):
+            yield from walk(child, (*path, name))
+
+
+def leaves(model: nnx.Module) -> tuple[Leaf, ...]:
+    """Every parameter of a model; the order is not part of the promise.
+
+    Raises:
+        TypeError: a layer of flax that has parameters but no layout rule here.
+    """
+    return tuple(leaf for path, module in walk(model) for leaf in _own_leaves(path, module))
+
+
+def _own_leaves(path: tuple[str | int, ...], module: nnx.Module) -> Iterator[Leaf]:
+    kind, rules = LAYERS.get(type(module), ("param", {}))
+    for name, variable in vars(module).items():
+        if not isinstance(variable, nnx.Param) or variable.get_value() is None:
+            continue
+        if name not in rules and type(module).__module__.startswith("flax."):
+            raise TypeError(f"no layout rule for {name} of {type(module).__name__} at {path}")
+        common, axes = rules.get(name, (name, None))
+        yield Leaf(".".join(map(str, (*path, common))), kind, (*path, name), variable, axes)
+
+
+def count_parameters(model: nnx.Module) -> int:
+    """How many numbers the parameters of a model, or of a part of one, hold."""
+    return sum(int(np.prod(leaf.shape)) for leaf in leaves(model))

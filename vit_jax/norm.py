@@ -1,0 +1,37 @@
+"""Normalisation layers and layer scale."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vit_config import ViTConfig
+
+
+def make_norm(cfg: ViTConfig, size: int, *, rngs: nnx.Rngs) -> nnx.Module:
+    """The schema's normalisation over the last axis of length `size`.
+
+    LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], as torch computes it, or
+    RMSNorm (arXiv 1910.07467) without bias.
+    """
+    if cfg.norm == "layernorm":
+        return nnx.LayerNorm(size, epsilon=cfg.norm_eps, use_fast_variance=False, rngs=rngs)
+    return nnx.RMSNorm(size, epsilon=cfg.norm_eps, use_fast_variance=False, rngs=rngs)
+
+
+class LayerScale(nnx.Module):
+    """A learned gain per channel on a residual branch (arXiv 2103.17239, equation 7)."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        self.gamma = nnx.Param(jnp.full((cfg.hidden_size,), cfg.layer_scale))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Scale (..., D) by gamma (D,)."""
+        return x * self.gamma[...]
+
+
+class Identity(nnx.Module):
+    """Stands where a schema has no layer; holds nothing and changes nothing."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Return `x`."""
+        return x

@@ -1,0 +1,77 @@
+"""From images to patch tokens."""
+
+import jax
+from flax import nnx
+
+from vit_config import ViTConfig
+from vit_jax.norm import make_norm
+
+
+def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hwc") -> jax.Array:
+    """Cut images into flattened patches, row by row.
+
+    Args:
+        images: (B, H, W, C), H and W divisible by the patch.
+        order: ``hwc`` flattens each patch in (row, column, channel) order, ``chw`` in (channel, row,
+            column) order.
+
+    Returns:
+        (B, N, ph * pw * C).
+    """
+    B, H, W, C = images.shape
+    ph, pw = patch_size
+    x = images.reshape(B, H // ph, ph, W // pw, pw, C)  # (B, gh, ph, gw, pw, C)
+    axes = {"hwc": (0, 1, 3, 2, 4, 5), "chw": (0, 1, 3, 5, 2, 4)}[order]
+    return x.transpose(axes).reshape(B, (H // ph) * (W // pw), ph * pw * C)
+
+
+class PatchEmbed(nnx.Module):
+    """Project each patch to a token by a strided convolution (arXiv 2010.11929, equation 1)."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        self.patch_size = cfg.patch_size
+        self.add_projection(cfg, rngs=rngs)
+        self.norm = make_norm(cfg, cfg.hidden_size, rngs=rngs) if cfg.patch_norm else None
+
+    def add_projection(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create the projection."""
+        self.proj = nnx.Conv(
+            cfg.in_channels,
+            cfg.hidden_size,
+            kernel_size=cfg.patch_size,
+            strides=cfg.patch_size,
+            padding="VALID",
+            use_bias=cfg.patch_bias,
+            rngs=rngs,
+        )
+
+    def project(self, images: jax.Array) -> jax.Array:
+        """(B, H, W, C) to (B, N, D), row by row."""
+        x = self.proj(images)  # (B, gh, gw, D)
+        return x.reshape(x.shape[0], -1, x.shape[-1])  # (B, N, D)
+
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """(B, H, W, C) to patch tokens (B, N, D)."""
+        x = self.project(images)
+        return x if self.norm is None else self.norm(x)
+
+
+class LinearPatchEmbed(PatchEmbed):
+    """Flatten each patch, then project it by a linear layer."""
+
+    def add_projection(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create the projection and the norm before it."""
+        self.order = cfg.patch_embed.removeprefix("linear_")
+        self.norm_in = make_norm(cfg, cfg.patch_dim, rngs=rngs) if cfg.patch_input_norm else None
+        self.proj = nnx.Linear(cfg.patch_dim, cfg.hidden_size, use_bias=cfg.patch_bias, rngs=rngs)
+
+    def project(self, images: jax.Array) -> jax.Array:
+        """(B, H, W, C) to (B, N, D), row by row."""
+        x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
+        return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
+
+
+def make_patch_embed(cfg: ViTConfig, *, rngs: nnx.Rngs) -> PatchEmbed:
+    """The schema's patch embedding."""
+    kind = PatchEmbed if cfg.patch_embed == "conv" else LinearPatchEmbed
+    return kind(cfg, rngs=rngs)

@@ -1,0 +1,56 @@
+"""Parameters as named numpy arrays - timm-style names, PyTorch's layout - and back."""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from vit_config import ViTConfig, WeightsError
+from vit_config.weights_file import match_arrays
+from vit_jax.leaves import leaves
+from vit_jax.model import ViT
+
+
+def to_arrays(model: nnx.Module, state: nnx.State | None = None) -> dict[str, np.ndarray]:
+    """The parameters of `model` - or a state of the same tree, such as gradients - as arrays."""
+    values = dict(nnx.to_flat_state(nnx.state(model, nnx.Param) if state is None else state))
+    return {leaf.name: leaf.to_common(values[leaf.path].get_value()) for leaf in leaves(model)}
+
+
+def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
+    """Arrays as a parameter state of `model`, which is left alone; the arrays are copied.
+
+    Raises:
+        WeightsError: anything missing, unexpected, of another shape or of mixed types; or float64
+            while JAX is limited to 32 bits.
+    """
+    parts = leaves(model)
+    dtype = match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
+    if dtype == np.float64 and not jax.config.jax_enable_x64:
+        raise WeightsError(
+            "the arrays are float64, but JAX would cut them to float32; call"
+            ' jax.config.update("jax_enable_x64", True) first, or convert them'
+        )
+    return nnx.from_flat_state(
+        [
+            (leaf.path, nnx.Param(jnp.array(leaf.from_common(arrays[leaf.name]), copy=True)))
+            for leaf in parts
+        ]
+    )
+
+
+def abstract_model(cfg: ViTConfig) -> ViT:
+    """The model's tree with shapes in place of values; nothing is allocated."""
+    return nnx.eval_shape(lambda: ViT(cfg, rngs=nnx.Rngs(0)))
+
+
+def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray]) -> ViT:
+    """A model with the given parameters, in their type.
+
+    Raises:
+        WeightsError: see `to_state`.
+    """
+    model = abstract_model(cfg)
+    return nnx.merge(nnx.graphdef(model), to_state(model, arrays))

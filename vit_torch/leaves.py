@@ -1,0 +1,49 @@
+"""The parameters of a module tree, one by one, each with its name and kind."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch import nn
+
+from vit_config.init import Kind
+
+LAYERS: dict[type, Kind] = {
+    nn.Linear: "linear",
+    nn.Conv2d: "conv",
+    nn.LayerNorm: "norm",
+    nn.RMSNorm: "norm",
+}
+
+
+class Leaf(NamedTuple):
+    """One parameter of a model."""
+
+    name: str
+    """The common, timm-style name, such as ``blocks.0.attn.qkv.weight``."""
+    kind: Kind
+    """What kind of layer holds it."""
+    variable: nn.Parameter
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return tuple(self.variable.shape)
+
+
+def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the dotted path and the module of a tree and of everything below it."""
+    yield from module.named_modules()
+
+
+def leaves(model: nn.Module) -> tuple[Leaf, ...]:
+    """Every parameter of a model; the order is not part of the promise."""
+    return tuple(
+        Leaf(f"{path}.{name}" if path else name, LAYERS.get(type(module), "param"), variable)
+        for path, module in walk(model)
+        for name, variable in module.named_parameters(recurse=False)
+    )
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers the parameters of a model, or of a part of one, hold."""
+    return sum(leaf.variable.numel() for leaf in leaves(model))

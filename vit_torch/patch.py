@@ -1,0 +1,77 @@
+"""From images to patch tokens."""
+
+import torch
+from torch import nn
+
+from vit_config import ViTConfig
+from vit_torch.norm import make_norm
+
+
+def patchify(images: torch.Tensor, patch_size: tuple[int, int], *, order: str = "hwc") -> torch.Tensor:
+    """Cut images into flattened patches, row by row.
+
+    Args:
+        images: (B, C, H, W), H and W divisible by the patch.
+        order: ``hwc`` flattens each patch in (row, column, channel) order, ``chw`` in (channel, row,
+            column) order.
+
+    Returns:
+        (B, N, ph * pw * C).
+    """
+    B, C, H, W = images.shape
+    ph, pw = patch_size
+    x = images.reshape(B, C, H // ph, ph, W // pw, pw)  # (B, C, gh, ph, gw, pw)
+    axes = {"hwc": (0, 2, 4, 3, 5, 1), "chw": (0, 2, 4, 1, 3, 5)}[order]
+    return x.permute(axes).reshape(B, (H // ph) * (W // pw), ph * pw * C)
+
+
+class PatchEmbed(nn.Module):
+    """Project each patch to a token by a strided convolution (arXiv 2010.11929, equation 1)."""
+
+    def __init__(self, cfg: ViTConfig):
+        super().__init__()
+        self.patch_size = cfg.patch_size
+        self.add_projection(cfg)
+        self.norm = make_norm(cfg, cfg.hidden_size) if cfg.patch_norm else None
+
+    def add_projection(self, cfg: ViTConfig) -> None:
+        """Create the projection."""
+        self.proj = nn.Conv2d(
+            cfg.in_channels,
+            cfg.hidden_size,
+            kernel_size=cfg.patch_size,
+            stride=cfg.patch_size,
+            padding=0,
+            bias=cfg.patch_bias,
+        )
+
+    def project(self, images: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W) to (B, N, D), row by row."""
+        x = self.proj(images)  # (B, D, gh, gw)
+        return x.flatten(2).transpose(1, 2)  # (B, N, D)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W) to patch tokens (B, N, D)."""
+        x = self.project(images)
+        return x if self.norm is None else self.norm(x)
+
+
+class LinearPatchEmbed(PatchEmbed):
+    """Flatten each patch, then project it by a linear layer."""
+
+    def add_projection(self, cfg: ViTConfig) -> None:
+        """Create the projection and the norm before it."""
+        self.order = cfg.patch_embed.removeprefix("linear_")
+        self.norm_in = make_norm(cfg, cfg.patch_dim) if cfg.patch_input_norm else None
+        self.proj = nn.Linear(cfg.patch_dim, cfg.hidden_size, bias=cfg.patch_bias)
+
+    def project(self, images: torch.Tensor) -> torch.Tensor:
+        """(B, C, H, W) to (B, N, D), row by row."""
+        x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
+        return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
+
+
+def make_patch_embed(cfg: ViTConfig) -> PatchEmbed:
+    """The schema's patch embedding."""
+    kind = PatchEmbed if cfg.patch_embed == "conv" else LinearPatchEmbed
+    return kind(cfg)

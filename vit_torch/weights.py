@@ -1,0 +1,67 @@
+"""Parameters as named numpy arrays - timm-style names, PyTorch's layout - and back."""
+
+from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch import nn
+
+from vit_config import ViTConfig
+from vit_config.weights_file import match_arrays
+from vit_torch.leaves import leaves
+from vit_torch.model import ViT
+
+
+def to_arrays(
+    model: nn.Module, state: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, np.ndarray]:
+    """The parameters of `model` - or tensors of the same names, such as gradients - as arrays."""
+    return {
+        leaf.name: to_numpy(leaf.variable if state is None else state[leaf.name])
+        for leaf in leaves(model)
+    }
+
+
+def to_state(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """Arrays as a state dict of `model`, which is left alone; the arrays are copied.
+
+    Raises:
+        WeightsError: anything missing, unexpected, of another shape or of mixed types.
+    """
+    parts = leaves(model)
+    match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
+    return {leaf.name: from_numpy(arrays[leaf.name]) for leaf in parts}
+
+
+def abstract_model(cfg: ViTConfig) -> ViT:
+    """The model's tree with shapes in place of values; nothing is allocated."""
+    with torch.device("meta"):
+        return ViT(cfg)
+
+
+def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray]) -> ViT:
+    """A model with the given parameters, in their type; in evaluation mode.
+
+    Raises:
+        WeightsError: see `to_state`.
+    """
+    model = abstract_model(cfg)
+    model.load_state_dict(to_state(model, arrays), strict=True, assign=True)
+    return model.eval()
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A copy of a tensor of any floating type, bit for bit."""
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16).copy()
+    return tensor.numpy().copy()
+
+
+def from_numpy(array: np.ndarray) -> torch.Tensor:
+    """A copy of an array of any floating type, bit for bit."""
+    array = np.array(array, order="C", copy=True)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
