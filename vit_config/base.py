@@ -31,9 +31,7 @@ FloatTuple = Annotated[
 class Schema(BaseModel):
     """A frozen pydantic model: unknown fields and wrong types are a `ConfigError` of one line."""
 
-    model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -64,9 +62,7 @@ class Schema(BaseModel):
         try:
             fields = json.loads(text)
         except json.JSONDecodeError as error:
-            raise ConfigError(
-                f"{where}: not valid JSON at line {error.lineno}: {error.msg}"
-            ) from None
+            raise ConfigError(f"{where}: not valid JSON at line {error.lineno}: {error.msg}") from None
         if not isinstance(fields, dict):
             raise ConfigError(f"{where}: expected a JSON object, found {type(fields).__name__}")
         try:
@@ -98,9 +94,7 @@ def _complaint(schema: type[Schema], item: Any) -> str:
     where = ".".join([schema.__name__, *path])
     if item["type"] == "extra_forbidden":
         near = difflib.get_close_matches(path[-1], schema.fields(), n=1)
-        hint = (
-            f"did you mean {near[0]!r}?" if near else "the fields are " + ", ".join(schema.fields())
-        )
+        hint = f"did you mean {near[0]!r}?" if near else "the fields are " + ", ".join(schema.fields())
         return f"{schema.__name__} has no field {path[-1]!r}; {hint}"
     if item["type"] == "value_error":  # raised by our own validators: already complete
         message = str(item["ctx"]["error"])

@@ -30,3 +30,14 @@ class MissingFileError(FileNotFoundError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+USER_ERRORS = (
+    ConfigError,
+    InputError,
+    WeightsError,
+    DataError,
+    CheckpointError,
+    MissingFileError,
+)
+"""Everything above: what a command prints as one line."""

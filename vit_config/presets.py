@@ -16,9 +16,7 @@ _PLAIN = {  # hidden_size, depth, num_heads, mlp_dim, patch_size: arXiv 2010.119
 }
 
 
-def _plain(
-    hidden_size: int, depth: int, num_heads: int, mlp_dim: int, patch_size: int
-) -> ViTConfig:
+def _plain(hidden_size: int, depth: int, num_heads: int, mlp_dim: int, patch_size: int) -> ViTConfig:
     return ViTConfig(
         hidden_size=hidden_size,
         depth=depth,

@@ -264,8 +264,7 @@ class ViTConfig(Schema):
             )
         if self.pos_embed == "sincos1d" and self.hidden_size % 2:
             yield (
-                f'pos_embed = "sincos1d" needs an even hidden_size, but hidden_size ='
-                f" {self.hidden_size}"
+                f'pos_embed = "sincos1d" needs an even hidden_size, but hidden_size = {self.hidden_size}'
             )
 
 

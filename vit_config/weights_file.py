@@ -83,16 +83,12 @@ def read_weights(path: str | Path) -> Weights:
     _check_digests(path, json.loads(metadata["vit.digests"]), arrays)
     preprocess = None
     if metadata["vit.preprocess"] != "null":
-        preprocess = Preprocess.from_json(
-            metadata["vit.preprocess"], where=f"{path}: vit.preprocess"
-        )
+        preprocess = Preprocess.from_json(metadata["vit.preprocess"], where=f"{path}: vit.preprocess")
     config = ViTConfig.from_json(metadata["vit.schema"], where=f"{path}: vit.schema")
     return Weights(config, preprocess, arrays)
 
 
-def match_arrays(
-    expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray]
-) -> np.dtype:
+def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray]) -> np.dtype:
     """Check that `arrays` are exactly the parameters that a model expects.
 
     Returns:
@@ -130,9 +126,7 @@ def match_arrays(
     elif types and next(iter(types)).name not in ("float16", "bfloat16", "float32", "float64"):
         problems.append(f"all tensors are {next(iter(types))}, expected a floating-point type")
     if problems:
-        raise WeightsError(
-            f"{len(problems)} mismatches, nothing was loaded: " + "; ".join(problems)
-        )
+        raise WeightsError(f"{len(problems)} mismatches, nothing was loaded: " + "; ".join(problems))
     return next(iter(types))
 
 
@@ -169,9 +163,7 @@ def _refuse_other_formats(path: Path) -> None:
             f"{path}: is a Python pickle, which can run code when read; expected safetensors"
         )
     if head[:2] == b"PK":
-        raise WeightsError(
-            f"{path}: is a zip archive (a torch.save or .npz file); expected safetensors"
-        )
+        raise WeightsError(f"{path}: is a zip archive (a torch.save or .npz file); expected safetensors")
     if head[8:9] != b"{":
         raise WeightsError(
             f"{path}: is not a safetensors file (its header does not start with '{{');"

@@ -3,9 +3,7 @@
 import torch
 
 
-def cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, *, smoothing: float = 0.0
-) -> torch.Tensor:
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, *, smoothing: float = 0.0) -> torch.Tensor:
     """Softmax cross entropy of each image, in at least float32.
 
     Args:

@@ -1,0 +1,56 @@
+"""The `parity` command: finds the subcommand, and turns a user's mistake into one line."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from vit_config.errors import USER_ERRORS
+
+COMMANDS = {
+    "check": "show that the twins are the same function, for a preset or a weights file",
+    "train": "train the JAX twin, export the weights and port them to PyTorch",
+    "plot": "draw a training run: curves, positions, attention",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one subcommand.
+
+    Returns:
+        The exit status: what the command says, or 2 for bad input.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        _print_help()
+        return 0 if argv else 2
+    if argv[0] not in COMMANDS:
+        print(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        return 2
+    return run(argv[0], argv[1:])
+
+
+def run(command: str, argv: Sequence[str]) -> int:
+    """Run ``parity.commands.COMMAND.main(argv)``; a user's mistake becomes one line and status 2."""
+    try:
+        return importlib.import_module(f"parity.commands.{command}").main(list(argv))
+    except USER_ERRORS as error:
+        print(f"parity {command}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"parity {command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _print_help() -> None:
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    for name, text in COMMANDS.items():
+        table.add_row(f"[bold]{name}", text)
+    console = Console()
+    console.print("usage: parity COMMAND [OPTIONS]\n")
+    console.print(table)
+    console.print("\nparity COMMAND --help explains one command.")
