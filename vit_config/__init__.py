@@ -7,6 +7,7 @@ from vit_config.errors import (
     DataError,
     InputError,
     MissingFileError,
+    TrainingError,
     WeightsError,
 )
 from vit_config.output import ViTOutput
@@ -27,6 +28,7 @@ __all__ = [
     "Preprocess",
     "Recipe",
     "Schema",
+    "TrainingError",
     "ViTConfig",
     "ViTOutput",
     "Weights",

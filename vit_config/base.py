@@ -22,10 +22,13 @@ def as_pair(value: Any) -> Any:
 Size = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(as_pair)]
 """(height, width) in pixels; one integer means a square."""
 
-FloatTuple = Annotated[
-    tuple[float, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-]
+_Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+
+FloatTuple = Annotated[tuple[float, ...], _Listed]
 """One float per channel."""
+
+NameTuple = Annotated[tuple[str, ...], _Listed]
+"""Any number of names."""
 
 
 class Schema(BaseModel):

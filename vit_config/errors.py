@@ -25,6 +25,10 @@ class CheckpointError(ValueError):
     """A training run that cannot be resumed as asked."""
 
 
+class TrainingError(ValueError):
+    """A training run that cannot go on."""
+
+
 class MissingFileError(FileNotFoundError):
     """A file or folder that was named but is not there."""
 
@@ -38,6 +42,7 @@ USER_ERRORS = (
     WeightsError,
     DataError,
     CheckpointError,
+    TrainingError,
     MissingFileError,
 )
 """Everything above: what a command prints as one line."""

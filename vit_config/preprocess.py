@@ -7,7 +7,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from vit_config.base import FloatTuple, Schema
+from vit_config.base import FloatTuple, NameTuple, Schema
 from vit_config.errors import InputError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -25,7 +25,7 @@ class Preprocess(Schema):
     """How an image of another size is resized."""
     crop_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the resized image that the centre crop keeps."""
-    class_names: tuple[str, ...] | None = None
+    class_names: NameTuple | None = None
     """What each class is called, in the order of the logits; None where nobody said."""
 
     @model_validator(mode="after")

@@ -80,8 +80,14 @@ class Recipe(Schema):
     matmul_precision: Literal["default", "high", "highest"] = "default"
     """JAX matmul precision; "default" lets a TPU or GPU use its fast reduced formats."""
 
+    validation_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Last share of the training set, as stored, that is held out and evaluated while training; 0
+    trains on everything."""
+    watch_test: bool = False
+    """Evaluate the test set while training too, as a course exercise does; without it the test set is
+    read once, at the end. Choose nothing by it."""
     eval_every_epochs: PositiveInt = 10
-    """Epochs between evaluations on the held-out set (the last epoch is always evaluated)."""
+    """Epochs between evaluations while training, of what the two fields above name."""
     checkpoint_every_epochs: PositiveInt = 10
     """Epochs between checkpoints (the last epoch is always kept)."""
     log_every_steps: PositiveInt = 10

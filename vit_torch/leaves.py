@@ -6,12 +6,13 @@ from typing import NamedTuple
 from torch import nn
 
 from vit_config.init import Kind
+from vit_torch.norm import LayerNorm, RMSNorm
 
 LAYERS: dict[type, Kind] = {
     nn.Linear: "linear",
     nn.Conv2d: "conv",
-    nn.LayerNorm: "norm",
-    nn.RMSNorm: "norm",
+    LayerNorm: "norm",
+    RMSNorm: "norm",
 }
 
 

@@ -1,0 +1,227 @@
+"""The proof that the twins are the same function, for one schema and one set of weights."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parity.compare import Divergence, LevelResult, Runs, compare
+from parity.recording import Recording
+from parity.redraw import Batch, Weights, random_batch, redraw
+from parity.tolerance import DType
+from vit_config import ConfigError, InputError, ViTConfig, preset, read_weights
+from vit_config.init import Kind
+
+DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of one check."""
+
+    subject: str
+    """The preset or file that was checked."""
+    config: ViTConfig
+    weights: str
+    """Where the weights came from."""
+    batch: str
+    """What images were fed."""
+    seed: int
+    results: tuple[LevelResult, ...]
+    divergences: tuple[Divergence, ...]
+    fault: str | None = None
+    """The fault that was injected on purpose, if any."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Versions and devices."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every tensor of every level agreed, in every type."""
+        return all(result.passed for result in self.results)
+
+
+def check_preset(
+    name: str,
+    *,
+    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    batch_size: int = 2,
+    seed: int = 0,
+    token_offset: float = 0.0,
+    fault: str | None = None,
+) -> Report:
+    """Check a preset on re-drawn weights and random images; see `check_config`.
+
+    Raises:
+        ConfigError: there is no such preset, or no such fault.
+    """
+    return check_config(
+        preset(name),
+        subject=name,
+        dtypes=dtypes,
+        batch_size=batch_size,
+        seed=seed,
+        token_offset=token_offset,
+        fault=fault,
+    )
+
+
+def check_config(
+    cfg: ViTConfig,
+    *,
+    subject: str = "schema",
+    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    batch_size: int = 2,
+    seed: int = 0,
+    token_offset: float = 0.0,
+    fault: str | None = None,
+) -> Report:
+    """Check a schema on re-drawn weights and random images.
+
+    Args:
+        dtypes: types to compare in.
+        batch_size: images in the batch.
+        seed: of weights and batch.
+        token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
+            norms see inputs of that mean; shows a variance formula that cancels. float64 only.
+        fault: name of a fault of `parity.faults` to inject on purpose.
+    """
+
+    if token_offset and tuple(dtypes) != ("float64",):
+        raise ConfigError(
+            f"token_offset = {token_offset:g} makes the problem ill-conditioned on purpose, which only"
+            f' float64 has room for, but dtypes = {tuple(dtypes)}; use dtype "float64" alone'
+        )
+
+    def weights(name: str, kind: Kind, shape: tuple[int, ...]) -> np.ndarray:
+        value = redraw(name, kind, shape, seed)
+        return token_offset + 10 * value if token_offset and name == "pos_embed" else value
+
+    batch = random_batch(cfg, batch_size, seed)
+    results, divergences = _check(cfg, weights, "float64", batch, dtypes, fault)
+    offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
+    return Report(
+        subject,
+        cfg,
+        f"re-drawn N(0, 0.2^2){offset}",
+        f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
+        seed,
+        results,
+        divergences,
+        fault,
+        environment(),
+    )
+
+
+def check_weights(
+    path: str | Path,
+    *,
+    images: np.ndarray | None = None,
+    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    batch_size: int = 2,
+    seed: int = 0,
+    fault: str | None = None,
+) -> Report:
+    """Check the weights of a file, on given images or on random ones.
+
+    Args:
+        images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
+
+    Raises:
+        MissingFileError, WeightsError: see `vit_config.read_weights`.
+        InputError: images that the model was not built for.
+    """
+    stored = read_weights(path)
+    source = next(iter(stored.arrays.values())).dtype.name
+    batch = random_batch(stored.config, batch_size if images is None else len(images), seed)
+    if images is not None:
+        if images.ndim != 4:
+            raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
+        stored.config.check_image(*images.shape[1:])
+        batch = Batch(images.astype(np.float64), batch.labels)
+    results, divergences = _check(
+        stored.config, lambda name, kind, shape: stored.arrays[name], source, batch, dtypes, fault
+    )
+    return Report(
+        str(path),
+        stored.config,
+        f"the file's, {source}",
+        f"{len(batch.images)} {'random' if images is None else 'given'} images",
+        seed,
+        results,
+        divergences,
+        fault,
+        environment(),
+    )
+
+
+def environment() -> dict[str, str]:
+    """Versions of everything that computes, and the devices it computes on."""
+    import flax
+    import jax
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "jax": jax.__version__,
+        "flax": flax.__version__,
+        "torch": torch.__version__,
+        "jax device": jax.devices()[0].device_kind,
+        "torch device": "cpu",
+        "matmul precision": "highest",
+    }
+
+
+def _check(
+    cfg: ViTConfig,
+    weights: Weights,
+    source: str,
+    batch: Batch,
+    dtypes: Sequence[DType],
+    fault: str | None,
+) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
+    from parity.faults import inject
+
+    references: dict[str, tuple[Recording, Recording]] = {}
+    results: list[LevelResult] = []
+    divergences: list[Divergence] = []
+    with inject(fault):
+        for dtype in dtypes:
+            # every run of this type starts from the same numbers: those that the type can hold
+            held = _narrower(source, dtype)
+            if held not in references:
+                references[held] = _run_both(cfg, *_rounded(weights, batch, held), "float64")
+            jax64, torch64 = references[held]
+            jax_run, torch_run = jax64, torch64
+            if dtype != "float64":
+                jax_run, torch_run = _run_both(cfg, *_rounded(weights, batch, held), dtype)
+            level_results, divergence = compare(Runs(dtype, jax_run, torch_run, jax64, torch64))
+            results += level_results
+            divergences += [divergence] if divergence else []
+    return tuple(results), tuple(divergences)
+
+
+def _run_both(cfg: ViTConfig, weights: Weights, batch: Batch, dtype: str) -> tuple[Recording, Recording]:
+    from parity.run_jax import run_jax
+    from parity.run_torch import run_torch
+
+    return run_jax(cfg, weights, batch, dtype), run_torch(cfg, weights, batch, dtype)
+
+
+def _narrower(a: str, b: str) -> str:
+    order = ("bfloat16", "float16", "float32", "float64")
+    return min(a, b, key=order.index)
+
+
+def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
+    dtype: Any = np.dtype(ml_dtypes.bfloat16) if held == "bfloat16" else np.dtype(held)
+    images = batch.images.astype(dtype).astype(np.float64)
+    return lambda name, kind, shape: weights(name, kind, shape).astype(dtype), Batch(
+        images, batch.labels
+    )

@@ -1,0 +1,158 @@
+"""Comparing recordings of the twins, tensor by tensor and level by level."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import takewhile
+
+from parity.recording import LEVELS, Key, Level, Recording
+from parity.tolerance import FLOAT64, LIMITS, RATIO, epsilon, relative_error
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How one tensor fared."""
+
+    key: Key
+    jax_error: float
+    """float64: relative difference of the twins; else the JAX twin's distance to its own float64 run."""
+    torch_error: float
+    """float64: the same difference; else the PyTorch twin's distance to its own float64 run."""
+    limit: float
+    """What the larger error may be."""
+
+    @property
+    def score(self) -> float:
+        """The larger error over its limit; above 1, or not a number, is a failure."""
+        error = max(self.jax_error, self.torch_error)
+        if math.isnan(self.jax_error) or math.isnan(self.torch_error):
+            return math.inf
+        return 0.0 if error == 0.0 else error / self.limit if self.limit else math.inf
+
+    @property
+    def passed(self) -> bool:
+        """Whether the tensor is within its limit."""
+        return self.score <= 1.0
+
+
+@dataclass(frozen=True)
+class LevelResult:
+    """All tensors of one level in one type."""
+
+    dtype: str
+    level: Level
+    count: int
+    failures: int
+    worst: Verdict
+    origin: str
+    """Where the limit of the worst tensor comes from."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every tensor of the level is within its limit."""
+        return self.failures == 0
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place, in the order of execution, where the twins differ."""
+
+    dtype: str
+    module: str
+    """Path of the module that got the same input and gave another output; empty for the model itself."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The recordings that one type's comparison needs."""
+
+    dtype: str
+    jax: Recording
+    torch: Recording
+    jax_float64: Recording
+    """The JAX twin in float64 on the same weights; the same object as `jax` when that is float64."""
+    torch_float64: Recording
+
+
+def compare(runs: Runs) -> tuple[list[LevelResult], Divergence | None]:
+    """Judge every tensor of every level; find the first module that differs."""
+    results, verdicts = [], {}
+    for level in LEVELS:
+        keys = _merged(list(runs.jax.keys(level)), list(runs.torch.keys(level)))
+        judged = [_judge(runs, key) for key in keys]
+        verdicts.update({verdict.key: verdict for verdict in judged})
+        results.append(_level_result(runs.dtype, level, judged))
+    return results, _first_divergence(runs, verdicts)
+
+
+def _merged(a: list[Key], b: list[Key]) -> list[Key]:
+    """Both orders as one: what only `b` has is put where `b` has it."""
+    shared, rest = set(b), iter(b)
+    merged: list[Key] = []
+    for key in a:
+        if key in shared:
+            merged += takewhile(lambda other, key=key: other != key, rest)
+        merged.append(key)
+    return list(dict.fromkeys((*merged, *rest)))
+
+
+def _level_result(dtype: str, level: Level, judged: list[Verdict]) -> LevelResult:
+    worst = max(judged, key=lambda verdict: verdict.score)
+    failures = sum(not verdict.passed for verdict in judged)
+    return LevelResult(dtype, level, len(judged), failures, worst, _origin(dtype, level, worst))
+
+
+def _judge(runs: Runs, key: Key) -> Verdict:
+    if key not in runs.jax or key not in runs.torch:
+        return Verdict(key, math.inf, math.inf, 0.0)  # one twin does not have it at all
+    if key.level == "parameters":
+        a, b = runs.jax[key], runs.torch[key]
+        same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+        error = 0.0 if same else relative_error(a, b) or math.inf
+        return Verdict(key, error, error, 0.0)
+    if runs.dtype == "float64":
+        error = relative_error(runs.jax[key], runs.torch[key])
+        return Verdict(key, error, error, FLOAT64)
+    jax_error = relative_error(runs.jax[key], runs.jax_float64[key])
+    torch_error = relative_error(runs.torch[key], runs.torch_float64[key])
+    grain = epsilon(runs.dtype)
+    by_twin = RATIO * max(min(jax_error, torch_error), grain)
+    return Verdict(key, jax_error, torch_error, min(LIMITS[runs.dtype][key.level] * grain, by_twin))
+
+
+def _origin(dtype: str, level: Level, worst: Verdict) -> str:
+    if level == "parameters":
+        return "bit for bit"
+    if dtype == "float64":
+        return "rounding"
+    bound = LIMITS[dtype][level]
+    return f"{bound:g} eps" if worst.limit >= bound * epsilon(dtype) else f"{RATIO:g} x twin"
+
+
+def _first_divergence(runs: Runs, verdicts: dict[Key, Verdict]) -> Divergence | None:
+    """Go through the modules' inputs and outputs as they happened.
+
+    An output that differs although the module's input agreed puts the fault in that module; an input
+    that differs although everything before agreed puts it in the parent, between its children.
+    """
+    order = [key for key in verdicts if key.level == "modules"]
+    for key in order:
+        if verdicts[key].passed:
+            continue
+        if key not in runs.jax or key not in runs.torch:
+            side = "JAX" if key in runs.jax else "PyTorch"
+            return Divergence(runs.dtype, key.path, f"called by the {side} twin only")
+        if key.port == "in":
+            parent = key.path.rpartition(".")[0]
+            parent = parent.removesuffix(".blocks") if parent != "blocks" else ""
+            return Divergence(
+                runs.dtype, parent, f"before its {key.path.removeprefix(parent + '.')} is called"
+            )
+        return Divergence(runs.dtype, key.path, f"{key.port}: same input, another output")
+    for level in ("parameters", "output", "loss", "gradients"):
+        for key in reversed(list(verdicts)) if level == "gradients" else verdicts:
+            if key.level == level and not verdicts[key].passed:
+                return Divergence(runs.dtype, key.path, f"every module agrees; {level} differ")
+    return None

@@ -1,0 +1,229 @@
+"""The command line of training: a flag for every field of schema and recipe, with typed values."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import tyro
+from pydantic import BaseModel, Field
+from tyro import constructors
+
+from vit_config import ConfigError, Recipe, Schema, ViTConfig
+from vit_jax.train.job import Job, default_job
+from vit_jax.train.manifest import flatten
+
+T = TypeVar("T")
+S = TypeVar("S", bound=Schema)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the defaults of the other flags come from."""
+
+    preset: str | None = None
+    """Named architecture that gives the defaults of --model (default: digits)."""
+    config: Path | None = None
+    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional,
+    whose values replace the preset's."""
+
+
+@dataclass(frozen=True)
+class Options(Source):
+    """Train a Vision Transformer in JAX, export it, load it in PyTorch, and compare the two.
+
+    Without any flag: the preset `digits` on scikit-learn's handwritten digits. A run that was
+    interrupted is continued by the same command. Exit status: 0, 1 if the twins differ, 2 for bad
+    input, 130 if interrupted.
+    """
+
+    data: str = "digits"
+    """Data set: digits, or tfds:NAME for a prepared tensorflow-datasets set of images and labels."""
+    data_dir: Path | None = None
+    """Folder of prepared data sets (default: $TFDS_DATA_DIR or ~/tensorflow_datasets)."""
+    run_dir: Path | None = None
+    """Folder of this run's checkpoints, logs and weights (default: runs/NAME, where NAME is the preset
+    or config and what differs from it)."""
+    parallel: Literal["jit", "pmap"] = "jit"
+    """How a step is spread over the local devices: jax.jit with sharded arguments, or jax.pmap."""
+    sharding: Literal["replicated", "full"] = "replicated"
+    """Whether each device holds the whole training state, or (under jit) its share of it."""
+    dtype: Literal["float32", "bfloat16", "float64"] | None = None
+    """Short for --recipe.dtype."""
+    model: ViTConfig = field(default_factory=ViTConfig)
+    """The architecture, field by field."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """How it is trained, field by field."""
+
+
+class JobFile(Schema):
+    """The contents of a --config file."""
+
+    preset: str = "digits"
+    data: str = "digits"
+    model: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+
+
+class Request(typing.NamedTuple):
+    """What the command line asks for."""
+
+    job: Job
+    data_dir: Path
+    run_dir: Path
+    parallel: Literal["jit", "pmap"]
+    sharding: Literal["replicated", "full"]
+
+
+def parse(argv: Sequence[str], *, prog: str) -> Request:
+    """Understand a command line.
+
+    Raises:
+        ConfigError: an unknown flag, or values that are not valid.
+        MissingFileError: --config names no file.
+        SystemExit: after printing help.
+    """
+    rest = [word for word in argv if word not in ("-h", "--help")]
+    source, _ = _cli(Source, rest, prog=prog, return_unknown_args=True)
+    base = _base_job(source)
+    defaults = Options(
+        preset=source.preset,
+        config=source.config,
+        data=base.data,
+        model=base.model,
+        recipe=base.recipe,
+    )
+    options = _cli(Options, argv, prog=prog, default=defaults)
+    recipe = options.recipe
+    if options.dtype is not None:
+        recipe = recipe.replace(dtype=options.dtype)
+    job = Job(options.model, recipe, options.data)
+    name = source.config.stem if source.config else source.preset or "digits"
+    data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    return Request(
+        job,
+        data_dir.expanduser().absolute(),
+        (options.run_dir or Path("runs") / run_name(name, base, job)).expanduser().absolute(),
+        options.parallel,
+        options.sharding,
+    )
+
+
+def run_name(name: str, base: Job, job: Job) -> str:
+    """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
+    before, after = flatten(_as_dict(base)), flatten(_as_dict(job))
+    changed = {field: value for field, value in after.items() if value != before.get(field)}
+    parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]
+    full = "-".join([name, *parts])
+    if len(full) > 80:
+        full = f"{name}-{sha256(json.dumps(changed).encode()).hexdigest()[:12]}"
+    return re.sub(r"[^\w.=+-]", "_", full)
+
+
+def _plain(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _as_dict(job: Job) -> dict[str, Any]:
+    return {
+        "data": job.data,
+        "model": json.loads(job.model.to_json()),
+        "recipe": json.loads(job.recipe.to_json()),
+    }
+
+
+def _base_job(source: Source) -> Job:
+    if source.config is None:
+        return default_job(source.preset or "digits")
+    file = JobFile.load(source.config)
+    try:
+        base = default_job(source.preset or file.preset)
+        return Job(_override(base.model, file.model), _override(base.recipe, file.recipe), file.data)
+    except ConfigError as error:
+        raise ConfigError(f"{source.config}: {error}") from None
+
+
+def _override(schema: S, changes: dict[str, Any]) -> S:
+    """Replace fields of a schema; fields of a schema inside it one by one."""
+    nested = {
+        name: _override(getattr(schema, name), value)
+        for name, value in changes.items()
+        if isinstance(value, dict) and isinstance(getattr(schema, name, None), Schema)
+    }
+    return schema.replace(**{**changes, **nested})
+
+
+registry = constructors.ConstructorRegistry()
+
+
+@registry.primitive_rule
+def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
+    """A size is one integer, or two."""
+    if typing.get_origin(info.type) is not tuple or len(typing.get_args(info.type)) != 2:
+        return None
+
+    def read(words: list[str]) -> tuple[int, int]:
+        if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
+            raise ValueError(f"takes one or two whole numbers, not {' '.join(words) or 'none'}")
+        return int(words[0]), int(words[-1])
+
+    return constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="H [W]",
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, tuple),
+        str_from_instance=lambda value: [str(side) for side in value],
+    )
+
+
+@registry.struct_rule
+def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
+    """A schema's fields, their docstrings as running text."""
+    if not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
+        return None
+    hints = typing.get_type_hints(info.type, include_extras=True)
+    return constructors.StructConstructorSpec(
+        instantiate=info.type,
+        fields=tuple(
+            constructors.StructFieldSpec(
+                name=name,
+                type=hints[name],
+                default=getattr(info.default, name),
+                helptext=" ".join((field.description or "").split()),
+            )
+            for name, field in info.type.model_fields.items()
+        ),
+    )
+
+
+def _cli(kind: type[T], argv: Sequence[str], *, prog: str, **options: Any) -> Any:
+    """Parse by tyro; its boxed error becomes a `ConfigError` of one line."""
+    screen = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(screen):
+            return tyro.cli(kind, args=list(argv), prog=prog, registry=registry, **options)
+    except SystemExit as end:
+        if not end.code:
+            raise
+    raise ConfigError(_one_line(screen.getvalue(), prog))
+
+
+def _one_line(box: str, prog: str) -> str:
+    """The first part of tyro's error box - the error - and what it thinks was meant."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines()]
+    parts = [part.split("\n") for part in re.split(r"\n[╭╰─].*", "\n" + "\n".join(lines))]
+    texts = [" ".join(part).strip() for part in parts]
+    texts = [text for text in texts if text]
+    message = texts[0] if texts else "the command line cannot be understood"
+    meant = next((re.search(r"Perhaps you meant: (--[\w.-]+)", text) for text in texts[1:]), None)
+    hint = f"perhaps you meant {meant[1]}" if meant else f"{prog} --help lists every flag"
+    return f"{message.rstrip('.')}; {hint}"

@@ -1,0 +1,100 @@
+"""The walk over both module trees: one pair per parameter, the same for everything shaped like it.
+
+No name table and no patterns: a parameter's common name is its place in the tree, and its layout rule
+is that of the layer holding it. The same pairs carry parameters, gradients and optimiser moments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from vit_config import WeightsError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    import vit_jax
+    import vit_torch
+
+
+class Pair(NamedTuple):
+    """One parameter, on both sides."""
+
+    name: str
+    """The common, timm-style name; also the key in torch's state dict."""
+    jax: Any
+    """`vit_jax.leaves.Leaf`."""
+    torch: Any
+    """`vit_torch.leaves.Leaf`."""
+
+    def to_torch(self, value: Any) -> torch.Tensor:
+        """A JAX-layout array - parameter, gradient or moment - as a tensor, bit for bit."""
+        from vit_torch.weights import from_numpy
+
+        return from_numpy(self.jax.to_common(value))
+
+    def to_jax(self, tensor: torch.Tensor) -> np.ndarray:
+        """A tensor as a JAX-layout array, bit for bit."""
+        from vit_torch.weights import to_numpy
+
+        return self.jax.from_common(to_numpy(tensor))
+
+
+def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]:
+    """Pair every parameter of two models, which are left alone.
+
+    Raises:
+        WeightsError: one message with every parameter that has no partner, or a partner of another
+            kind of layer, shape or type.
+    """
+    import vit_jax.leaves
+    import vit_torch.leaves
+
+    left = {leaf.name: leaf for leaf in vit_jax.leaves.leaves(jax_model)}
+    right = {leaf.name: leaf for leaf in vit_torch.leaves.leaves(torch_model)}
+    problems = [f"{name}: only in the JAX model, {left[name].shape}" for name in left.keys() - right]
+    problems += [f"{name}: only in the torch model, {right[name].shape}" for name in right.keys() - left]
+    pairs = tuple(Pair(name, left[name], leaf) for name, leaf in right.items() if name in left)
+    for name, a, b in pairs:
+        for what, x, y in (
+            ("layer kind", a.kind, b.kind),
+            ("shape", a.shape, b.shape),
+            ("type", str(a.variable.get_value().dtype), str(b.variable.dtype).removeprefix("torch.")),
+        ):
+            if x != y:
+                problems.append(f"{name}: {what} {x} in the JAX model, {y} in the torch model")
+    if problems:
+        raise WeightsError(f"{len(problems)} mismatches: " + "; ".join(sorted(problems)))
+    return pairs
+
+
+def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
+    """The PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode."""
+    import vit_jax
+    import vit_torch
+
+    twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
+    pair(model, twin)
+    return twin
+
+
+def to_jax(model: vit_torch.ViT) -> vit_jax.ViT:
+    """The JAX twin of a PyTorch model, with the same parameters bit for bit."""
+    import vit_jax
+    import vit_torch
+
+    twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
+    pair(twin, model)
+    return twin
+
+
+def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """JAX values by common name - gradients, moments - as tensors under the same names."""
+    return {p.name: p.to_torch(values[p.name]) for p in pairs}
+
+
+def state_to_jax(pairs: tuple[Pair, ...], tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """Tensors by name as JAX-layout arrays under the same names."""
+    return {p.name: p.to_jax(tensors[p.name]) for p in pairs}

@@ -1,0 +1,86 @@
+"""Carrying trained weights to PyTorch, and scoring them there without JAX."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+import vit_config
+from vit_config import Preprocess, ViTConfig, WeightsError
+from vit_config.scoring import Score
+from vit_config.weights_file import write_atomically
+
+if TYPE_CHECKING:
+    from vit_jax.train.records import Records
+
+WEIGHTS, IMAGES = "weights.safetensors", "test_images.npz"
+"""What is written into the folder of a run."""
+MAX_BYTES = 512 * 2**20
+"""Pixels written to an images file at most."""
+
+WITHOUT_JAX = """
+import sys
+sys.modules["jax"] = None  # from here on `import jax` fails
+from vit_torch.evaluate import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def export(path: Path, cfg: ViTConfig, params: dict[str, np.ndarray], preprocess: Preprocess) -> None:
+    """Write parameters in JAX's layout, such as a training run ends with, to a weights file."""
+    import jax
+
+    from parity.files import save
+    from vit_jax.functional import make_merge
+
+    with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
+        model = make_merge(cfg)({name: jax.numpy.asarray(value) for name, value in params.items()})
+        save(path, model, preprocess=preprocess)
+
+
+def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Preprocess) -> np.ndarray:
+    """Write a split, its images fitted to the model but not normalised, as an ``.npz`` file.
+
+    A split larger than `MAX_BYTES` is thinned out evenly.
+
+    Returns:
+        The images, (N, H, W, C) uint8.
+    """
+    from vit_jax.train.images import fit_image
+
+    size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
+    kept = min(len(records), max(MAX_BYTES // size, 1))
+    chosen = [records[i] for i in np.linspace(0, len(records) - 1, kept).round().astype(int).tolist()]
+    images = np.stack([fit_image(record["image"], cfg.image_size, preprocess) for record in chosen])
+    content = io.BytesIO()
+    np.savez(content, images=images, labels=np.array([r["label"] for r in chosen], np.int32))
+    write_atomically(path, content.getvalue())
+    return images
+
+
+def score_in_torch(weights: Path, images: Path) -> Score:
+    """Score a weights file by the PyTorch twin, in a new process where importing JAX fails.
+
+    Raises:
+        WeightsError: PyTorch could not do it; the message is what it said.
+    """
+    source = Path(vit_config.__file__).parent.parent
+    search = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_JAX, str(weights), str(images)],
+        env={**os.environ, "PYTHONPATH": search},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = (done.stderr.strip() or "no message").splitlines()[-1]
+        raise WeightsError(f"{weights}: PyTorch could not score it ({said})")
+    return Score(**json.loads(done.stdout))

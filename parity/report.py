@@ -1,0 +1,147 @@
+"""A check's outcome as a table, as JSON and as a picture."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from parity.check import Report
+from parity.compare import LevelResult
+from vit_config.weights_file import write_atomically
+
+JSON_VERSION = 1
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Print one line per type and level, then the verdict and the first difference."""
+    console = console or Console(width=None if Console().is_terminal else 110)
+    console.print(_table(report))
+    if report.fault:
+        console.print(f"injected on purpose: [bold]{report.fault}[/]")
+    for divergence in report.divergences:
+        console.print(
+            f"[bold red]first difference[/] ({divergence.dtype}): "
+            f"[bold]{divergence.module or '(model)'}[/] - {divergence.detail}"
+        )
+    versions = ", ".join(f"{name} {value}" for name, value in report.environment.items())
+    console.print(f"[dim]{report.weights}; {report.batch}; seed {report.seed}\n{versions}[/]")
+    console.print(
+        "[bold green]EQUAL[/]: the twins are the same function"
+        if report.passed
+        else "[bold red]DIFFERENT[/]: the twins are not the same function"
+    )
+
+
+def _table(report: Report) -> Table:
+    table = Table(title=f"parity check {report.subject}", title_justify="left")
+    for name in ("type", "level"):
+        table.add_column(name)
+    table.add_column("tensors", justify="right")
+    table.add_column("worst tensor", overflow="fold")
+    for name in ("JAX", "PyTorch", "limit"):
+        table.add_column(name, justify="right")
+    table.add_column("from")
+    table.add_column("")
+    for i, result in enumerate(report.results):
+        last = i + 1 == len(report.results) or report.results[i + 1].dtype != result.dtype
+        table.add_row(*_cells(result), end_section=last)
+    table.caption = (
+        "float64: relative difference of the twins."
+        " Other types: each twin's distance to its own float64 run."
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _cells(result: LevelResult) -> list[str]:
+    worst = result.worst
+    same = result.dtype == "float64" or result.level == "parameters"
+    verdict = "[green]ok[/]" if result.passed else f"[bold red]{result.failures} differ[/]"
+    return [
+        result.dtype,
+        result.level,
+        str(result.count),
+        str(worst.key) if worst.score else "-",
+        _number(worst.jax_error),
+        "" if same else _number(worst.torch_error),
+        _number(worst.limit),
+        result.origin,
+        verdict,
+    ]
+
+
+def _number(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def to_dict(report: Report) -> dict[str, Any]:
+    """The report as plain data; `docs/parity.md` describes every field."""
+    return {
+        "version": JSON_VERSION,
+        "subject": report.subject,
+        "passed": report.passed,
+        "weights": report.weights,
+        "batch": report.batch,
+        "seed": report.seed,
+        "fault": report.fault,
+        "environment": report.environment,
+        "schema": json.loads(report.config.to_json()),
+        "levels": [
+            {
+                "dtype": result.dtype,
+                "level": result.level,
+                "tensors": result.count,
+                "failures": result.failures,
+                "passed": result.passed,
+                "worst": {
+                    "tensor": str(result.worst.key),
+                    "jax_error": result.worst.jax_error,
+                    "torch_error": result.worst.torch_error,
+                    "limit": result.worst.limit,
+                    "limit_from": result.origin,
+                },
+            }
+            for result in report.results
+        ],
+        "first_differences": [
+            {"dtype": d.dtype, "module": d.module, "detail": d.detail} for d in report.divergences
+        ],
+    }
+
+
+def write_json(report: Report, path: Path) -> None:
+    """Write `to_dict` as JSON, whole or not at all (infinities as strings)."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [finite(item) for item in value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return str(value)
+        return value
+
+    write_atomically(path, json.dumps(finite(to_dict(report)), indent=2, allow_nan=False).encode())
+
+
+def write_svg(report: Report, path: Path) -> None:
+    """Draw the printed report as an SVG picture."""
+    console = Console(record=True, width=112, file=_Nowhere())
+    print_report(report, console)
+    svg = console.export_svg(title=f"parity check {report.subject}")
+    write_atomically(path, svg.encode())
+
+
+class _Nowhere:
+    """A file that keeps nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+    def flush(self) -> None:
+        return None

@@ -1,0 +1,117 @@
+"""Running the JAX twin forward and backward, with every module watched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from parity.recording import Key, Recording
+from parity.redraw import Batch, Weights
+from vit_config import ViTConfig
+from vit_jax.functional import get_params, make_merge
+from vit_jax.leaves import leaves, walk
+from vit_jax.loss import cross_entropy
+from vit_jax.weights import abstract_model, to_state
+
+
+def run_jax(cfg: ViTConfig, weights: Weights, batch: Batch, dtype: str) -> Recording:
+    """Run the JAX twin once, compiled, at the highest matmul precision, without dropout.
+
+    Args:
+        weights: gives a parameter by (name, kind, shape), in PyTorch's layout.
+        dtype: the type that parameters, images and computation have.
+    """
+    recording = Recording()
+    with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
+        numpy_dtype = jnp.dtype(dtype)
+        model = abstract_model(cfg)
+        state = to_state(
+            model,
+            {
+                leaf.name: weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype)
+                for leaf in leaves(model)
+            },
+        )
+        params = get_params(nnx.merge(nnx.graphdef(model), state))
+        del state
+        for leaf in leaves(model):
+            recording.add(Key("parameters", leaf.name), leaf.to_common(params[leaf.name]))
+
+        merge = make_merge(cfg)
+        keys: list[Key] = []
+
+        def loss_fn(params: Any, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+            keys.clear()  # filled while JAX traces this function
+            watched = merge(params)
+            arrays: list[jax.Array] = []
+            with watch(watched, lambda key, array: (keys.append(key), arrays.append(array))):
+                output = watched(images)
+            loss = cross_entropy(output.logits, labels)  # (B,)
+            fields = {name: value for name, value in output._asdict().items() if value is not None}
+            return loss.mean(), (arrays, fields, loss)
+
+        images = jnp.asarray(batch.images.astype(numpy_dtype))
+        labels = jnp.asarray(batch.labels.astype(np.int32))
+        step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+        (_, (arrays, fields, loss)), grads = step(params, images, labels)
+        for key, array in zip(keys, arrays, strict=True):
+            recording.add(key, np.asarray(array))
+        for name, value in fields.items():
+            recording.add(Key("output", name), np.asarray(value))
+        recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
+        for leaf in leaves(model):
+            recording.add(Key("gradients", leaf.name), leaf.to_common(grads[leaf.name]))
+    return recording
+
+
+@contextmanager
+def watch(model: nnx.Module, record: Callable[[Key, jax.Array], Any]) -> Iterator[None]:
+    """Report the first input and every output of each module below `model` as it is called.
+
+    Flax has no hooks: while the context lasts, the ``__call__`` of each class in the tree is wrapped.
+    """
+    names = {id(module): ".".join(map(str, path)) for path, module in walk(model)}
+    classes = {type(module) for _, module in walk(model) if callable(module)}
+    kept = {kind: vars(kind).get("__call__") for kind in classes}
+
+    def wrap(kind: type) -> Callable[..., Any]:
+        original: Any = kind.__call__  # found through the bases, before any of them is wrapped
+
+        def call(self: nnx.Module, *args: Any, **kwargs: Any) -> Any:
+            name = names.get(id(self))
+            if name is None:
+                return original(self, *args, **kwargs)
+            record(Key("modules", name, "in"), args[0])
+            output = original(self, *args, **kwargs)
+            for port, value in _ports(output):
+                record(Key("modules", name, port), value)
+            return output
+
+        return call
+
+    wrapped = {kind: wrap(kind) for kind in classes}
+    for kind, call in wrapped.items():
+        kind.__call__ = call
+    try:
+        yield
+    finally:
+        for kind, original in kept.items():
+            if original is None:
+                del kind.__call__
+            else:
+                kind.__call__ = original
+
+
+def _ports(output: Any) -> Iterator[tuple[str, jax.Array]]:
+    """The arrays of a module's output; the model's own named fields are a level of their own."""
+    if isinstance(output, tuple):
+        if not hasattr(output, "_fields"):
+            yield from ((f"out[{i}]", value) for i, value in enumerate(output) if value is not None)
+    else:
+        yield "out", output

@@ -1,0 +1,58 @@
+"""When two runs count as the same function: every tolerance, and where it comes from.
+
+Errors are relative, ||a - b||_2 / ||b||_2 of a whole tensor; both exactly zero counts as equal.
+
+float64 proves the algebra: the twins may differ by rounding only. Measured over every preset: at most
+2e-14 (`parity check PRESET --dtype float64`); the bound of 1e-12 leaves room for depth.
+
+float32 and bfloat16 prove the numerics. Each twin is measured against *its own* float64 run on the same,
+rounded weights, and must pass twice. It stays within K times the type's epsilon, and within 4 times the
+other twin's distance - a path that is simply less accurate than its twin is a fault even where K has
+room. Distances below one epsilon are the type's own grain and are not told apart. (A bound on the twins'
+mutual distance by their own distances could never fail: triangle inequality.)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import ml_dtypes
+import numpy as np
+
+from parity.recording import Level
+
+DType = Literal["float64", "float32", "bfloat16"]
+
+FLOAT64 = 1e-12
+"""Largest relative difference between the twins in float64."""
+
+RATIO = 4.0
+"""How much farther from float64 one twin may be than the other, in the same type."""
+
+# Largest distance to float64, in epsilons of the type. Behind each: the largest measured over all
+# presets (`parity check PRESET --dtype float32 bfloat16`; the table is in docs/parity.md), then
+# doubled and rounded up to a power of two.
+LIMITS: dict[str, dict[Level, float]] = {
+    "float32": {"modules": 256, "output": 128, "loss": 128, "gradients": 512},
+    "bfloat16": {"modules": 32, "output": 16, "loss": 16, "gradients": 64},
+}
+
+
+def epsilon(dtype: str) -> float:
+    """The distance from 1 to the next number of a type."""
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def relative_error(value: np.ndarray, reference: np.ndarray) -> float:
+    """||value - reference||_2 / ||reference||_2 in float64.
+
+    0 where the two are equal, zeros included; infinite for another shape.
+    """
+    if value.shape != reference.shape:
+        return float("inf")
+    reference = reference.astype(np.float64)
+    distance = float(np.linalg.norm(value.astype(np.float64) - reference))
+    size = float(np.linalg.norm(reference))
+    if distance == 0.0:
+        return 0.0
+    return distance / size if size else float("inf")

@@ -1,0 +1,88 @@
+"""Labelled images in a file, and how well a model does on them; the same for both twins."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from vit_config.errors import DataError, InputError, MissingFileError
+from vit_config.preprocess import Preprocess
+from vit_config.schema import ViTConfig
+
+
+class LabelledImages(NamedTuple):
+    """Raw images, of the size a model takes, with their classes."""
+
+    images: np.ndarray
+    """(N, H, W, C) uint8."""
+    labels: np.ndarray
+    """(N,) int32."""
+
+
+class Score(NamedTuple):
+    """How a model did on labelled images."""
+
+    loss: float
+    """Mean cross entropy."""
+    correct: int
+    count: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers."""
+        return self.correct / self.count
+
+
+def read_labelled_images(path: str | Path) -> LabelledImages:
+    """Read an ``.npz`` file with arrays ``images`` and ``labels``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: damaged, or other arrays than these.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give an .npz file of images and labels")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            images, labels = file["images"], file["labels"]
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataError(
+            f"{path}: not an .npz file with the arrays images and labels ({error})"
+        ) from None
+    if (
+        images.ndim != 4
+        or images.dtype != np.uint8
+        or labels.shape != images.shape[:1]
+        or not len(labels)
+    ):
+        raise DataError(
+            f"{path}: images {images.shape} {images.dtype}, labels {labels.shape}; expected (N, H, W, C)"
+            " uint8 and (N,), N at least 1"
+        )
+    return LabelledImages(images, labels.astype(np.int32))
+
+
+def check_labelled_images(
+    cfg: ViTConfig, preprocess: Preprocess | None, data: LabelledImages
+) -> Preprocess:
+    """See that a model can be scored on `data`.
+
+    Raises:
+        InputError: no head, no preprocessing, an image that does not fit, or a label out of range.
+    """
+    if not cfg.num_classes:
+        raise InputError("num_classes = 0: the model has no head, so it has no accuracy")
+    if preprocess is None:
+        raise InputError("the weights file does not say how images are prepared (no preprocessing)")
+    cfg.check_image(*data.images.shape[1:])
+    low, high = int(data.labels.min()), int(data.labels.max())
+    if low < 0 or high >= cfg.num_classes:
+        raise InputError(
+            f"labels go from {low} to {high}, the model has num_classes = {cfg.num_classes}"
+            f" (0 to {cfg.num_classes - 1})"
+        )
+    return preprocess

@@ -1,0 +1,1 @@
+"""Training the JAX twin: data, devices, checkpoints, logs and the loop; never needs PyTorch."""

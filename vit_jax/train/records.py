@@ -1,0 +1,113 @@
+"""The records of one split: decoded, checked, and kept when they are small."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+
+from vit_config.errors import DataError
+from vit_jax.train.images import decode_image
+
+ImageShape = tuple[int | None, int | None, int]
+"""(H, W, C); None for a side that varies."""
+
+CACHE_BYTES = 256 * 2**20
+"""A split that fits in here is decoded once and kept, where all images have one size; MNIST and
+CIFAR do."""
+
+OBJECT_BYTES = 512
+"""What Python takes for a kept record besides its pixels."""
+
+
+class Record(TypedDict):
+    """One example of a classification set."""
+
+    image: np.ndarray
+    """(H, W, C) uint8, read-only."""
+    label: int
+
+
+class Records:
+    """One split: `len(records)`, and `records[i]` is a checked `Record`; safe to read by threads.
+
+    Args:
+        raw: what is read: mappings with an "image", as PNG or JPEG bytes or as (H, W, C) uint8, and
+            an integer "label".
+        where: names the split in messages.
+        num_classes: labels are 0 .. num_classes - 1.
+        image_shape: shape of the images.
+    """
+
+    def __init__(
+        self, raw: Sequence[Any], *, where: str, num_classes: int, image_shape: ImageShape
+    ) -> None:
+        self.raw, self.where = raw, where
+        self.num_classes, self.image_shape = num_classes, image_shape
+        height, width, channels = image_shape
+        fits = False
+        if height is not None and width is not None:
+            fits = len(raw) * (height * width * channels + OBJECT_BYTES) <= CACHE_BYTES
+        self._cache: dict[int, Record] | None = {} if fits else None
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def __getitem__(self, index: int) -> Record:
+        """Read one record.
+
+        Raises:
+            DataError: a damaged file, or an image or a label other than the set declares.
+        """
+        if self._cache is None:
+            return self._read(index)
+        if index not in self._cache:
+            self._cache[index] = self._read(index)
+        return self._cache[index]
+
+    def read_raw(self, index: int) -> Any:
+        """The record as it is stored, unchecked.
+
+        Raises:
+            DataError: the file fails array_record's own checksums, or is truncated.
+        """
+        try:
+            return self.raw[index]
+        except RuntimeError as error:
+            raise self._damaged(index, error) from None
+
+    def _damaged(self, index: int, error: Exception) -> DataError:
+        reason = str(error).partition("\n")[0]
+        return DataError(
+            f"{self.where}, record {index}: damaged ({reason}); copy or prepare the set again"
+        )
+
+    def _read(self, index: int) -> Record:
+        raw = self.read_raw(index)
+        image, label = raw["image"], int(raw["label"])
+        if isinstance(image, bytes):
+            try:
+                image = decode_image(image, self.image_shape[2])
+            except (OSError, SyntaxError, ValueError) as error:  # how PIL says that it cannot
+                raise self._damaged(index, error) from None
+        if not 0 <= label < self.num_classes:
+            raise DataError(
+                f"{self.where}, record {index}: label {label} is not one of num_classes ="
+                f" {self.num_classes} (0 to {self.num_classes - 1}); correct the data set"
+            )
+        declared = self.image_shape
+        if image.dtype != np.uint8 or not _fits(image.shape, declared):
+            raise DataError(
+                f"{self.where}, record {index}: image of shape {image.shape} and type {image.dtype},"
+                f" but the set declares {declared} uint8; correct the data set"
+            )
+        image = image.view()
+        image.setflags(write=False)  # it may be handed out again
+        return {"image": image, "label": label}
+
+
+def _fits(shape: tuple[int, ...], declared: ImageShape) -> bool:
+    return len(shape) == 3 and all(
+        want in (None, side) for side, want in zip(shape, declared, strict=True)
+    )

@@ -1,0 +1,194 @@
+"""Image data sets, read at random from tensorflow-datasets files without TensorFlow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow_datasets as tfds
+from tensorflow_datasets.core import naming, read_only_builder
+
+from vit_config.errors import DataError, MissingFileError
+from vit_jax.train import digits
+from vit_jax.train.records import ImageShape, Records
+
+FINGERPRINT_RECORDS = 256
+"""How many records of each split, evenly spread, a fingerprint looks at."""
+
+
+@dataclass(frozen=True)
+class ImageDataset:
+    """A classification set with a training and a test split."""
+
+    name: str
+    """The spec it was opened by: "digits" or "tfds:NAME"."""
+    train: Records
+    test: Records
+    num_classes: int
+    image_shape: ImageShape
+    class_names: tuple[str, ...] | None
+    """In the order of the labels; None where nobody said."""
+    fingerprint: str
+    """SHA-256 (hex) of name, version, classes, and size and sampled contents of both splits, in
+    order: equal for the same files anywhere, so a run is not resumed on other data."""
+
+
+def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
+    """Open a data set.
+
+    Args:
+        spec: "digits", scikit-learn's digits, prepared on first use; or "tfds:NAME", any
+            tensorflow-datasets set prepared in `data_dir` as array_record, where NAME may carry a
+            config and a version (`name/config:1.0.0`). It needs the features "image" (uint8) and
+            "label" and the splits "train" and "test" (or "validation", used where there is no
+            "test" or its labels are not published, as in imagenet2012).
+        data_dir: the folder of prepared sets.
+
+    Raises:
+        MissingFileError: the set is not prepared in `data_dir`, or one of its files is gone.
+        DataError: an unknown spec, or a set that cannot be used; the message says why.
+    """
+    data_dir = Path(data_dir).absolute()
+    if data_dir.exists() and not data_dir.is_dir():
+        raise DataError(f"data_dir {data_dir}: is a file; name the folder of prepared sets")
+    kind, _, name = spec.partition(":")
+    if spec == "digits":
+        digits.prepare_digits(data_dir)
+        name = f"digits:{digits.VERSION}"
+    elif kind != "tfds" or not name:
+        raise DataError(f'data set {spec!r} is unknown; expected "digits" or "tfds:NAME"')
+    return _dataset(spec, _open_builder(spec, name, data_dir))
+
+
+def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
+    """Open a prepared set without running, or having, the code that made it.
+
+    Returns:
+        A tfds builder; Any, because its declared types are wider than what it gives.
+    """
+    try:
+        naming.parse_builder_name_kwargs(name)
+    except ValueError:
+        raise DataError(
+            f'data set {spec!r}: {name!r} is not a name; expected "tfds:name/config:1.0.0", where'
+            " config and version may be left out"
+        ) from None
+    try:
+        return read_only_builder.builder_from_files(name, data_dir=data_dir)
+    except tfds.core.DatasetNotFoundError:
+        there = sorted(path.parts[len(data_dir.parts)] for path in _prepared_in(data_dir))
+        raise MissingFileError(
+            f"{spec}: not prepared in {data_dir} (there: {', '.join(dict.fromkeys(there)) or 'none'});"
+            " on a machine with TensorFlow run"
+            f" `tfds build {name} --file_format=array_record --data_dir={data_dir}`"
+        ) from None
+    except Exception as error:  # tfds and protobuf have no common kind of error for damaged JSON
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{spec}: the set in {data_dir} is damaged ({reason}); copy or prepare it again"
+        ) from error
+
+
+def _prepared_in(data_dir: Path) -> list[Path]:
+    return [
+        path
+        for pattern in ("*/*/features.json", "*/*/*/features.json")
+        for path in data_dir.glob(pattern)
+        if not path.parts[len(data_dir.parts)].startswith(".")
+    ]
+
+
+def _dataset(spec: str, builder: Any) -> ImageDataset:
+    shape = _image_shape(spec, builder)
+    label = builder.info.features["label"]
+    if not isinstance(label, tfds.features.ClassLabel) or label.num_classes is None:
+        raise DataError(
+            f'{spec}: feature "label" is {label}, expected a ClassLabel, which says how many classes'
+            " there are; prepare the set with one"
+        )
+    formats = {file_format.value for file_format in builder.info.available_file_formats()}
+    if "array_record" not in formats:
+        raise DataError(
+            f"{spec}: prepared in {builder.data_dir} as {', '.join(sorted(formats))}, which cannot"
+            " be read at random, expected array_record; on a machine with TensorFlow run `tfds"
+            f" convert_format --dataset_version_dir={builder.data_dir} --out_file_format=array_record`"
+        )
+    splits = {}
+    for split, info in builder.info.splits.items():
+        if split in ("train", "test", "validation") and info.num_examples:
+            splits[split] = Records(
+                _raw_source(spec, builder, split),
+                where=f"{spec}, split {split}",
+                num_classes=label.num_classes,
+                image_shape=shape,
+            )
+    test = next((name for name in ("test", "validation") if _has_labels(splits.get(name))), None)
+    if "train" not in splits or test is None:
+        raise DataError(
+            f"{spec}: has the splits {', '.join(sorted(builder.info.splits)) or 'none'}; expected"
+            ' "train", and "test" or "validation" with labels'
+        )
+    train_and_test = splits["train"], splits[test]
+    names = tuple(label.names)
+    return ImageDataset(
+        spec,
+        *train_and_test,
+        num_classes=label.num_classes,
+        image_shape=shape,
+        class_names=names,
+        fingerprint=_fingerprint(builder.info.full_name, names, shape, *train_and_test),
+    )
+
+
+def _image_shape(spec: str, builder: Any) -> ImageShape:
+    features = builder.info.features
+    names = list(features) if isinstance(features, tfds.features.FeaturesDict) else []
+    for name in ("image", "label"):
+        if name not in names:
+            raise DataError(
+                f"{spec}: has no feature {name!r}, it has {', '.join(names) or features}; expected"
+                ' a classification set with "image" and "label"'
+            )
+    image: Any = features["image"]
+    if image.np_dtype != np.uint8 or len(image.shape) != 3 or not image.shape[2]:
+        raise DataError(
+            f'{spec}: feature "image" is {image}; expected uint8 of shape (H, W, C) with C known;'
+            " prepare the set with one"
+        )
+    return image.shape
+
+
+def _raw_source(spec: str, builder: Any, split: str) -> Any:
+    """Undecoded records: tfds decodes by OpenCV where it is installed, other pixels than PIL's."""
+    is_encoded = isinstance(builder.info.features["image"], tfds.features.Image)
+    decoders = {"image": tfds.decode.SkipDecoding()} if is_encoded else None
+    source = builder.as_data_source(split, decoders=decoders, file_format="array_record")
+    for path in builder.info.splits[split].filepaths:
+        if not Path(path).is_file():
+            raise MissingFileError(
+                f"{spec}, split {split}: {path} is gone; copy or prepare the set again"
+            )
+    return source
+
+
+def _has_labels(records: Records | None) -> bool:
+    """Sets of a contest publish their test split with every label -1."""
+    return records is not None and int(records.read_raw(0)["label"]) >= 0
+
+
+def _fingerprint(
+    full_name: str, class_names: tuple[str, ...], shape: ImageShape, *splits: Records
+) -> str:
+    digest = hashlib.sha256(json.dumps([full_name, class_names, shape]).encode())
+    for records in splits:
+        digest.update(b"%d" % len(records))
+        sampled = min(len(records), FINGERPRINT_RECORDS)
+        for index in np.linspace(0, len(records) - 1, sampled).astype(int).tolist():
+            raw = records.read_raw(index)
+            image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
+            digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
+    return digest.hexdigest()
