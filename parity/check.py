@@ -187,31 +187,27 @@ def _check(
     fault: str | None,
 ) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
     from parity.faults import inject
+    from parity.run_jax import JaxTwin
+    from parity.run_torch import TorchTwin
 
     references: dict[str, tuple[Recording, Recording]] = {}
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
     with inject(fault):
+        twins = JaxTwin(cfg), TorchTwin(cfg)
         for dtype in dtypes:
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(source, dtype)
+            start = _rounded(weights, batch, held)
             if held not in references:
-                references[held] = _run_both(cfg, *_rounded(weights, batch, held), "float64")
+                references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
             jax64, torch64 = references[held]
-            jax_run, torch_run = jax64, torch64
-            if dtype != "float64":
-                jax_run, torch_run = _run_both(cfg, *_rounded(weights, batch, held), dtype)
+            own = dtype == "float64"
+            jax_run, torch_run = (jax64, torch64) if own else [twin.run(*start, dtype) for twin in twins]
             level_results, divergence = compare(Runs(dtype, jax_run, torch_run, jax64, torch64))
             results += level_results
             divergences += [divergence] if divergence else []
     return tuple(results), tuple(divergences)
-
-
-def _run_both(cfg: ViTConfig, weights: Weights, batch: Batch, dtype: str) -> tuple[Recording, Recording]:
-    from parity.run_jax import run_jax
-    from parity.run_torch import run_torch
-
-    return run_jax(cfg, weights, batch, dtype), run_torch(cfg, weights, batch, dtype)
 
 
 def _narrower(a: str, b: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 from pydantic import BaseModel, Field
@@ -26,15 +26,20 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Schema)
 
 
+def _arg(metavar: str, default: str) -> Any:
+    """How the help shows a flag whose default is computed."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
+
+
 @dataclass(frozen=True)
 class Source:
     """Where the defaults of the other flags come from."""
 
-    preset: str | None = None
-    """Named architecture that gives the defaults of --model (default: digits)."""
-    config: Path | None = None
-    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional,
-    whose values replace the preset's."""
+    preset: Annotated[str | None, _arg("NAME", "digits")] = None
+    """Named architecture that gives the defaults of --model; digits has a recipe, too."""
+    config: Annotated[Path | None, _arg("FILE", "none")] = None
+    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional;
+    gives the defaults of the other flags."""
 
 
 @dataclass(frozen=True)
@@ -48,16 +53,18 @@ class Options(Source):
 
     data: str = "digits"
     """Data set: digits, or tfds:NAME for a prepared tensorflow-datasets set of images and labels."""
-    data_dir: Path | None = None
-    """Folder of prepared data sets (default: $TFDS_DATA_DIR or ~/tensorflow_datasets)."""
-    run_dir: Path | None = None
-    """Folder of this run's checkpoints, logs and weights (default: runs/NAME, where NAME is the preset
-    or config and what differs from it)."""
+    data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    """Folder of prepared data sets."""
+    run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
+    """Folder of this run's checkpoints, logs, weights and pictures."""
     parallel: Literal["jit", "pmap"] = "jit"
     """How a step is spread over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
     """Whether each device holds the whole training state, or (under jit) its share of it."""
-    dtype: Literal["float32", "bfloat16", "float64"] | None = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float64"] | None,
+        _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
+    ] = None
     """Short for --recipe.dtype."""
     model: ViTConfig = field(default_factory=ViTConfig)
     """The architecture, field by field."""

@@ -14,60 +14,62 @@ from flax import nnx
 from parity.recording import Key, Recording
 from parity.redraw import Batch, Weights
 from vit_config import ViTConfig
-from vit_jax.functional import get_params, make_merge
+from vit_jax.functional import Params, make_merge
 from vit_jax.leaves import leaves, walk
 from vit_jax.loss import cross_entropy
 from vit_jax.weights import abstract_model, to_state
 
 
-def run_jax(cfg: ViTConfig, weights: Weights, batch: Batch, dtype: str) -> Recording:
-    """Run the JAX twin once, compiled, at the highest matmul precision, without dropout.
+class JaxTwin:
+    """The JAX twin of a schema, to be run in several types; compiled once for each."""
 
-    Args:
-        weights: gives a parameter by (name, kind, shape), in PyTorch's layout.
-        dtype: the type that parameters, images and computation have.
-    """
-    recording = Recording()
-    with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
-        numpy_dtype = jnp.dtype(dtype)
-        model = abstract_model(cfg)
-        state = to_state(
-            model,
-            {
-                leaf.name: weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype)
-                for leaf in leaves(model)
-            },
-        )
-        params = get_params(nnx.merge(nnx.graphdef(model), state))
-        del state
-        for leaf in leaves(model):
-            recording.add(Key("parameters", leaf.name), leaf.to_common(params[leaf.name]))
-
+    def __init__(self, cfg: ViTConfig):
+        self._abstract = abstract_model(cfg)
+        self._leaves = leaves(self._abstract)
+        self._keys: list[Key] = []
         merge = make_merge(cfg)
-        keys: list[Key] = []
 
-        def loss_fn(params: Any, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
-            keys.clear()  # filled while JAX traces this function
-            watched = merge(params)
+        def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
+            self._keys.clear()  # filled while JAX traces this function
+            model = merge(params)
             arrays: list[jax.Array] = []
-            with watch(watched, lambda key, array: (keys.append(key), arrays.append(array))):
-                output = watched(images)
+            with watch(model, lambda key, array: (self._keys.append(key), arrays.append(array))):
+                output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             fields = {name: value for name, value in output._asdict().items() if value is not None}
             return loss.mean(), (arrays, fields, loss)
 
-        images = jnp.asarray(batch.images.astype(numpy_dtype))
-        labels = jnp.asarray(batch.labels.astype(np.int32))
-        step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
-        (_, (arrays, fields, loss)), grads = step(params, images, labels)
-        for key, array in zip(keys, arrays, strict=True):
-            recording.add(key, np.asarray(array))
-        for name, value in fields.items():
-            recording.add(Key("output", name), np.asarray(value))
-        recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
-        for leaf in leaves(model):
-            recording.add(Key("gradients", leaf.name), leaf.to_common(grads[leaf.name]))
-    return recording
+        self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
+        """Run forward and backward once, at the highest matmul precision, without dropout.
+
+        Args:
+            dtype: the type that parameters, images and computation have.
+        """
+        recording = Recording()
+        with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
+            params = self._params(weights, jnp.dtype(dtype))
+            for leaf in self._leaves:
+                recording.add(Key("parameters", leaf.name), leaf.to_common(params[leaf.name]))
+            images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
+            labels = jnp.asarray(batch.labels.astype(np.int32))
+            (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
+            for key, array in zip(self._keys, arrays, strict=True):
+                recording.add(key, np.asarray(array))
+            for name, value in fields.items():
+                recording.add(Key("output", name), np.asarray(value))
+            recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
+            for leaf in self._leaves:
+                recording.add(Key("gradients", leaf.name), leaf.to_common(grads[leaf.name]))
+        return recording
+
+    def _params(self, weights: Weights, dtype: np.dtype) -> Params:
+        arrays = {
+            leaf.name: weights(leaf.name, leaf.kind, leaf.shape).astype(dtype) for leaf in self._leaves
+        }
+        state = dict(nnx.to_flat_state(to_state(self._abstract, arrays)))
+        return {leaf.name: state[leaf.path].get_value() for leaf in self._leaves}
 
 
 @contextmanager

@@ -19,47 +19,48 @@ from vit_torch.patch import PatchEmbed
 from vit_torch.weights import abstract_model, from_numpy, to_numpy, to_state
 
 
-def run_torch(cfg: ViTConfig, weights: Weights, batch: Batch, dtype: str) -> Recording:
-    """Run the PyTorch twin once, at the highest matmul precision, in evaluation mode.
+class TorchTwin:
+    """The PyTorch twin of a schema, to be run in several types."""
 
-    Args:
-        weights: gives a parameter by (name, kind, shape), in PyTorch's layout.
-        dtype: the type that parameters, images and computation have.
-    """
-    recording = Recording()
-    numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
-    model = abstract_model(cfg)
-    state = to_state(
-        model,
-        {
-            leaf.name: weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype)
-            for leaf in leaves(model)
-        },
-    )
-    model.load_state_dict(state, strict=True, assign=True)
-    del state
-    model.eval()
-    for leaf in leaves(model):
-        recording.add(Key("parameters", leaf.name), to_numpy(leaf.variable))
+    def __init__(self, cfg: ViTConfig):
+        self._model = abstract_model(cfg).eval()
 
-    images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
-    labels = from_numpy(batch.labels)
-    with watch(model, lambda key, tensor: recording.add(key, to_numpy(tensor))), highest_precision():
-        output = model(images)
-        loss = cross_entropy(output.logits, labels)  # (B,)
-        loss.mean().backward()
-    for name, value in output._asdict().items():
-        if value is not None:
-            recording.add(Key("output", name), to_numpy(value))
-    recording.add(Key("loss", "cross entropy per image"), to_numpy(loss))
-    for leaf in leaves(model):
-        grad = leaf.variable.grad
-        # torch leaves None where JAX gives zeros: a parameter that the loss does not reach
-        recording.add(
-            Key("gradients", leaf.name),
-            to_numpy(torch.zeros_like(leaf.variable) if grad is None else grad),
-        )
-    return recording
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
+        """Run forward and backward once, at the highest matmul precision, in evaluation mode.
+
+        Args:
+            dtype: the type that parameters, images and computation have.
+        """
+        recording = Recording()
+        numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
+        model = self._model
+        parts = leaves(model)
+        arrays = {leaf.name: weights(leaf.name, leaf.kind, leaf.shape) for leaf in parts}
+        arrays = {name: array.astype(numpy_dtype) for name, array in arrays.items()}
+        model.load_state_dict(to_state(model, arrays), strict=True, assign=True)
+        for leaf in leaves(model):
+            recording.add(Key("parameters", leaf.name), to_numpy(leaf.variable))
+
+        images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
+        labels = from_numpy(batch.labels)
+
+        def record(key: Key, tensor: torch.Tensor) -> None:
+            recording.add(key, to_numpy(tensor))
+
+        with watch(model, record), highest_precision():
+            output = model(images)
+            loss = cross_entropy(output.logits, labels)  # (B,)
+            loss.mean().backward()
+        for name, value in output._asdict().items():
+            if value is not None:
+                recording.add(Key("output", name), to_numpy(value))
+        recording.add(Key("loss", "cross entropy per image"), to_numpy(loss))
+        for leaf in leaves(model):
+            grad = leaf.variable.grad
+            # torch leaves None where JAX gives zeros: a parameter that the loss does not reach
+            grad = torch.zeros_like(leaf.variable) if grad is None else grad
+            recording.add(Key("gradients", leaf.name), to_numpy(grad))
+        return recording
 
 
 @contextmanager

@@ -47,17 +47,15 @@ class Leaf(NamedTuple):
         return array if self.axes is None else array.transpose(np.argsort(self.axes))
 
 
-def walk(
-    module: nnx.Module, path: tuple[str | int, ...] = ()
-) -> Iterator[tuple[tuple[str | int, ...], nnx.Module]]:
+def walk(module: nnx.Module) -> Iterator[tuple[tuple[str | int, ...], nnx.Module]]:
     """Yield the path and the module of a tree and of everything below it."""
-    yield path, module
+    yield (), module
     for name, child in vars(module).items():
         if isinstance(child, nnx.List):
             for index, item in enumerate(child):
-                yield from walk(item, (*path, name, index))
+                yield from (((name, index, *path), below) for path, below in walk(item))
         elif isinstance(child, nnx.Module):
-            yield from walk(child, (*path, name))
+            yield from (((name, *path), below) for path, below in walk(child))
 
 
 def leaves(model: nnx.Module) -> tuple[Leaf, ...]:

@@ -1,0 +1,93 @@
+"""The twins are the same word for word: files, classes, functions, arguments, attribute paths."""
+
+import ast
+import importlib
+import inspect
+from pathlib import Path
+
+import pytest
+from flax import nnx
+from tiny import VARIANTS, variant
+
+import vit_jax.leaves
+import vit_jax.weights
+import vit_torch.leaves
+import vit_torch.weights
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
+# what only a functional, compiled framework has: a model as a pure function of its parameters
+JAX_ONLY = {"functional.py"}
+# what only one side's framework makes necessary
+PRIVATE = {
+    "norm": {"LayerNorm", "RMSNorm"},  # torch's own lose precision in bfloat16
+    "weights": {"to_numpy", "from_numpy"},  # numpy has no bfloat16
+    "step": {"TrainState", "init_state"},  # torch keeps its state in the model and the optimiser
+}
+# rooms where a functional framework is handed what a stateful one keeps: names mirror, arguments do not
+FUNCTIONAL = {"init", "optim", "step"}
+
+
+def test_same_files():
+    torch_files = sorted(path.name for path in (ROOT / "vit_torch").glob("*.py"))
+    assert [name for name in FILES if name not in JAX_ONLY] == torch_files
+
+
+def _public(twin, room):
+    tree = ast.parse((ROOT / twin / f"{room}.py").read_text())
+    nodes = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [node.name for node in nodes if not node.name.startswith("_")]
+
+
+@pytest.mark.parametrize("file", [name for name in FILES if name not in JAX_ONLY])
+def test_same_classes_and_functions(file):
+    room = file.removesuffix(".py")
+    ours = [name for name in _public("vit_jax", room) if name not in PRIVATE.get(room, ())]
+    theirs = [name for name in _public("vit_torch", room) if name not in PRIVATE.get(room, ())]
+    assert ours == theirs
+
+
+def _rooms():
+    for file in FILES:
+        room = file.removesuffix(".py")
+        if file in JAX_ONLY or room in FUNCTIONAL or room == "__init__":
+            continue
+        modules = [importlib.import_module(f"{twin}.{room}") for twin in ("vit_jax", "vit_torch")]
+        for name in _public("vit_jax", room):
+            if name not in PRIVATE.get(room, ()):
+                yield pytest.param(*(vars(module)[name] for module in modules), id=f"{room}.{name}")
+
+
+def _arguments(function):
+    parameters = list(inspect.signature(function).parameters.values())
+    return [(p.name, p.default) for p in parameters if p.name != "rngs"]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), list(_rooms()))
+def test_same_arguments(ours, theirs):
+    if not inspect.isclass(ours):
+        assert _arguments(ours) == _arguments(theirs)
+        return
+    if issubclass(ours, tuple):  # a leaf of JAX also knows its layout
+        assert set(theirs._fields) <= set(ours._fields)
+        return
+    if "__init__" in vars(ours):
+        assert _arguments(ours.__init__) == _arguments(theirs.__init__)
+    assert _arguments(ours.__call__) == _arguments(theirs.forward)
+    own = {name for name in vars(ours) if not name.startswith("_")}
+    assert own == {name for name in vars(theirs) if not name.startswith("_") and name != "forward"}
+    for name in own:
+        if inspect.isfunction(vars(ours)[name]):
+            assert _arguments(vars(ours)[name]) == _arguments(vars(theirs)[name])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_same_attribute_paths(name):
+    ours = vit_jax.weights.abstract_model(variant(name))
+    theirs = vit_torch.weights.abstract_model(variant(name))
+    assert {".".join(map(str, path)) for path, _ in vit_jax.leaves.walk(ours)} == {
+        path for path, _ in vit_torch.leaves.walk(theirs) if path != "blocks"
+    }
+    left = {(leaf.name, leaf.kind, leaf.shape) for leaf in vit_jax.leaves.leaves(ours)}
+    assert left == {(leaf.name, leaf.kind, leaf.shape) for leaf in vit_torch.leaves.leaves(theirs)}
+    assert isinstance(ours, nnx.Module)
