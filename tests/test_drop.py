@@ -46,7 +46,7 @@ def test_rate_zero_and_evaluation_change_nothing(kind):
 
 
 def test_same_masks_give_the_same_training_pass(monkeypatch, x64):
-    """The random streams differ between frameworks, so the masks are injected: everything else agrees."""
+    """Random streams differ between frameworks, so the masks are injected; everything else agrees."""
     cfg = variant("dropout")
     images = np.random.default_rng(1).standard_normal((4, *cfg.image_size, 3))
 

@@ -67,16 +67,25 @@ def test_twenty_steps_agree_in_float64(changes, x64):
     step = jax.jit(make_train_step(TINY, recipe, STEPS_PER_EPOCH))
     torch_step = make_torch_step(model, recipe, make_optimizer(model, recipe), STEPS_PER_EPOCH)
     merge = make_merge(TINY)
+    largest = 0.0
     for number, (images, labels) in enumerate(_batches(20)):
         state, ours = step(state, {"image": images, "label": labels})
         images = torch.from_numpy(images).permute(0, 3, 1, 2)
         theirs = torch_step(number, {"image": images, "label": torch.from_numpy(labels)})
+        largest = max(largest, float(ours["grad_norm"]))
         for name in ("loss", "accuracy", "grad_norm", "learning_rate"):
             assert float(ours[name]) == pytest.approx(float(theirs[name]), rel=1e-11), name
     ours, theirs = vit_jax.to_arrays(merge(state.params)), vit_torch.to_arrays(model)
+    # Softmax ignores the key bias: its gradient is zero in theory, rounding noise in practice, and Adam
+    # divides that noise by its epsilon. What the noise can become in 20 steps:
+    noise = 20 * recipe.learning_rate * np.finfo(float).eps * largest / recipe.adam_eps
+    D = TINY.hidden_size
     for name, value in ours.items():
-        # nothing re-synchronised: 20 steps of rounding, amplified most in the key bias
-        assert error(value, theirs[name]) < 1e-11, name
+        other = theirs[name]
+        if name.endswith("qkv.bias"):
+            assert np.abs(value - other)[D : 2 * D].max() < noise
+            value, other = (np.delete(x, np.s_[D : 2 * D]) for x in (value, other))
+        assert error(value, other) < 1e-11, name
 
 
 def test_evaluation_counts_only_what_the_mask_keeps():

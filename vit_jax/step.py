@@ -60,7 +60,7 @@ def make_train_step(
         images = batch["image"].astype(dtype)
         output = apply(computed, images, kernel=recipe.kernel, rngs=nnx.Rngs(dropout=key))
         loss = cross_entropy(output.logits, batch["label"], smoothing=recipe.label_smoothing)
-        return loss.mean(), correct(output.logits, batch["label"]).mean()
+        return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         key = jax.random.fold_in(jax.random.key(recipe.seed), state.step)

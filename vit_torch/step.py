@@ -39,7 +39,7 @@ def make_train_step(
         optimizer.step()
         return {
             "loss": loss.detach(),
-            "accuracy": correct(logits, batch["label"]).double().mean(),
+            "accuracy": correct(logits, batch["label"]).to(loss.dtype).mean(),
             "grad_norm": norm,
             "learning_rate": torch.tensor(rate, dtype=torch.float64),
         }

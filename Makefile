@@ -1,0 +1,31 @@
+# make demo   train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
+# make test   the whole suite
+# make quick  a useful subset in under two minutes
+# Everything runs in a virtual environment of its own, .venv, made on first use.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test quick lint
+
+demo: $(VENV)/ready
+	$(RUN) train.py --run-dir runs/demo
+
+test: $(VENV)/ready
+	$(RUN) -m pytest -n auto
+
+quick: $(VENV)/ready
+	$(RUN) -m pytest -n auto -m "not slow"
+
+lint: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
+
+# constraints.txt pins every version this repository is tested with
+$(VENV)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --upgrade pip
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev]"
+	touch $@
