@@ -1,13 +1,15 @@
 # make demo   train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
 # make test   the whole suite
 # make quick  a useful subset in under two minutes
+# make lint   ruff and pyright
+# make smoke  build a wheel and try it in a clean environment
 # Everything runs in a virtual environment of its own, .venv, made on first use.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test quick lint
+.PHONY: demo test quick lint smoke
 
 demo: $(VENV)/ready
 	$(RUN) train.py --run-dir runs/demo
@@ -29,3 +31,8 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --upgrade pip
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev]"
 	touch $@
+
+# a wheel, installed in a clean environment, used from another folder
+smoke: $(VENV)/ready
+	rm -rf build dist && $(RUN) -m build --quiet --wheel
+	./tests/smoke_wheel.sh dist/*.whl

@@ -180,10 +180,8 @@ def _class_token_last() -> Iterator[None]:
 def _shifted_positions() -> Iterator[None]:
     from vit_torch.model import ViT
 
-    position_table = ViT.position_table
-    with mock.patch.object(
-        ViT, "position_table", lambda self, x: position_table(self, x).roll(1, dims=1)
-    ):
+    position_table: Any = ViT.position_table
+    with mock.patch.object(ViT, "position_table", lambda *args: position_table(*args).roll(1, dims=1)):
         yield
 
 
@@ -261,6 +259,6 @@ def _swapped_layer_scales() -> Iterator[None]:
 def _detached_positions() -> Iterator[None]:
     from vit_torch.model import ViT
 
-    position_table = ViT.position_table
-    with mock.patch.object(ViT, "position_table", lambda self, x: position_table(self, x).detach()):
+    position_table: Any = ViT.position_table
+    with mock.patch.object(ViT, "position_table", lambda *args: position_table(*args).detach()):
         yield

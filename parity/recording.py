@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -33,25 +35,27 @@ class Recording:
     """Named arrays in order; large ones lie on disk, so that huge models fit."""
 
     def __init__(self) -> None:
-        self._arrays: dict[Key, np.ndarray | Path] = {}
+        self._arrays: dict[Key, np.ndarray | tuple[Path, np.dtype]] = {}
         self._bytes = 0
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
 
     def add(self, key: Key, array: np.ndarray) -> None:
         """Keep one array."""
+        array = np.ascontiguousarray(array)
         self._bytes += array.nbytes
         if self._bytes <= _IN_MEMORY:
             self._arrays[key] = array
             return
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="parity-")
-        path = Path(self._folder.name) / f"{len(self._arrays)}.npy"
-        np.save(path, array.view(np.uint16) if array.dtype.name == "bfloat16" else array)
-        self._arrays[key] = path
+            self._folder = Path(tempfile.mkdtemp(prefix="parity-"))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        path = self._folder / f"{len(self._arrays)}.npy"
+        np.save(path, array.view(np.uint8))  # bytes: numpy's file format does not know bfloat16
+        self._arrays[key] = path, array.dtype
 
     def __getitem__(self, key: Key) -> np.ndarray:
         found = self._arrays[key]
-        return np.load(found) if isinstance(found, Path) else found
+        return found if isinstance(found, np.ndarray) else np.load(found[0]).view(found[1])
 
     def __contains__(self, key: Key) -> bool:
         return key in self._arrays

@@ -26,14 +26,22 @@ class JaxTwin:
     def __init__(self, cfg: ViTConfig):
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
-        self._keys: list[Key] = []
+        self._order: list[tuple[Key, int]] = []
         merge = make_merge(cfg)
 
         def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
-            self._keys.clear()  # filled while JAX traces this function
+            self._order.clear()  # filled while JAX traces this function
             model = merge(params)
             arrays: list[jax.Array] = []
-            with watch(model, lambda key, array: (self._keys.append(key), arrays.append(array))):
+            seen: dict[int, int] = {}  # one module's output is the next one's input: kept once
+
+            def record(key: Key, array: jax.Array) -> None:
+                if id(array) not in seen:
+                    seen[id(array)] = len(arrays)
+                    arrays.append(array)
+                self._order.append((key, seen[id(array)]))
+
+            with watch(model, record):
                 output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             fields = {name: value for name, value in output._asdict().items() if value is not None}
@@ -55,8 +63,8 @@ class JaxTwin:
             images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
             labels = jnp.asarray(batch.labels.astype(np.int32))
             (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
-            for key, array in zip(self._keys, arrays, strict=True):
-                recording.add(key, np.asarray(array))
+            for key, index in self._order:
+                recording.add(key, np.asarray(arrays[index]))
             for name, value in fields.items():
                 recording.add(Key("output", name), np.asarray(value))
             recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))

@@ -44,7 +44,6 @@ def _grid_sincos(grid: tuple[int, int], omega: np.ndarray) -> np.ndarray:
     return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
 
 
-@lru_cache(maxsize=32)
 def fixed_position_table(cfg: ViTConfig) -> np.ndarray | None:
     """The position table of a schema whose positions are not learned.
 
@@ -53,10 +52,14 @@ def fixed_position_table(cfg: ViTConfig) -> np.ndarray | None:
     """
     if cfg.pos_embed in ("learned", "none"):
         return None
-    if cfg.pos_embed == "sincos1d":
-        table = sincos1d(cfg.num_prefix_rows + cfg.num_patches, cfg.hidden_size)
+    return _table(cfg.pos_embed, cfg.num_prefix_rows, cfg.grid, cfg.hidden_size)
+
+
+@lru_cache(maxsize=32)
+def _table(kind: str, prefix_rows: int, grid: tuple[int, int], dim: int) -> np.ndarray:
+    if kind == "sincos1d":
+        table = sincos1d(prefix_rows + grid[0] * grid[1], dim)
     else:
-        table_of = {"sincos2d": sincos2d, "sincos2d_simple": sincos2d_simple}[cfg.pos_embed]
-        table = table_of(cfg.grid, cfg.hidden_size)
+        table = {"sincos2d": sincos2d, "sincos2d_simple": sincos2d_simple}[kind](grid, dim)
     table.setflags(write=False)
     return table

@@ -34,7 +34,7 @@ def attend(
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
         weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
         return jnp.einsum("bhnm,bmhd->bnhd", drop(weights, rngs=rngs), v), weights
-    if kernel not in KERNELS:
+    if kernel not in ("xla", "cudnn"):
         raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
     if rngs is not None and drop.rate:
         raise InputError(

@@ -93,7 +93,8 @@ class ViT(nnx.Module):
         """
         if images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
-        self.cfg.check_image(*images.shape[1:])
+        _, H, W, C = images.shape
+        self.cfg.check_image(H, W, C)
         if return_attention and kernel != "reference":
             raise InputError(
                 f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"

@@ -22,7 +22,7 @@ class LayerScale(nnx.Module):
     """A learned gain per channel on a residual branch (arXiv 2103.17239, equation 7)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
-        self.gamma = nnx.Param(jnp.full((cfg.hidden_size,), cfg.layer_scale))
+        self.gamma = nnx.Param(jnp.full((cfg.hidden_size,), cfg.layer_scale or 0.0))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Scale (..., D) by gamma (D,)."""

@@ -1,5 +1,7 @@
 """The optimiser of a recipe."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -31,12 +33,12 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
 
 def clip_by_global_norm(max_norm: float | None) -> optax.GradientTransformation:
     """Scale gradients by min(1, max_norm / norm); nothing is added to the norm."""
-
-    def update(updates: Params, state: optax.EmptyState, params: Params | None = None):
-        norm = optax.tree.norm(updates)
-        scale = jnp.where(norm > max_norm, max_norm / norm, 1.0)
-        return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates), state
-
     if max_norm is None:
         return optax.identity()
-    return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
+
+    def clip(updates: Any, params: Any) -> Any:
+        norm = optax.tree.norm(updates)
+        scale = jnp.where(norm > max_norm, max_norm / norm, 1.0)
+        return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
+
+    return optax.stateless(clip)

@@ -1,7 +1,7 @@
 """One training step and one evaluation step, as pure functions made from a schema and a recipe."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -71,7 +71,7 @@ def make_train_step(
         if axis_name is not None:
             loss, accuracy, grads = jax.lax.pmean((loss, accuracy, grads), axis_name)
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        params = optax.apply_updates(state.params, updates)
+        params = cast(Params, optax.apply_updates(state.params, updates))
         metrics = {
             "loss": loss,
             "accuracy": accuracy,

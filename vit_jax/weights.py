@@ -28,7 +28,7 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
     """
     parts = leaves(model)
     dtype = match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
-    if dtype == np.float64 and not jax.config.jax_enable_x64:
+    if dtype == np.float64 and not jax.config.read("jax_enable_x64"):
         raise WeightsError(
             "the arrays are float64, but JAX would cut them to float32; call"
             ' jax.config.update("jax_enable_x64", True) first, or convert them'

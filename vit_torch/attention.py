@@ -34,7 +34,7 @@ def attend(
         wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
         return torch.einsum("bhnm,bmhd->bnhd", drop(weights), v), weights
-    if kernel not in KERNELS:
+    if kernel != "sdpa":
         raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
     if drop.training and drop.rate:
         raise InputError(

@@ -92,7 +92,8 @@ class ViT(nn.Module):
         """
         if images.ndim != 4:
             raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
-        self.cfg.check_image(*images.shape[2:], images.shape[1])
+        _, C, H, W = images.shape
+        self.cfg.check_image(H, W, C)
         if return_attention and kernel != "reference":
             raise InputError(
                 f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"

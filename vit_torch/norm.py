@@ -47,7 +47,7 @@ class LayerScale(nn.Module):
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((cfg.hidden_size,), cfg.layer_scale))
+        self.gamma = nn.Parameter(torch.full((cfg.hidden_size,), cfg.layer_scale or 0.0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Scale (..., D) by gamma (D,)."""

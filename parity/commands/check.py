@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights
+from parity.command_line import parse
 from parity.faults import FAULTS
 from parity.report import print_report, write_json, write_svg
 from parity.tolerance import DType
-from vit_config import PRESETS, ConfigError
+from vit_config import PRESETS, ConfigError, MissingFileError
+
+
+def _shown_as(metavar: str) -> Any:
+    """How the help shows a flag that has no default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 @dataclass(frozen=True)
@@ -22,9 +29,13 @@ class Arguments:
     2 bad input.
     """
 
-    subject: Annotated[str, tyro.conf.Positional]
+    subject: Annotated[str | None, tyro.conf.Positional, _shown_as("PRESET or FILE")] = None
     """A preset, or the path of a weights file."""
-    dtype: tuple[DType, ...] = DEFAULT_DTYPES
+    all: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Check every preset instead, one line for each."""
+    dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
+        DEFAULT_DTYPES
+    )
     """Types to compare in. float64 shows that the algebra is the same; float32 and bfloat16 that neither
     twin is less accurate than the other."""
     batch_size: int = 2
@@ -33,11 +44,11 @@ class Arguments:
     """Seed of the re-drawn weights and of the batch."""
     token_offset: float = 0.0
     """Draw a preset's positions from N(OFFSET, 2^2): its norms then see inputs of that mean."""
-    fault: str | None = None
+    fault: Annotated[str | None, _shown_as("NAME")] = None
     """Inject a deliberate fault and watch the check fail; `--fault list` shows them all."""
-    json: Path | None = None
+    json: Annotated[Path | None, _shown_as("FILE")] = None
     """Also write the report as JSON to this file."""
-    svg: Path | None = None
+    svg: Annotated[Path | None, _shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
 
 
@@ -47,7 +58,12 @@ def main(argv: list[str]) -> int:
         for name, fault in FAULTS.items():
             print(f"{name:24}{fault.summary}")
         return 0
-    arguments = tyro.cli(Arguments, args=argv, prog="parity check")
+    arguments = parse(Arguments, argv, prog="parity check")
+    for path in (arguments.json, arguments.svg):
+        if path is not None and not path.absolute().parent.is_dir():
+            raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+    if arguments.all:
+        return _check_all(arguments)
     report = _check(arguments)
     print_report(report)
     if arguments.json:
@@ -57,22 +73,47 @@ def main(argv: list[str]) -> int:
     return 0 if report.passed else 1
 
 
+def _check_all(arguments: Arguments) -> int:
+    if arguments.subject or arguments.json or arguments.svg or arguments.fault:
+        raise ConfigError("--all goes with --dtype, --batch-size and --seed only")
+    failed = 0
+    for name in PRESETS:
+        start = time.perf_counter()
+        report = check_preset(name, **_common(arguments))
+        failed += not report.passed
+        worst = "  ".join(
+            f"{result.dtype} {result.level} {max(result.worst.jax_error, result.worst.torch_error):.1e}"
+            for result in report.results
+            if result.level in ("output", "gradients")
+        )
+        verdict = "equal" if report.passed else "DIFFERENT"
+        print(f"{name:24}{verdict:10}{worst}  {time.perf_counter() - start:.0f} s", flush=True)
+    print(f"{len(PRESETS) - failed} of {len(PRESETS)} presets equal")
+    return 1 if failed else 0
+
+
 def _check(arguments: Arguments) -> Report:
-    if arguments.batch_size < 1:
-        raise ConfigError(f"--batch-size {arguments.batch_size}: must be at least 1")
-    common = {
-        "dtypes": arguments.dtype,
-        "batch_size": arguments.batch_size,
-        "seed": arguments.seed,
-        "fault": arguments.fault,
-    }
+    if arguments.subject is None:
+        raise ConfigError("give a preset or a weights file, or --all; parity check --help explains")
     if arguments.subject in PRESETS or not _looks_like_a_path(arguments.subject):
-        return check_preset(arguments.subject, token_offset=arguments.token_offset, **common)
+        return check_preset(
+            arguments.subject,
+            token_offset=arguments.token_offset,
+            fault=arguments.fault,
+            **_common(arguments),
+        )
     if arguments.token_offset:
         raise ConfigError(
-            "--token-offset changes re-drawn weights; a file's weights are checked as they are"
+            f"--token-offset {arguments.token_offset:g} draws a preset's positions, but"
+            f" {arguments.subject} is a file, whose weights are checked as they are; leave it out"
         )
-    return check_weights(arguments.subject, **common)
+    return check_weights(arguments.subject, fault=arguments.fault, **_common(arguments))
+
+
+def _common(arguments: Arguments) -> dict[str, Any]:
+    if arguments.batch_size < 1:
+        raise ConfigError(f"--batch-size {arguments.batch_size}: must be at least 1")
+    return {"dtypes": arguments.dtype, "batch_size": arguments.batch_size, "seed": arguments.seed}
 
 
 def _looks_like_a_path(subject: str) -> bool:

@@ -1,0 +1,55 @@
+"""What is to be trained: a model, a recipe and the name of a data set."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from vit_config.presets import preset
+from vit_config.recipe import Recipe
+from vit_config.schema import ViTConfig
+
+RECIPES = {
+    "digits": Recipe.from_json("""{
+        "epochs": 120, "batch_size": 64, "learning_rate": 0.002, "weight_decay": 0.05,
+        "warmup_epochs": 10, "label_smoothing": 0.1, "checkpoint_every_epochs": 30,
+        "augment": {"shift": 0.1, "rotate": 10.0, "scale": 0.1}
+    }"""),
+}
+"""Recipes of presets that have one of their own; chosen by tools/tune_digits.py."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that fixes what comes out of a run, except the contents of the data set."""
+
+    model: ViTConfig
+    recipe: Recipe
+    data: str = "digits"
+    """The data set: ``digits`` or ``tfds:NAME``."""
+
+    def flat(self) -> dict[str, Any]:
+        """Every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
+        parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
+        return flatten({"data": self.data, **parts})
+
+
+def default_job(name: str) -> Job:
+    """The preset called `name` with its recipe, on the digits.
+
+    Raises:
+        ConfigError: there is no such preset.
+    """
+    return Job(preset(name), RECIPES.get(name, Recipe()))
+
+
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, keys joined by dots."""
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            flat.update(flatten(value, f"{prefix}{name}."))
+        else:
+            flat[prefix + name] = value
+    return flat

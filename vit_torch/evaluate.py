@@ -1,0 +1,64 @@
+"""Score a weights file on labelled images; the same numbers as the other twin.
+
+``python -m vit_torch.evaluate WEIGHTS.safetensors IMAGES.npz`` prints a JSON object.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from vit_config import read_weights
+from vit_config.errors import USER_ERRORS
+from vit_config.scoring import Score, check_labelled_images, read_labelled_images
+from vit_torch.loss import correct, cross_entropy
+from vit_torch.weights import from_arrays
+
+BATCH_SIZE = 256
+
+
+@torch.no_grad()
+def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
+    """Score the model of a weights file, in the type of its parameters, on an ``.npz`` file.
+
+    Raises:
+        MissingFileError: one of the files is not there.
+        WeightsError, DataError: one of them is damaged or of another kind.
+        InputError: the images do not fit the model.
+    """
+    weights, data = read_weights(weights_path), read_labelled_images(images_path)
+    preprocess = check_labelled_images(weights.config, weights.preprocess, data)
+    model = from_arrays(weights.config, weights.arrays)
+    dtype = next(model.parameters()).dtype
+    loss, right = 0.0, 0
+    for start in range(0, len(data.labels), BATCH_SIZE):
+        images = preprocess.normalise(data.images[start : start + BATCH_SIZE])  # (B, H, W, C)
+        images = torch.from_numpy(images).to(dtype).permute(0, 3, 1, 2)  # (B, C, H, W)
+        labels = torch.from_numpy(data.labels[start : start + BATCH_SIZE]).long()
+        logits = model(images).logits
+        loss += cross_entropy(logits, labels).sum().item()
+        right += int(correct(logits, labels).sum())
+    return Score(loss / len(data.labels), right, len(data.labels))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the score of ``WEIGHTS IMAGES`` as JSON.
+
+    Returns:
+        The exit status: 0, or 2 for bad input.
+    """
+    if len(argv) != 2:
+        print("usage: python -m vit_torch.evaluate WEIGHTS.safetensors IMAGES.npz", file=sys.stderr)
+        return 2
+    try:
+        print(json.dumps(evaluate_file(*argv)._asdict()))
+    except USER_ERRORS as error:
+        print(f"vit_torch.evaluate: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
