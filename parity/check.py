@@ -15,8 +15,10 @@ from parity.compare import Divergence, LevelResult, Runs, compare
 from parity.recording import Recording
 from parity.redraw import Batch, Weights, random_batch, redraw
 from parity.tolerance import DType
-from vit_config import ConfigError, InputError, ViTConfig, preset, read_weights
+from vit_config import ConfigError, InputError, ViTConfig, WeightsError, preset, read_weights
+from vit_config import Weights as StoredWeights
 from vit_config.init import Kind
+from vit_config.weights_file import match_arrays
 
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
 
@@ -91,7 +93,11 @@ def check_config(
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
     """
-
+    if token_offset and cfg.pos_embed != "learned":
+        raise ConfigError(
+            f"token_offset = {token_offset:g} draws learned positions, but pos_embed ="
+            f' "{cfg.pos_embed}"; leave it out'
+        )
     if token_offset and tuple(dtypes) != ("float64",):
         raise ConfigError(
             f"token_offset = {token_offset:g} makes the problem ill-conditioned on purpose, which only"
@@ -137,7 +143,7 @@ def check_weights(
         InputError: images that the model was not built for.
     """
     stored = read_weights(path)
-    source = next(iter(stored.arrays.values())).dtype.name
+    source = _matched(path, stored)
     batch = random_batch(stored.config, batch_size if images is None else len(images), seed)
     if images is not None:
         if images.ndim != 4:
@@ -158,6 +164,18 @@ def check_weights(
         fault,
         environment(),
     )
+
+
+def _matched(path: str | Path, stored: StoredWeights) -> str:
+    """The type of a file's tensors, which are exactly those of the model that its schema describes."""
+    from vit_torch.leaves import leaves
+    from vit_torch.weights import abstract_model
+
+    expected = {leaf.name: leaf.shape for leaf in leaves(abstract_model(stored.config))}
+    try:
+        return match_arrays(expected, stored.arrays).name
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from None
 
 
 def environment() -> dict[str, str]:
@@ -193,9 +211,9 @@ def _check(
     references: dict[str, tuple[Recording, Recording]] = {}
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
-    with inject(fault):
+    with inject(fault, cfg):
         twins = JaxTwin(cfg), TorchTwin(cfg)
-        for dtype in dtypes:
+        for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(source, dtype)
             start = _rounded(weights, batch, held)

@@ -7,13 +7,13 @@ while `inject` lasts, and `parity check --fault NAME` must then fail and name th
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from vit_config import ConfigError
+from vit_config import ConfigError, ViTConfig
 
 
 @dataclass(frozen=True)
@@ -25,16 +25,18 @@ class Fault:
     """The module in which the check must find it; empty for the model itself."""
     patch: Callable[[], Any]
     """Makes the context manager that puts it in."""
+    needs: Mapping[str, Any]
+    """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def inject(name: str | None) -> Any:
+def inject(name: str | None, cfg: ViTConfig) -> Any:
     """A context in which the fault called `name` is in the model code; None injects nothing.
 
     Raises:
-        ConfigError: there is no such fault.
+        ConfigError: there is no such fault, or a model of this schema cannot have it.
     """
     if name is None:
         return nullcontext()
@@ -42,20 +44,24 @@ def inject(name: str | None) -> Any:
         near = difflib.get_close_matches(name, FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
         raise ConfigError(f"no fault is called {name!r}; {hint}")
+    for field, accepted in FAULTS[name].needs.items():
+        value = getattr(cfg, field)
+        if not (accepted(value) if callable(accepted) else value == accepted):
+            raise ConfigError(f"the fault {name!r} has nothing to break where {field} = {value!r}")
     return FAULTS[name].patch()
 
 
-def _fault(summary: str, module: str) -> Callable[[Callable[[], Iterator[None]]], None]:
+def _fault(summary: str, module: str, **needs: Any) -> Callable[[Callable[[], Iterator[None]]], None]:
     """Register a generator function as the fault of its name."""
 
     def register(function: Callable[[], Iterator[None]]) -> None:
         name = function.__name__.removeprefix("_")
-        FAULTS[name] = Fault(summary, module, contextmanager(function))
+        FAULTS[name] = Fault(summary, module, contextmanager(function), needs)
 
     return register
 
 
-@_fault("PyTorch: tanh GELU where exact is asked", "blocks.0.mlp.act")
+@_fault("PyTorch: tanh GELU where exact is asked", "blocks.0.mlp.act", act="gelu")
 def _tanh_gelu() -> Iterator[None]:
     from vit_torch.mlp import ACTIVATIONS
 
@@ -63,7 +69,7 @@ def _tanh_gelu() -> Iterator[None]:
         yield
 
 
-@_fault("JAX: tanh GELU, in the float32 path only", "blocks.0.mlp.act")
+@_fault("JAX: tanh GELU, in the float32 path only", "blocks.0.mlp.act", act="gelu")
 def _tanh_gelu_in_float32() -> Iterator[None]:
     from vit_jax.mlp import ACTIVATIONS
 
@@ -72,7 +78,7 @@ def _tanh_gelu_in_float32() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: LayerNorm epsilon ten times too large", "blocks.0.norm1")
+@_fault("PyTorch: LayerNorm epsilon ten times too large", "blocks.0.norm1", norm="layernorm")
 def _norm_epsilon() -> Iterator[None]:
     from torch import nn
 
@@ -86,7 +92,9 @@ def _norm_epsilon() -> Iterator[None]:
 
 
 @_fault(
-    "JAX: the one-pass variance E[x^2] - E[x]^2 (needs --token-offset 1000 to be seen)", "blocks.0.norm1"
+    "JAX: the one-pass variance E[x^2] - E[x]^2 (needs --token-offset 1000 to be seen)",
+    "blocks.0.norm1",
+    norm="layernorm",
 )
 def _fast_variance() -> Iterator[None]:
     from flax import nnx
@@ -136,7 +144,11 @@ def _attention_scale() -> Iterator[None]:
         yield
 
 
-@_fault("JAX: square projections loaded without the transposition", "blocks.0.attn.proj")
+@_fault(
+    "JAX: square projections loaded without the transposition",
+    "blocks.0.attn.proj",
+    attention_out_proj=True,
+)
 def _transposed_projection() -> Iterator[None]:
     from vit_jax.leaves import Leaf
 
@@ -176,7 +188,7 @@ def _class_token_last() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: positions shifted by one token", "")
+@_fault("PyTorch: positions shifted by one token", "", pos_embed=lambda kind: kind != "none")
 def _shifted_positions() -> Iterator[None]:
     from vit_torch.model import ViT
 
@@ -185,7 +197,7 @@ def _shifted_positions() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: no final norm", "norm")
+@_fault("PyTorch: no final norm", "norm", final_norm="pre_pool")
 def _missing_final_norm() -> Iterator[None]:
     from vit_torch.model import ViT
 
@@ -210,7 +222,9 @@ def _wrong_pool() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: values of each patch row read from right to left", "patch_embed.proj")
+@_fault(
+    "PyTorch: values of each patch row read from right to left", "patch_embed.proj", patch_embed="conv"
+)
 def _patch_order() -> Iterator[None]:
     from torch import nn
 
@@ -223,7 +237,7 @@ def _patch_order() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: the bias of the second MLP layer unused", "blocks.0.mlp.fc2")
+@_fault("PyTorch: the bias of the second MLP layer unused", "blocks.0.mlp.fc2", mlp_bias=True)
 def _unused_bias() -> Iterator[None]:
     from vit_torch.mlp import Mlp
 
@@ -237,7 +251,11 @@ def _unused_bias() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: layer scales of the two branches swapped", "blocks.0.ls1")
+@_fault(
+    "PyTorch: layer scales of the two branches swapped",
+    "blocks.0.ls1",
+    layer_scale=lambda gain: gain is not None,
+)
 def _swapped_layer_scales() -> Iterator[None]:
     from vit_torch.block import Block
 
@@ -255,7 +273,11 @@ def _swapped_layer_scales() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: positions cut off from the gradient; the forward pass is right", "pos_embed")
+@_fault(
+    "PyTorch: positions cut off from the gradient; the forward pass is right",
+    "pos_embed",
+    pos_embed="learned",
+)
 def _detached_positions() -> Iterator[None]:
     from vit_torch.model import ViT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from vit_config import ConfigError, Preprocess, ViTConfig, read_weights, write_weights
+from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, read_weights, write_weights
 
 Framework = Literal["jax", "torch"]
 
@@ -29,7 +29,10 @@ def load(path: str | Path, *, framework: Framework) -> Loaded:
             that its schema asks for.
     """
     weights = read_weights(path)
-    model = _twin(framework).from_arrays(weights.config, weights.arrays)
+    try:
+        model = _twin(framework).from_arrays(weights.config, weights.arrays)
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from None
     return Loaded(weights.config, weights.preprocess, model)
 
 
@@ -38,8 +41,11 @@ def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) 
 
     Raises:
         MissingFileError: the folder to write in does not exist.
+        ConfigError: the path is a folder, or the model is not one of the twins'.
     """
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
+    if not hasattr(model, "cfg"):
+        raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
     write_weights(path, model.cfg, _twin(framework).to_arrays(model), preprocess)
 
 

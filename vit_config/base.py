@@ -34,7 +34,13 @@ NameTuple = Annotated[tuple[str, ...], _Listed]
 class Schema(BaseModel):
     """A frozen pydantic model: unknown fields and wrong types are a `ConfigError` of one line."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True,
+        strict=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+    )
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -63,7 +69,7 @@ class Schema(BaseModel):
             ConfigError: not JSON, an unknown field, a wrong type or a contradiction.
         """
         try:
-            fields = json.loads(text)
+            fields = json.loads(text, object_pairs_hook=_without_repeats)
         except json.JSONDecodeError as error:
             raise ConfigError(f"{where}: not valid JSON at line {error.lineno}: {error.msg}") from None
         if not isinstance(fields, dict):
@@ -84,7 +90,19 @@ class Schema(BaseModel):
         path = Path(path)
         if not path.is_file():
             raise MissingFileError(f"{path}: no such file; give the path of a JSON config")
-        return cls.from_json(path.read_text(), where=str(path))
+        try:
+            text = path.read_bytes().decode()
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path}: not valid JSON: not even text") from None
+        return cls.from_json(text, where=str(path))
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; a key given twice is a mistake, not an override."""
+    keys = [key for key, _ in pairs]
+    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+        raise ConfigError(f"{', '.join(repeated)}: given more than once; keep one")
+    return dict(pairs)
 
 
 def _one_line(schema: type[Schema], error: ValidationError) -> str:

@@ -165,7 +165,8 @@ class ViTConfig(Schema):
                 ' build the model with pos_embed_resize = "leading_rows"'
             )
         rows, columns = height // self.patch_size[0], width // self.patch_size[1]
-        if (rows * self.patch_size[0], columns * self.patch_size[1]) != (height, width):
+        covered = rows * self.patch_size[0], columns * self.patch_size[1]
+        if covered != (height, width) or not rows * columns:
             raise InputError(
                 f"the image is {given}, not divisible by patch_size = {self.patch_size}; "
                 + _nearest_sizes((height, width), self.patch_size)

@@ -63,6 +63,11 @@ def read_labelled_images(path: str | Path) -> LabelledImages:
             f"{path}: images {images.shape} {images.dtype}, labels {labels.shape}; expected (N, H, W, C)"
             " uint8 and (N,), N at least 1"
         )
+    if labels.dtype.kind not in "iu" or np.any(labels.astype(np.int32) != labels):
+        raise DataError(
+            f"{path}: labels are {labels.dtype} from {labels.min()} to {labels.max()}; expected integers"
+            " below 2^31"
+        )
     return LabelledImages(images, labels.astype(np.int32))
 
 

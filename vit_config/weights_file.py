@@ -21,7 +21,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from vit_config.errors import MissingFileError, WeightsError
+from vit_config.errors import ConfigError, MissingFileError, WeightsError
 from vit_config.preprocess import Preprocess
 from vit_config.schema import ViTConfig
 
@@ -75,9 +75,8 @@ def read_weights(path: str | Path) -> Weights:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        size = path.stat().st_size
         raise WeightsError(
-            f"{path}: damaged or truncated safetensors file of {size} bytes ({error}); copy it again"
+            f"{path}: damaged or truncated safetensors file of {_sizes(path)} ({error}); copy it again"
         ) from None
     _check_seal(path, metadata)
     _check_digests(path, json.loads(metadata["vit.digests"]), arrays)
@@ -130,10 +129,22 @@ def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, n
     return next(iter(types))
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a path that no file can be written to.
+
+    Raises:
+        MissingFileError: its folder does not exist.
+        ConfigError: it is a folder itself.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder; give the path of a file to write")
+    if not path.absolute().parent.is_dir():
+        raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write to a temporary file beside `path`, flush it to the disk, then rename it over `path`."""
-    if not path.parent.is_dir():
-        raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+    check_writable(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -148,7 +159,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).view(np.uint8).data).hexdigest()
+    digest = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
+    digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def _seal(metadata: Mapping[str, str]) -> str:
@@ -158,17 +171,32 @@ def _seal(metadata: Mapping[str, str]) -> str:
 def _refuse_other_formats(path: Path) -> None:
     with path.open("rb") as file:
         head = file.read(16)
+    if head[8:9] == b"{":  # safetensors; its first 8 bytes, a length, may look like anything
+        return
     if head[:1] == b"\x80" and head[1:2] <= b"\x05":
         raise WeightsError(
             f"{path}: is a Python pickle, which can run code when read; expected safetensors"
         )
     if head[:2] == b"PK":
         raise WeightsError(f"{path}: is a zip archive (a torch.save or .npz file); expected safetensors")
-    if head[8:9] != b"{":
-        raise WeightsError(
-            f"{path}: is not a safetensors file (its header does not start with '{{');"
-            " expected a file written by parity.save"
-        )
+    raise WeightsError(
+        f"{path}: is not a safetensors file (its header does not start with '{{');"
+        " expected a file written by parity.save"
+    )
+
+
+def _sizes(path: Path) -> str:
+    """The size of a safetensors file and, if its header can be read, the size that it announces."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(min(length, 2**27))
+    size = f"{path.stat().st_size} bytes"
+    try:
+        tensors = [value for key, value in json.loads(header).items() if key != "__metadata__"]
+        end = max((tensor["data_offsets"][1] for tensor in tensors), default=0)
+        return f"{size} where its header announces {8 + length + end}"
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return size
 
 
 def _check_seal(path: Path, metadata: Mapping[str, str]) -> None:

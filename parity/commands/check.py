@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from parity.command_line import parse
 from parity.faults import FAULTS
 from parity.report import print_report, write_json, write_svg
 from parity.tolerance import DType
-from vit_config import PRESETS, ConfigError, MissingFileError
+from vit_config import PRESETS, ConfigError
+from vit_config.weights_file import check_writable
 
 
 def _shown_as(metavar: str) -> Any:
@@ -60,8 +62,8 @@ def main(argv: list[str]) -> int:
         return 0
     arguments = parse(Arguments, argv, prog="parity check")
     for path in (arguments.json, arguments.svg):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+        if path is not None:
+            check_writable(path)
     if arguments.all:
         return _check_all(arguments)
     report = _check(arguments)
@@ -74,7 +76,8 @@ def main(argv: list[str]) -> int:
 
 
 def _check_all(arguments: Arguments) -> int:
-    if arguments.subject or arguments.json or arguments.svg or arguments.fault:
+    others = arguments.subject, arguments.json, arguments.svg, arguments.fault, arguments.token_offset
+    if any(others):
         raise ConfigError("--all goes with --dtype, --batch-size and --seed only")
     failed = 0
     for name in PRESETS:
@@ -113,6 +116,12 @@ def _check(arguments: Arguments) -> Report:
 def _common(arguments: Arguments) -> dict[str, Any]:
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: must be at least 1")
+    if arguments.seed < 0:
+        raise ConfigError(f"--seed {arguments.seed}: must not be negative")
+    if not math.isfinite(arguments.token_offset):
+        raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
+    if not arguments.dtype:
+        raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
     return {"dtypes": arguments.dtype, "batch_size": arguments.batch_size, "seed": arguments.seed}
 
 

@@ -1,0 +1,105 @@
+"""What the twins are compared with: re-drawn weights, one way to run each twin, and timm."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+import vit_torch
+from parity.redraw import redraw
+from vit_config import ViTConfig, ViTOutput
+from vit_jax.functional import get_params, make_merge
+from vit_jax.weights import from_arrays as jax_from_arrays
+from vit_torch.leaves import leaves
+from vit_torch.weights import abstract_model, from_numpy, to_numpy
+
+EXACT = 1e-12
+"""Relative error of a whole tensor that float64 rounding may cause."""
+
+Arrays = dict[str, np.ndarray]
+
+_declared: list[torch.library.Library] = []  # a Library takes its operators along when it is collected
+
+
+def redrawn(cfg: ViTConfig, seed: int = 0) -> Arrays:
+    """Every parameter of a schema drawn anew, in float64: no tensor is left at zero or one."""
+    return {
+        leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, seed) for leaf in leaves(abstract_model(cfg))
+    }
+
+
+def random_images(cfg: ViTConfig, size: int = 2, seed: int = 0) -> np.ndarray:
+    """Standard normal images, (B, H, W, C) float64."""
+    return np.random.default_rng(seed).standard_normal((size, *cfg.image_size, cfg.in_channels))
+
+
+def nchw(images: np.ndarray) -> torch.Tensor:
+    """(B, H, W, C) as a tensor (B, C, H, W)."""
+    return from_numpy(images.transpose(0, 3, 1, 2))
+
+
+@torch.no_grad()
+def run_torch(cfg: ViTConfig, arrays: Arrays, images: np.ndarray, **options: Any) -> ViTOutput:
+    """The PyTorch twin's output, in the type of `arrays`, as numpy arrays."""
+    dtype = from_numpy(next(iter(arrays.values()))).dtype
+    return _to_numpy(vit_torch.from_arrays(cfg, arrays)(nchw(images).to(dtype), **options))
+
+
+def run_jax(cfg: ViTConfig, arrays: Arrays, images: np.ndarray, **options: Any) -> ViTOutput:
+    """The JAX twin's output, in the type of `arrays`, as numpy arrays."""
+    return call_jax(cfg, arrays, lambda model, x: model(x, **options), images)
+
+
+def call_jax(cfg: ViTConfig, arrays: Arrays, function: Any, *inputs: np.ndarray) -> Any:
+    """``function(model, *inputs)`` compiled, for the JAX twin with these parameters."""
+    dtype = next(iter(arrays.values())).dtype
+    with jax.enable_x64(dtype == np.float64):
+        params = get_params(jax_from_arrays(cfg, arrays))
+        merge = make_merge(cfg)
+        compiled = jax.jit(lambda params, *inputs: function(merge(params), *inputs))
+        return jax.tree.map(np.asarray, compiled(params, *(jnp.asarray(x, dtype) for x in inputs)))
+
+
+def run_both(cfg: ViTConfig, arrays: Arrays, images: np.ndarray, **options: Any) -> dict[str, ViTOutput]:
+    """Both twins' outputs, by the framework's name."""
+    return {
+        "jax": run_jax(cfg, arrays, images, **options),
+        "torch": run_torch(cfg, arrays, images, **options),
+    }
+
+
+def _to_numpy(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return to_numpy(value)
+    if isinstance(value, ViTOutput):
+        return ViTOutput(*map(_to_numpy, value))
+    return tuple(map(_to_numpy, value)) if isinstance(value, tuple) else value
+
+
+def import_timm() -> ModuleType:
+    """timm, with its fused attention off.
+
+    timm imports torchvision. Where torchvision's compiled operators do not load, it stops at the two
+    operators for which it registers a shape function without asking; declaring them is enough for timm.
+    A missing timm is an error, not a skipped test: install the extra ``peers``.
+    """
+    try:
+        import timm
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("timm", "torchvision")]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
+        import timm
+    timm.layers.set_fused_attn(False)
+    return timm
