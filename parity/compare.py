@@ -45,6 +45,9 @@ class LevelResult:
     count: int
     failures: int
     worst: Verdict
+    """The tensor nearest to, or farthest beyond, its limit."""
+    largest: float
+    """The largest error of any tensor."""
     origin: str
     """Where the limit of the worst tensor comes from."""
 
@@ -101,7 +104,8 @@ def _merged(a: list[Key], b: list[Key]) -> list[Key]:
 def _level_result(dtype: str, level: Level, judged: list[Verdict]) -> LevelResult:
     worst = max(judged, key=lambda verdict: verdict.score)
     failures = sum(not verdict.passed for verdict in judged)
-    return LevelResult(dtype, level, len(judged), failures, worst, _origin(dtype, level, worst))
+    largest = max(max(verdict.jax_error, verdict.torch_error) for verdict in judged)
+    return LevelResult(dtype, level, len(judged), failures, worst, largest, _origin(dtype, level, worst))
 
 
 def _judge(runs: Runs, key: Key) -> Verdict:

@@ -13,6 +13,8 @@ from rich.table import Table
 
 from parity.check import Report
 from parity.compare import LevelResult
+from parity.recording import LEVELS
+from parity.tolerance import epsilon
 from vit_config.weights_file import write_atomically
 
 JSON_VERSION = 1
@@ -36,6 +38,29 @@ def print_report(report: Report, console: Console | None = None) -> None:
         if report.passed
         else "[bold red]DIFFERENT[/]: the twins are not the same function"
     )
+
+
+def summary_header() -> str:
+    """The head of the columns of `summary_lines`."""
+    columns = "".join(f"{level:<16}" for level in LEVELS if level != "parameters")
+    return f"{'':26}{'type':10}{columns}"
+
+
+def summary_lines(report: Report) -> list[str]:
+    """One line per type: the largest error of each level, in reduced types also in epsilons."""
+    lines = []
+    for dtype in dict.fromkeys(result.dtype for result in report.results):
+        results = [result for result in report.results if result.dtype == dtype]
+        verdict = "equal" if all(result.passed for result in results) else "DIFFERENT"
+        errors = (f"{_largest(result):<16}" for result in results if result.level != "parameters")
+        lines.append(f"{report.subject:26}{dtype:10}{''.join(errors)}{verdict}")
+    return lines
+
+
+def _largest(result: LevelResult) -> str:
+    if result.dtype == "float64":
+        return f"{result.largest:.1e}"
+    return f"{result.largest:.1e} ({result.largest / epsilon(result.dtype):.0f})"
 
 
 def _table(report: Report) -> Table:
@@ -99,6 +124,7 @@ def to_dict(report: Report) -> dict[str, Any]:
                 "tensors": result.count,
                 "failures": result.failures,
                 "passed": result.passed,
+                "largest_error": result.largest,
                 "worst": {
                     "tensor": str(result.worst.key),
                     "jax_error": result.worst.jax_error,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights
+from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
 from parity.command_line import parse
 from parity.faults import FAULTS
-from parity.report import print_report, write_json, write_svg
+from parity.report import print_report, summary_header, summary_lines, write_json, write_svg
 from parity.tolerance import DType
 from vit_config import PRESETS, ConfigError
 from vit_config.weights_file import check_writable
@@ -34,7 +33,7 @@ class Arguments:
     subject: Annotated[str | None, tyro.conf.Positional, _shown_as("PRESET or FILE")] = None
     """A preset, or the path of a weights file."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Check every preset instead, one line for each."""
+    """Check every preset instead, one line for each type."""
     dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
         DEFAULT_DTYPES
     )
@@ -79,19 +78,15 @@ def _check_all(arguments: Arguments) -> int:
     others = arguments.subject, arguments.json, arguments.svg, arguments.fault, arguments.token_offset
     if any(others):
         raise ConfigError("--all goes with --dtype, --batch-size and --seed only")
+    print("largest error of each level; in brackets, in epsilons of the type\n" + summary_header())
     failed = 0
     for name in PRESETS:
-        start = time.perf_counter()
         report = check_preset(name, **_common(arguments))
         failed += not report.passed
-        worst = "  ".join(
-            f"{result.dtype} {result.level} {max(result.worst.jax_error, result.worst.torch_error):.1e}"
-            for result in report.results
-            if result.level in ("output", "gradients")
-        )
-        verdict = "equal" if report.passed else "DIFFERENT"
-        print(f"{name:24}{verdict:10}{worst}  {time.perf_counter() - start:.0f} s", flush=True)
+        print(*summary_lines(report), sep="\n", flush=True)
     print(f"{len(PRESETS) - failed} of {len(PRESETS)} presets equal")
+    versions = (f"{name} {value}" for name, value in environment().items())
+    print(", ".join(versions))
     return 1 if failed else 0
 
 
