@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -18,9 +16,9 @@ import tyro
 from pydantic import BaseModel, Field
 from tyro import constructors
 
+from parity.command_line import parse as read
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
-from vit_jax.train.job import Job, default_job
-from vit_jax.train.manifest import flatten
+from vit_config.job import Job, default_job
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Schema)
@@ -91,6 +89,10 @@ class Request(typing.NamedTuple):
     sharding: Literal["replicated", "full"]
 
 
+registry = constructors.ConstructorRegistry()
+"""How tyro reads sizes and schemas; filled at the end of this file."""
+
+
 def parse(argv: Sequence[str], *, prog: str) -> Request:
     """Understand a command line.
 
@@ -100,7 +102,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         SystemExit: after printing help.
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
-    source, _ = _cli(Source, rest, prog=prog, return_unknown_args=True)
+    source, _ = read(Source, rest, prog=prog, return_unknown_args=True, registry=registry)
     base = _base_job(source)
     defaults = Options(
         preset=source.preset,
@@ -109,7 +111,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         model=base.model,
         recipe=base.recipe,
     )
-    options = _cli(Options, argv, prog=prog, default=defaults)
+    options = read(Options, argv, prog=prog, default=defaults, registry=registry)
     recipe = options.recipe
     if options.dtype is not None:
         recipe = recipe.replace(dtype=options.dtype)
@@ -127,8 +129,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
 
 def run_name(name: str, base: Job, job: Job) -> str:
     """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
-    before, after = flatten(_as_dict(base)), flatten(_as_dict(job))
-    changed = {field: value for field, value in after.items() if value != before.get(field)}
+    before = base.flat()
+    changed = {field: value for field, value in job.flat().items() if value != before[field]}
     parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]
     full = "-".join([name, *parts])
     if len(full) > 80:
@@ -138,14 +140,6 @@ def run_name(name: str, base: Job, job: Job) -> str:
 
 def _plain(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _as_dict(job: Job) -> dict[str, Any]:
-    return {
-        "data": job.data,
-        "model": json.loads(job.model.to_json()),
-        "recipe": json.loads(job.recipe.to_json()),
-    }
 
 
 def _base_job(source: Source) -> Job:
@@ -169,16 +163,13 @@ def _override(schema: S, changes: dict[str, Any]) -> S:
     return schema.replace(**{**changes, **nested})
 
 
-registry = constructors.ConstructorRegistry()
-
-
 @registry.primitive_rule
 def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
     """A size is one integer, or two."""
     if typing.get_origin(info.type) is not tuple or len(typing.get_args(info.type)) != 2:
         return None
 
-    def read(words: list[str]) -> tuple[int, int]:
+    def sides(words: list[str]) -> tuple[int, int]:
         if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
             raise ValueError(f"takes one or two whole numbers, not {' '.join(words) or 'none'}")
         return int(words[0]), int(words[-1])
@@ -186,7 +177,7 @@ def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstru
     return constructors.PrimitiveConstructorSpec(
         nargs="*",
         metavar="H [W]",
-        instance_from_str=read,
+        instance_from_str=sides,
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda value: [str(side) for side in value],
     )
@@ -210,27 +201,3 @@ def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructor
             for name, field in info.type.model_fields.items()
         ),
     )
-
-
-def _cli(kind: type[T], argv: Sequence[str], *, prog: str, **options: Any) -> Any:
-    """Parse by tyro; its boxed error becomes a `ConfigError` of one line."""
-    screen = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(screen):
-            return tyro.cli(kind, args=list(argv), prog=prog, registry=registry, **options)
-    except SystemExit as end:
-        if not end.code:
-            raise
-    raise ConfigError(_one_line(screen.getvalue(), prog))
-
-
-def _one_line(box: str, prog: str) -> str:
-    """The first part of tyro's error box - the error - and what it thinks was meant."""
-    lines = [re.sub(r"\x1b\[[0-9;]*m", "", line).strip("│ ") for line in box.splitlines()]
-    parts = [part.split("\n") for part in re.split(r"\n[╭╰─].*", "\n" + "\n".join(lines))]
-    texts = [" ".join(part).strip() for part in parts]
-    texts = [text for text in texts if text]
-    message = texts[0] if texts else "the command line cannot be understood"
-    meant = next((re.search(r"Perhaps you meant: (--[\w.-]+)", text) for text in texts[1:]), None)
-    hint = f"perhaps you meant {meant[1]}" if meant else f"{prog} --help lists every flag"
-    return f"{message.rstrip('.')}; {hint}"

@@ -12,8 +12,8 @@ from vit_config.schema import ViTConfig
 
 RECIPES = {
     "digits": Recipe.from_json("""{
-        "epochs": 120, "batch_size": 64, "learning_rate": 0.002, "weight_decay": 0.05,
-        "warmup_epochs": 10, "label_smoothing": 0.1, "checkpoint_every_epochs": 30,
+        "epochs": 100, "batch_size": 32, "learning_rate": 0.001, "weight_decay": 0.1,
+        "warmup_epochs": 10, "label_smoothing": 0.1, "checkpoint_every_epochs": 25,
         "augment": {"shift": 0.1, "rotate": 10.0, "scale": 0.1}
     }"""),
 }

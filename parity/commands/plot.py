@@ -1,0 +1,116 @@
+"""``parity plot RUN``: draw a training run and what its model has learned, as PNG files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from parity.port import IMAGES, WEIGHTS
+from vit_config import ConfigError, InputError, MissingFileError
+
+USAGE = """usage: parity plot RUN
+
+Draw the training run in the folder RUN. Written into it:
+
+  curves.png               loss, accuracy and learning rate
+  positions.png            the position table, beside the fixed sine-cosine one
+  position_similarity.png  cosine similarity of each patch's position with every other
+  attention.png            where each block looks, on some test images
+
+The last three need the weights that a finished run has exported."""
+NUM_IMAGES = 4
+
+
+def main(argv: list[str]) -> int:
+    """Run the command.
+
+    Raises:
+        ConfigError: not exactly one argument.
+        MissingFileError: no such folder, or no log in it.
+    """
+    if argv and argv[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    if len(argv) != 1 or argv[0].startswith("-"):
+        raise ConfigError("expected one argument, the folder of a training run")
+    run_dir = Path(argv[0])
+    if not run_dir.is_dir():
+        raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
+    written = [draw_curves(run_dir)]
+    if (run_dir / WEIGHTS).is_file():
+        written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES)
+    else:
+        print(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn", file=sys.stderr)
+    for path in written:
+        print(path)
+    return 0
+
+
+def draw_curves(run_dir: Path) -> Path:
+    """Draw ``curves.png`` from the log of a run.
+
+    Raises:
+        MissingFileError: no log.
+        InputError: the log has no training step yet.
+    """
+    from vit_jax.train.log import read_log
+    from vit_jax.train.plots import curves, save_png
+
+    events = read_log(run_dir)
+    if not any(event["kind"] == "train" for event in events):
+        raise InputError(f"{run_dir}: the log has no training step yet; nothing to draw")
+    path = run_dir / "curves.png"
+    save_png(curves(events), path)
+    return path
+
+
+def draw_model(weights: Path, images: Path) -> list[Path]:
+    """Draw the positions and the attention of a weights file, beside it."""
+    import jax
+
+    from parity.files import load
+    from vit_config.scoring import check_labelled_images, read_labelled_images
+    from vit_config.tables import fixed_position_table, sincos1d
+    from vit_jax.train import plots
+
+    written: dict[str, plots.Figure] = {}
+    with jax.enable_x64(True):
+        loaded = load(weights, framework="jax")
+        cfg, model = loaded.config, loaded.model
+        table = fixed_position_table(cfg)
+        if cfg.pos_embed == "learned":
+            table = np.asarray(model.pos_embed[...], np.float64)[0]
+        if table is not None:
+            tables = {f"positions of this model ({cfg.pos_embed})": table}
+            if cfg.pos_embed != "sincos1d" and table.shape[1] % 2 == 0:
+                tables["for comparison: fixed 1-D sine-cosine"] = sincos1d(*table.shape)
+            written["positions.png"] = plots.position_tables(tables)
+            written["position_similarity.png"] = plots.position_similarity(
+                table[cfg.num_prefix_rows :], cfg.grid, cfg.patch_size
+            )
+        data = read_labelled_images(images)
+        preprocess = check_labelled_images(cfg, loaded.preprocess, data)
+        shown = data.images[:NUM_IMAGES]
+        output = model(
+            jax.numpy.asarray(preprocess.normalise(shown), model.patch_embed.proj.kernel[...].dtype),
+            return_attention=True,
+        )
+        names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
+        predicted = np.asarray(output.logits).argmax(axis=-1)
+        written["attention.png"] = plots.attention_maps(
+            shown,
+            [np.asarray(weights) for weights in output.attention],
+            prefix=cfg.num_prefix_tokens,
+            grid=cfg.grid,
+            by_class_token=cfg.class_token,
+            titles=[
+                f"is {names[label]}\nsays {names[answer]}"
+                for label, answer in zip(data.labels, predicted, strict=False)
+            ],
+        )
+    folder = weights.parent
+    for name, figure in written.items():
+        plots.save_png(figure, folder / name)
+    return [folder / name for name in written]

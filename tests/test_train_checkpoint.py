@@ -1,0 +1,196 @@
+"""Checkpoints: what is restored is what was saved, or the damage is seen and an older one used."""
+
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from vit_config import CheckpointError
+from vit_jax.train.checkpoint import KEEP, Checkpoints, from_named, to_named
+
+
+class State(NamedTuple):
+    step: np.ndarray
+    params: dict
+    moments: tuple
+
+
+def make_state(step):
+    rng = np.random.default_rng(step)
+    params = {
+        "blocks.0.mlp.fc1.weight": rng.standard_normal((31, 47)).astype(np.float32),
+        "blocks.0.mlp.fc1.bias": rng.standard_normal(47),
+    }
+    return State(np.int32(step), params, ((), {"mu": np.zeros((3, 5), np.float32)}))
+
+
+def abstract():
+    return make_state(0)
+
+
+def assert_equal(a, b):
+    a, b = to_named(a), to_named(b)
+    assert a.keys() == b.keys()
+    for name in a:
+        assert a[name].dtype == b[name].dtype
+        np.testing.assert_array_equal(a[name], b[name])
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A folder with checkpoints of the steps 3, 6, 9."""
+    with Checkpoints(tmp_path / "run", run_id="one") as checkpoints:
+        for step in (3, 6, 9):
+            checkpoints.save(step, make_state(step))
+    return tmp_path / "run"
+
+
+def restore(folder, run_id="one", like=None):
+    said = []
+    with Checkpoints(folder, run_id=run_id) as checkpoints:
+        step, state = checkpoints.restore_latest(abstract() if like is None else like, warn=said.append)
+    return step, state, said
+
+
+def biggest_file(folder):
+    return max((path for path in folder.rglob("*") if path.is_file()), key=lambda p: p.stat().st_size)
+
+
+def test_the_newest_comes_back_exactly(saved):
+    step, state, said = restore(saved)
+    assert (step, said) == (9, [])
+    assert_equal(state, make_state(9))
+
+
+def test_nothing_to_restore(tmp_path):
+    assert restore(tmp_path / "new") == (None, None, [])
+
+
+def test_only_the_newest_few_are_kept(tmp_path):
+    with Checkpoints(tmp_path, run_id="one") as checkpoints:
+        for step in range(1, KEEP + 3):
+            checkpoints.save(step, make_state(step))
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == list(range(3, KEEP + 3))
+
+
+def test_a_step_is_never_overwritten(tmp_path):
+    with Checkpoints(tmp_path, run_id="one") as checkpoints:
+        checkpoints.save(3, make_state(3))
+        with pytest.raises(CheckpointError, match=r"3: exists already"):
+            checkpoints.save(3, make_state(4))
+    assert_equal(restore(tmp_path)[1], make_state(3))
+
+
+def flip(folder):
+    path = biggest_file(folder / "state")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def truncate(folder):
+    path = biggest_file(folder / "state")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def empty(folder):
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+def change_description(folder):
+    path = folder / "meta" / "metadata"
+    meta = json.loads(path.read_text())
+    meta["step"] = 4
+    path.write_text(json.dumps(meta))
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, empty, change_description])
+def test_a_damaged_checkpoint_is_skipped(saved, damage):
+    damage(saved / "9")
+    step, state, said = restore(saved)
+    assert step == 6
+    assert_equal(state, make_state(6))
+    assert len(said) == 1
+    assert "9 is damaged and skipped" in said[0]
+    assert "\n" not in said[0]
+    assert (saved / "damaged-9").is_dir()  # kept, but out of the way:
+    with Checkpoints(saved, run_id="one") as checkpoints:
+        checkpoints.save(9, make_state(9))
+    assert restore(saved)[0] == 9
+
+
+def test_a_flipped_byte_names_the_tensor(saved):
+    flip(saved / "9")
+    said = restore(saved)[2][0]
+    assert "blocks.0.mlp.fc1" in said or "not readable" in said
+
+
+def test_an_empty_folder_is_not_a_checkpoint(saved):
+    (saved / "12").mkdir()
+    assert restore(saved)[0] == 9
+
+
+def test_nothing_whole_is_an_error(saved):
+    for step in (3, 6, 9):
+        flip(saved / str(step))
+    with pytest.raises(CheckpointError, match="none of the 3 checkpoints is whole"):
+        restore(saved)
+
+
+def test_another_run_is_refused(saved):
+    with pytest.raises(CheckpointError, match="belongs to run one, this is run two"):
+        restore(saved, run_id="two")
+
+
+def test_another_model_is_refused(saved):
+    like = abstract()
+    like.params["blocks.0.mlp.fc1.bias"] = np.zeros(46)
+    like.params["head.bias"] = np.zeros(3)
+    with pytest.raises(CheckpointError, match=r"head.bias: not in the checkpoint") as caught:
+        restore(saved, like=like)
+    assert "fc1.bias: [[47], 'float64'] in the checkpoint, [[46], 'float64'] in the model" in str(
+        caught.value
+    )
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+import numpy as np
+from vit_config import CheckpointError
+from vit_jax.train.checkpoint import Checkpoints
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+try:
+    with Checkpoints(Path(sys.argv[1]), run_id="one") as checkpoints:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        checkpoints.save(12, {"a": np.random.default_rng(0).standard_normal(100_000)})
+except CheckpointError as error:
+    print(error, end="")
+"""
+
+
+def test_a_full_disk_loses_nothing(saved):
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(saved)], capture_output=True, text=True, check=True
+    )
+    assert "the last checkpoint cannot be written" in done.stdout
+    assert "File too large" in done.stdout
+    assert "\n" not in done.stdout
+    assert done.stderr == ""
+    assert restore(saved)[0] == 9
+
+
+def test_names_lead_back_to_the_state():
+    state = make_state(5)
+    assert_equal(from_named(state, to_named(state)), state)
+    assert set(to_named(state)) == {
+        "step",
+        "params.blocks.0.mlp.fc1.weight",
+        "params.blocks.0.mlp.fc1.bias",
+        "moments.1.mu",
+    }

@@ -1,0 +1,261 @@
+"""The training command: what it understands, what it refuses in one line, and the whole way once."""
+
+import json
+import re
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from tiny_tfds import write_tiny_set
+
+import parity
+import vit_jax.train.run as run_room
+from parity.cli import run
+from parity.options import parse
+from vit_config import PRESETS, Recipe, preset
+from vit_config.job import default_job
+from vit_config.scoring import read_labelled_images
+
+ROOT = Path(__file__).parent.parent
+PNG = b"\x89PNG"
+
+
+def ask(*argv):
+    return parse([str(word) for word in argv], prog="train.py")
+
+
+def test_the_defaults():
+    request = ask()
+    assert request.job == default_job("digits")
+    assert request.run_dir == Path("runs/digits").absolute()
+    assert (request.parallel, request.sharding) == ("jit", "replicated")
+    assert request.job.recipe != Recipe()
+
+
+def test_the_data_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    assert ask().data_dir == tmp_path
+    monkeypatch.delenv("TFDS_DATA_DIR")
+    assert ask().data_dir == Path.home() / "tensorflow_datasets"
+    assert ask("--data-dir", "here").data_dir == Path("here").absolute()
+
+
+def test_flags_override_the_preset():
+    request = ask(
+        *("--preset", "mnist_exercise", "--data", "tfds:mnist", "--model.num-heads", "4"),
+        *("--model.patch-size", "7", "--recipe.augment.shift", "0.1", "--dtype", "bfloat16"),
+        *("--recipe.clip-norm", "1.5", "--model.no-qkv-bias", "--parallel", "pmap"),
+    )
+    model = preset("mnist_exercise").replace(num_heads=4, patch_size=7, qkv_bias=False)
+    assert request.job.model == model
+    assert request.job.recipe.augment.shift == 0.1
+    assert request.job.recipe.dtype == "bfloat16"
+    assert request.job.recipe.clip_norm == 1.5
+    assert request.parallel == "pmap"
+
+
+def test_sizes_are_one_integer_or_two():
+    assert ask("--model.patch-size", 4).job.model.patch_size == (4, 4)
+    assert ask("--model.patch-size", 4, 2).job.model.patch_size == (4, 2)
+
+
+def test_what_differs_from_the_preset_names_the_folder():
+    assert (
+        ask("--recipe.seed", 1, "--model.patch-size", 4, 2).run_dir.name
+        == "digits-patch_size=4x2-seed=1"
+    )
+    long = ask(
+        *[
+            w
+            for f in ("embed", "attention", "mlp-inner", "mlp-outer")
+            for w in (f"--model.dropout-{f}", 0.1)
+        ]
+    )
+    assert len(long.run_dir.name) < 30
+    assert ask("--run-dir", "elsewhere").run_dir == Path("elsewhere").absolute()
+
+
+def test_every_field_has_a_flag(capsys):
+    with pytest.raises(SystemExit) as end:
+        ask("--help")
+    assert end.value.code == 0
+    text = capsys.readouterr().out
+    for prefix, schema in (("model", PRESETS["digits"]), ("recipe", Recipe())):
+        for field in schema.fields():
+            assert f"--{prefix}.{field.replace('_', '-')}" in text
+    assert "Passes over the training set." in text
+    assert "must divide hidden_size" in text
+
+
+def test_help_shows_the_defaults_of_the_preset(capsys):
+    with pytest.raises(SystemExit):
+        ask("--preset", "vit_base_patch16_224", "--help")
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"--model.hidden-size INT\W+Width D of every token. \(default: 768\)", text)
+
+
+def write_config(folder, **content):
+    path = folder / "job.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def test_a_config_file_gives_the_defaults(tmp_path):
+    path = write_config(
+        tmp_path,
+        preset="digits",
+        data="tfds:other",
+        model={"patch_size": 4, "depth": 2},
+        recipe={"epochs": 3, "warmup_epochs": 1.0, "augment": {"shift": 0.2}},
+    )
+    request = ask("--config", path, "--model.depth", 5)
+    assert request.job.model == preset("digits").replace(patch_size=4, depth=5)
+    assert request.job.data == "tfds:other"
+    usual = default_job("digits").recipe
+    assert request.job.recipe == usual.replace(
+        epochs=3, warmup_epochs=1.0, augment=usual.augment.replace(shift=0.2)
+    )
+    assert request.run_dir.name == "job-depth=5"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.json")), ids=lambda path: path.stem)
+def test_the_recipes_are_understood(path):
+    job = ask("--config", path).job
+    if path.stem == "mnist_exercise":
+        recipe = job.recipe
+        assert (job.model, job.data) == (preset("mnist_exercise"), "tfds:mnist")
+        assert (recipe.optimizer, recipe.learning_rate, recipe.schedule) == ("adam", 0.005, "constant")
+        assert (recipe.epochs, recipe.batch_size, recipe.weight_decay) == (20, 128, 0.0)
+        assert recipe.watch_test
+        assert recipe.eval_every_epochs == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"presett": "digits"}, "JobFile has no field 'presett'; did you mean 'preset'?"),
+        ({"model": {"num_head": 2}}, "ViTConfig has no field 'num_head'; did you mean 'num_heads'?"),
+        ({"model": {"num_heads": "4"}}, "ViTConfig.num_heads = '4': input should be a valid integer"),
+        ({"recipe": {"augment": {"shft": 1}}}, "Augment has no field 'shft'; did you mean 'shift'?"),
+        ({"recipe": {"augment": 3}}, "Recipe.augment = 3: "),
+        ({"preset": "digit"}, "no preset is called 'digit'; did you mean 'digits'?"),
+        ({"model": [1]}, "JobFile.model = [1]: input should be a valid dictionary"),
+    ],
+)
+def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
+    path = write_config(tmp_path, **content)
+    assert run("train", ["--config", str(path), "--run-dir", str(tmp_path / "run")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith(f"parity train: {path}: ")
+    assert message in captured.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ("--model.num-head 2", "--model.num-heads"),
+        ("--model.num-heads two", "--model.num-heads: invalid literal for int() with base 10: 'two'"),
+        ("--model.num-heads 5", "num_heads = 5 does not divide hidden_size = 64"),
+        ("--model.patch-size 3", "image_size = (8, 8) is not divisible by patch_size = (3, 3)"),
+        ("--model.patch-size 2 2 2", "takes one or two whole numbers, not 2 2 2"),
+        ("--model.pool max", "invalid choice 'max'"),
+        ("--model.no-class-token", 'pool = "class" needs class_token = true'),
+        ("--recipe.augment.shift 9", "Augment.shift = 9.0: input should be less than or equal to 0.5"),
+        ("--recipe.epochs 0", "Recipe.epochs = 0: input should be greater than 0"),
+        ("--preset nothing", "no preset is called 'nothing'"),
+        ("--config nowhere.json", "nowhere.json: no such file"),
+        ("stray", "stray"),
+        ("--data-dir", "--data-dir"),
+        ("--data faces", 'expected "digits" or "tfds:NAME"'),
+        ("--data tfds:faces", "not prepared in"),
+        ("--preset vit_paper", "has 1 channels and 10 classes"),
+        ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
+        ("--recipe.batch-size 1024", "batch_size = 1024 is more than the 898 training examples"),
+        ("--parallel pmap --sharding full", 'sharding = "full" needs parallel = "jit"'),
+    ],
+)
+def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
+    words = ["--run-dir", str(tmp_path / "run"), *argv.split()]
+    if "--data-dir" not in words:
+        words += ["--data-dir", str(tmp_path / "data")]
+    assert run("train", words) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1, captured.err
+    assert captured.err.startswith("parity train: ")
+    assert message in captured.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory):
+    """A run on a rectangular three-channel set: folder, command line, exit status, exported files."""
+    folder = tmp_path_factory.mktemp("command")
+    write_tiny_set(folder / "data")
+    argv = [
+        *("--preset", "vit_tiny_patch16_224", "--data", "tfds:tiny_rectangles"),
+        *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run")),
+        *("--model.image-size", "21", "15", "--model.patch-size", "7", "5", "--model.num-classes", "3"),
+        *("--model.hidden-size", "30", "--model.num-heads", "5", "--model.mlp-dim", "44"),
+        *("--model.depth", "2", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
+        *("--recipe.learning-rate", "0.003"),
+    ]
+
+    @contextmanager
+    def stop_signals():
+        asked = []
+        yield lambda: bool(asked.append(1)) or len(asked) == 5
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_room, "stop_signals", stop_signals)
+        first = run("train", argv)
+    return folder / "run", argv, first, list((folder / "run").glob("*.safetensors"))
+
+
+def test_an_interrupted_run_says_how_to_go_on(interrupted):
+    assert interrupted[2:] == (130, [])
+
+
+def test_training_ends_with_equal_twins(capsys, interrupted):
+    run_dir, argv, *_ = interrupted
+    assert run("train", argv) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "continuing from step 5" in out
+    assert "in a process without JAX" in out
+    assert "EQUAL" in out
+    data = read_labelled_images(run_dir / "test_images.npz")
+    assert data.images.shape == (19, 21, 15, 3)
+    for framework in ("jax", "torch"):
+        loaded = parity.load(run_dir / "weights.safetensors", framework=framework)
+        assert loaded.config.hidden_size == 30
+        assert loaded.preprocess.class_names == ("red", "green", "blue")
+        assert len(loaded.preprocess.mean) == 3
+    rows = [line for line in out.split("│") if "/19" in line]
+    assert len(rows) == 3
+    assert len({row.strip() for row in rows}) == 1
+
+
+def test_plot_draws_the_run(capsys, interrupted):
+    run_dir, *_ = interrupted
+    assert run("plot", [str(run_dir)]) == 0
+    names = ["curves", "positions", "position_similarity", "attention"]
+    assert capsys.readouterr().out.split() == [str(run_dir / f"{name}.png") for name in names]
+    for name in names:
+        assert (run_dir / f"{name}.png").read_bytes()[:4] == PNG
+
+
+def test_plot_refuses_what_is_no_run(capsys, tmp_path):
+    for argv, message in (
+        ([], "expected one argument"),
+        ([str(tmp_path / "no")], "no: no such folder"),
+        ([str(tmp_path)], "log.jsonl: no such file"),
+    ):
+        assert run("plot", argv) == 2
+        captured = capsys.readouterr()
+        assert captured.err.count("\n") == 1
+        assert message in captured.err
+    (tmp_path / "log.jsonl").write_text('{"kind": "start", "step": 0}\n')
+    assert run("plot", [str(tmp_path)]) == 2
+    assert "no training step yet" in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Scoring a weights file on labelled images: the same in both twins, and without the other framework."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import vit_jax.evaluate
+import vit_torch.evaluate
+from parity.port import WITHOUT_JAX, export, score_in_torch
+from parity.redraw import redraw
+from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
+from vit_jax.leaves import leaves
+from vit_jax.weights import abstract_model
+
+CFG = ViTConfig(
+    image_size=(21, 15),
+    patch_size=(7, 5),
+    hidden_size=30,
+    depth=1,
+    num_heads=5,
+    mlp_dim=44,
+    num_classes=11,
+)
+PREPROCESS = Preprocess(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
+MAINS = {"jax": vit_jax.evaluate.main, "torch": vit_torch.evaluate.main}
+
+
+def weights_at(path, cfg=CFG, preprocess=PREPROCESS, dtype=np.float32):
+    arrays = {
+        leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0).astype(dtype)
+        for leaf in leaves(abstract_model(cfg))
+    }
+    write_weights(path, cfg, arrays, preprocess)
+    return path
+
+
+def images_at(path, count=300, size=(21, 15), highest=11):
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (count, *size, 3), np.uint8)
+    np.savez(path, images=images, labels=rng.integers(0, highest, count))
+    return path
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_both_twins_score_the_same(tmp_path, dtype):
+    weights = weights_at(tmp_path / "w.safetensors", dtype=dtype)
+    images = images_at(tmp_path / "i.npz")
+    jax_score = vit_jax.evaluate.evaluate_file(weights, images)
+    torch_score = vit_torch.evaluate.evaluate_file(weights, images)
+    assert jax_score[1:] == torch_score[1:]
+    assert jax_score.count == 300
+    assert jax_score.loss == pytest.approx(torch_score.loss, rel=1e-6 if dtype == np.float32 else 1e-13)
+    elsewhere = score_in_torch(weights, images)
+    assert elsewhere[1:] == torch_score[1:]
+    assert elsewhere.loss == pytest.approx(torch_score.loss, rel=1e-6)  # of another number of threads
+
+
+def test_the_other_process_cannot_import_jax():
+    block = WITHOUT_JAX.partition("from vit_torch")[0]
+    done = subprocess.run(
+        [sys.executable, "-c", block + "import vit_torch.evaluate\nimport jax"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode
+    assert "import of jax halted" in done.stderr
+
+
+def test_exported_parameters_are_those_trained(tmp_path):
+    from vit_config import read_weights
+
+    parts = leaves(abstract_model(CFG))
+    common = {leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 1) for leaf in parts}
+    export(
+        tmp_path / "w.safetensors",
+        CFG,
+        {p.name: p.from_common(common[p.name]) for p in parts},
+        PREPROCESS,
+    )
+    found = read_weights(tmp_path / "w.safetensors")
+    assert (found.config, found.preprocess) == (CFG, PREPROCESS)
+    for name, array in common.items():
+        np.testing.assert_array_equal(found.arrays[name], array)
+
+
+@pytest.mark.parametrize("twin", MAINS)
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("nothing", ""),
+        ("no weights", "w.safetensors: no such file"),
+        ("no images", "i.npz: no such file"),
+        ("not npz", "i.npz: not an .npz file with the arrays images and labels"),
+        ("other arrays", "expected (N, H, W, C)"),
+        ("label", "labels go from 0 to 11, the model has num_classes = 11 (0 to 10)"),
+        ("size", "the image is 15x21, the model takes image_size = 21x15"),
+        ("no preprocess", "does not say how images are prepared"),
+        ("no head", "num_classes = 0"),
+    ],
+)
+def test_bad_input(tmp_path, capsys, twin, change, message):
+    weights, images = tmp_path / "w.safetensors", tmp_path / "i.npz"
+    if change != "no weights":
+        cfg = CFG.replace(num_classes=0) if change == "no head" else CFG
+        weights_at(weights, cfg, None if change == "no preprocess" else PREPROCESS)
+    if change == "not npz":
+        images.write_text("no archive")
+    elif change == "other arrays":
+        np.savez(images, images=np.zeros((3, 21, 15, 3)), labels=np.zeros(3))
+    elif change != "no images":
+        images_at(
+            images, 400, (15, 21) if change == "size" else (21, 15), 12 if change == "label" else 11
+        )
+    status = MAINS[twin]([str(weights), str(images)])
+    captured = capsys.readouterr()
+    if change == "nothing":
+        assert status == 0
+        assert '"count": 400' in captured.out
+        return
+    assert status == 2
+    assert captured.err.startswith(f"vit_{twin}.evaluate: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_failure_in_the_other_process_is_one_line(tmp_path):
+    images = images_at(tmp_path / "i.npz")
+    with pytest.raises(WeightsError, match=r"PyTorch could not score it \(.*no such file"):
+        score_in_torch(tmp_path / "w.safetensors", images)
+
+
+@pytest.mark.parametrize("main", MAINS.values(), ids=MAINS)
+def test_usage(main, capsys):
+    assert main([]) == 2
+    assert "usage: python -m vit_" in capsys.readouterr().err

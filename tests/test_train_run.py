@@ -1,0 +1,304 @@
+"""Whole training runs on a tiny rectangular three-channel set."""
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import jax
+import numpy as np
+import pytest
+from tiny_tfds import write_tiny_set
+
+import vit_jax.train.run as run_room
+from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
+from vit_config.errors import ConfigError
+from vit_config.job import Job, default_job
+from vit_jax.train.checkpoint import Checkpoints
+from vit_jax.train.log import read_log
+from vit_jax.train.manifest import claim, locked, make_manifest
+from vit_jax.train.run import train
+from vit_jax.train.sharding import make_program
+
+CFG = ViTConfig(
+    image_size=(21, 15),
+    patch_size=(7, 5),
+    hidden_size=30,
+    depth=1,
+    num_heads=5,
+    mlp_dim=44,
+    num_classes=3,
+    dropout_embed=0.1,
+    dropout_mlp_inner=0.1,
+)
+RECIPE = Recipe.from_json("""{
+    "epochs": 3, "batch_size": 8, "learning_rate": 0.003, "weight_decay": 0.05, "warmup_epochs": 1,
+    "log_every_steps": 1, "checkpoint_every_epochs": 1,
+    "augment": {"shift": 0.1, "rotate": 5.0, "flip": true}
+}""")
+JOB = Job(CFG, RECIPE, "tfds:tiny_rectangles")
+STEPS_PER_EPOCH, STEPS = 5, 15  # 47 images in batches of 8
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compile_each_program_once():
+    """Runs of the same job share their compiled step; most of the time here is compiling."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_room, "make_program", functools.lru_cache(make_program))
+        yield
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_set(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(data_dir, tmp_path_factory):
+    """An uninterrupted run and its folder."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    return train(JOB, data_dir=data_dir, run_dir=run_dir), run_dir
+
+
+def one_device():
+    """Quicker to compile for than eight."""
+    return tuple(jax.local_devices()[:1])
+
+
+def stopping_after(steps, monkeypatch):
+    """As if SIGINT came while step number `steps` ran."""
+
+    @contextmanager
+    def stop_signals():
+        asked = []
+        yield lambda: bool(asked.append(1)) or len(asked) == steps
+
+    monkeypatch.setattr(run_room, "stop_signals", stop_signals)
+
+
+def assert_same(a, b):
+    assert a.keys() == b.keys()
+    for name in a:
+        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+
+
+def losses(run_dir):
+    return {e["step"]: e["loss"] for e in read_log(run_dir) if e["kind"] == "train"}
+
+
+def test_a_run_learns_and_leaves_everything(whole):
+    trained, run_dir = whole
+    assert trained.step == STEPS
+    assert trained.test.count == 19
+    assert all(value.dtype == np.float32 for value in trained.params.values())
+    assert sorted(losses(run_dir)) == list(range(1, STEPS + 1))
+    assert losses(run_dir)[STEPS] < losses(run_dir)[1]
+    events = read_log(run_dir)
+    assert [event["kind"] for event in events if event["kind"] != "train"] == ["start", "test"]
+    assert events[-1]["count"] == 19
+    assert sorted(p.name for p in (run_dir / "checkpoints").iterdir()) == ["10", "15", "5"]
+    assert json.loads((run_dir / "run.json").read_text())["model"]["hidden_size"] == 30
+
+
+def test_tensorboard_reads_the_events(whole):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    _, run_dir = whole
+    board = EventAccumulator(str(run_dir / "tensorboard"))
+    board.Reload()
+    drawn = {event.step: event.value for event in board.Scalars("train/loss")}
+    assert drawn == pytest.approx(losses(run_dir), rel=1e-6)
+    assert "tensorflow" not in sys.modules
+
+
+@pytest.mark.parametrize("stop_at", [7, 10])
+def test_a_resumed_run_is_bit_for_bit_the_whole_one(whole, data_dir, tmp_path, monkeypatch, stop_at):
+    trained, run_dir = whole
+    with monkeypatch.context() as patch:
+        stopping_after(stop_at, patch)
+        stopped = train(JOB, data_dir=data_dir, run_dir=tmp_path / "run")
+    assert (stopped.step, stopped.test) == (stop_at, None)
+    resumed = train(JOB, data_dir=data_dir, run_dir=tmp_path / "run")
+    assert resumed.step == STEPS
+    assert_same(resumed.params, trained.params)
+    assert resumed.test == trained.test
+    assert losses(tmp_path / "run") == losses(run_dir)
+    program = make_program(CFG, RECIPE, STEPS_PER_EPOCH)
+    states = []
+    for folder in (run_dir, tmp_path / "run"):
+        run_id = read_log(folder)[0]["run_id"]
+        with Checkpoints(folder / "checkpoints", run_id=run_id) as checkpoints:
+            states.append(checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)[1])
+    jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_a_finished_run_is_not_trained_again(whole, data_dir):
+    trained, run_dir = whole
+    again = train(JOB, data_dir=data_dir, run_dir=run_dir)
+    assert_same(again.params, trained.params)
+    assert [e["kind"] for e in read_log(run_dir) if e["kind"] == "test"] == ["test"]
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_under_pmap(data_dir, tmp_path, monkeypatch):
+    """The state is the same whichever way the step is spread; with dropout off so is the result."""
+    job = Job(CFG.replace(dropout_embed=0.0, dropout_mlp_inner=0.0), RECIPE, JOB.data)
+    whole = train(job, data_dir=data_dir, run_dir=tmp_path / "whole", sharding="full")
+    with monkeypatch.context() as patch:
+        stopping_after(6, patch)
+        train(job, data_dir=data_dir, run_dir=tmp_path / "run")
+    resumed = train(job, data_dir=data_dir, run_dir=tmp_path / "run", parallel="pmap")
+    for name, value in whole.params.items():
+        np.testing.assert_allclose(resumed.params[name], value, rtol=0, atol=1e-4, err_msg=name)
+
+
+def test_another_job_is_refused_with_every_changed_field(whole, data_dir):
+    _, run_dir = whole
+    before = sorted(run_dir.rglob("*"))
+    other = Job(CFG.replace(patch_size=(3, 5)), RECIPE.replace(batch_size=16, seed=1), JOB.data)
+    with pytest.raises(CheckpointError) as caught:
+        train(other, data_dir=data_dir, run_dir=run_dir)
+    text = str(caught.value)
+    for part in (
+        "model.patch_size = [7, 5] there, [3, 5] here",
+        "recipe.batch_size = 8 there, 16 here",
+        "recipe.seed = 0 there, 1 here",
+        "--run-dir",
+    ):
+        assert part in text
+    assert sorted(run_dir.rglob("*")) == before
+
+
+def test_other_data_is_refused(whole, tmp_path):
+    _, run_dir = whole
+    write_tiny_set(tmp_path, seed=1)
+    with pytest.raises(CheckpointError, match=r"holds another run: data.fingerprint = "):
+        train(JOB, data_dir=tmp_path, run_dir=run_dir)
+
+
+def test_a_folder_of_unknown_checkpoints_is_refused(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    manifest = make_manifest(JOB, "0")
+    with pytest.raises(CheckpointError, match=r"has checkpoints but no run.json"):
+        claim(tmp_path, manifest)
+    (tmp_path / "run.json").write_text('{"model":')
+    with pytest.raises(CheckpointError, match=r"run.json: is damaged"):
+        claim(tmp_path, manifest)
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
+    with (
+        locked(tmp_path / "run"),
+        pytest.raises(CheckpointError, match="another process is training there"),
+        locked(tmp_path / "run"),
+    ):
+        pass
+
+
+def test_validation_is_cut_off_the_training_set(data_dir, tmp_path):
+    recipe = RECIPE.replace(validation_fraction=0.3, eval_every_epochs=2, watch_test=True)
+    trained = train(
+        Job(CFG, recipe, JOB.data), data_dir=data_dir, run_dir=tmp_path, devices=one_device()
+    )
+    # 33 of 47 images are left to train on: 4 batches of 8
+    assert trained.step == 12
+    seen = [(event["kind"], event["step"]) for event in read_log(tmp_path) if event["kind"] != "train"]
+    assert seen == [("start", 0), ("validation", 8), ("test", 8), ("validation", 12), ("test", 12)]
+    with pytest.raises(DataError, match=r"validation_fraction = 0.01 of 47 training examples is 0"):
+        train(
+            Job(CFG, RECIPE.replace(validation_fraction=0.01), JOB.data),
+            data_dir=data_dir,
+            run_dir=tmp_path / "other",
+        )
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(data_dir, tmp_path):
+    recipe = RECIPE.replace(learning_rate=1e30, warmup_epochs=0.0, log_every_steps=4)
+    with pytest.raises(TrainingError, match=r"^step [234]: the loss is nan .* lower learning_rate"):
+        train(
+            Job(CFG, recipe, JOB.data),
+            data_dir=data_dir,
+            run_dir=tmp_path / "run",
+            devices=one_device(),
+        )
+    assert not [p for p in (tmp_path / "run" / "checkpoints").iterdir() if p.name.isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"in_channels": 1},
+            "has 3 channels, but the model has in_channels = 1; add --model.in-channels 3",
+        ),
+        (
+            {"num_classes": 10},
+            "has 3 classes, but the model has num_classes = 10; add --model.num-classes 3",
+        ),
+        (
+            {"in_channels": 1, "num_classes": 10},
+            "has 3 channels and 3 classes, but the model has in_channels = 1 and num_classes = 10;"
+            " add --model.in-channels 3 --model.num-classes 3",
+        ),
+    ],
+)
+def test_data_that_does_not_fit_the_model(data_dir, tmp_path, change, message):
+    job = Job(CFG.replace(**change), RECIPE, JOB.data)
+    with pytest.raises(DataError) as caught:
+        train(job, data_dir=data_dir, run_dir=tmp_path / "run")
+    assert message in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_batch_that_does_not_divide_is_refused_at_the_start(data_dir, tmp_path):
+    job = Job(CFG, RECIPE.replace(batch_size=10), JOB.data)
+    with pytest.raises(ConfigError, match="use 8 or 16"):
+        train(job, data_dir=data_dir, run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "kept"), [("bfloat16", np.float32), ("float64", np.float64)])
+def test_other_types(data_dir, tmp_path, dtype, kept):
+    recipe = RECIPE.replace(dtype=dtype, epochs=1, warmup_epochs=0.0, matmul_precision="highest")
+    trained = train(
+        Job(CFG, recipe, JOB.data), data_dir=data_dir, run_dir=tmp_path / "run", devices=one_device()
+    )
+    assert all(value.dtype == kept for value in trained.params.values())
+    assert not jax.config.jax_enable_x64
+    if dtype == "float64":
+        assert any(np.any(value != value.astype(np.float32)) for value in trained.params.values())
+
+
+@pytest.mark.slow
+def test_sigint_ends_the_run_with_a_good_checkpoint(tmp_path):
+    job = default_job("digits")
+    command = [
+        *(sys.executable, "-m", "parity", "train", "--recipe.epochs", "100000", "--model.depth", "1"),
+        *("--data-dir", str(tmp_path / "data"), "--run-dir", str(tmp_path / "run")),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    log = tmp_path / "run" / "log.jsonl"
+    deadline = time.monotonic() + 120
+    while not (log.is_file() and '"train"' in log.read_text()):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "stopped after step" in out
+    assert "to continue: parity train --recipe.epochs 100000" in out
+    step = int(out.partition("stopped after step ")[2].partition(";")[0])
+    program = make_program(job.model.replace(depth=1), job.recipe, 14)
+    run_id = read_log(tmp_path / "run")[0]["run_id"]
+    with Checkpoints(tmp_path / "run" / "checkpoints", run_id=run_id) as checkpoints:
+        found, state = checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)
+    assert found == step == state.step
+    assert os.listdir(tmp_path / "run" / "tensorboard")

@@ -1,0 +1,205 @@
+"""Checkpoints of a training state that notice damage: Orbax files plus a digest of every tensor.
+
+Orbax restores flipped bytes silently, casts types silently, and takes an empty folder for a step; so
+each checkpoint carries its own list of shapes, types and SHA-256 digests, and nothing is believed
+before it has been compared with that list.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from absl import logging as absl_logging
+
+from vit_config import CheckpointError
+
+KEEP = 3
+"""How many checkpoints are kept: the newest, and two to fall back to."""
+
+
+class Checkpoints:
+    """The checkpoints of one run, in ``FOLDER/STEP``; close it, or use it in a `with` statement.
+
+    Args:
+        folder: created when missing.
+        run_id: identifies the run; a checkpoint of another run is refused.
+    """
+
+    def __init__(self, folder: Path, *, run_id: str):
+        self.folder = folder.absolute()  # Orbax takes no other
+        self.run_id = run_id
+        options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, create=True)
+        self._verbosity = absl_logging.get_verbosity()
+        absl_logging.set_verbosity(absl_logging.FATAL)  # what matters is said by this class
+        self._manager = ocp.CheckpointManager(self.folder, item_names=("state", "meta"), options=options)
+
+    def __enter__(self) -> Checkpoints:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def save(self, step: int, state: Any) -> None:
+        """Start writing a state of numpy arrays, which nobody may change until it is written.
+
+        Raises:
+            CheckpointError: there is a checkpoint of that step already, or the disk refuses.
+        """
+        named = to_named(state)
+        meta = {"step": step, "run_id": self.run_id, "tensors": _describe(named)}
+        meta["seal"] = _seal(meta)
+        args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=ocp.args.JsonSave(meta))
+        if step in self._manager.all_steps():
+            raise CheckpointError(f"{self.folder / str(step)}: exists already; nothing was written")
+        with self._writing():
+            self._manager.save(step, args=args, force=True)
+
+    def restore_latest(
+        self, abstract: Any, *, warn: Callable[[str], None]
+    ) -> tuple[int, Any] | tuple[None, None]:
+        """The newest checkpoint that is whole, as (step, state of numpy arrays).
+
+        A damaged one is renamed to ``damaged-STEP``, out of the way of the run that goes on.
+
+        Args:
+            abstract: the state expected, of anything with shape and dtype.
+            warn: is given one line for each damaged checkpoint.
+
+        Returns:
+            (None, None) where there is no checkpoint at all.
+
+        Raises:
+            CheckpointError: there are checkpoints, but none is whole; or one is of another run.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            try:
+                state = self._restore(step, abstract)
+            except DamagedError as error:
+                warn(f"checkpoint {self.folder / str(step)} is damaged and skipped: {error}")
+                continue
+            for bad in (s for s in steps if s > step):
+                self._set_aside(bad)
+            return step, state
+        if steps:
+            raise CheckpointError(
+                f"{self.folder}: none of the {len(steps)} checkpoints is whole; delete the folder to"
+                " train from the start"
+            )
+        return None, None
+
+    def close(self) -> None:
+        """Wait until everything is on the disk.
+
+        Raises:
+            CheckpointError: the disk refuses; the checkpoints before the last are good.
+        """
+        with self._writing():
+            try:
+                self._manager.wait_until_finished()
+                self._manager.close()
+            finally:
+                absl_logging.set_verbosity(self._verbosity)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # whatever the writing thread of Orbax or TensorStore met
+            raise CheckpointError(
+                f"{self.folder}: the last checkpoint cannot be written ({_first_line(error)})"
+            ) from None
+
+    def _restore(self, step: int, abstract: Any) -> Any:
+        expected = to_named(abstract)
+        describe = ocp.args.Composite(meta=ocp.args.JsonRestore())
+        try:
+            meta = self._manager.restore(step, args=describe)["meta"]
+        except Exception as error:  # a damaged file can fail anywhere in Orbax or TensorStore
+            raise DamagedError(f"no readable description ({_first_line(error)})") from None
+        if not isinstance(meta, dict) or meta.get("seal") != _seal(meta):
+            raise DamagedError("its description was changed after writing")
+        if meta["run_id"] != self.run_id:
+            raise CheckpointError(
+                f"{self.folder / str(step)}: belongs to run {meta['run_id'][:12]}, this is run"
+                f" {self.run_id[:12]}; move it back where it came from"
+            )
+        _match(expected, meta["tensors"])
+        target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
+        read = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+        try:
+            named = self._manager.restore(step, args=read)["state"]
+        except Exception as error:
+            raise DamagedError(f"not readable ({_first_line(error)})") from None
+        found = _describe(named)
+        if wrong := [name for name in meta["tensors"] if found.get(name) != meta["tensors"][name]]:
+            raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
+        return from_named(abstract, named)
+
+    def _set_aside(self, step: int) -> None:
+        """Rename a damaged checkpoint, so that its step can be written again and nothing is lost."""
+        path = self.folder / str(step)
+        aside = self.folder / f"damaged-{step}"
+        number = 1
+        while aside.exists():
+            number += 1
+            aside = self.folder / f"damaged-{step}-{number}"
+        path.rename(aside)
+        self._manager.reload()
+
+
+class DamagedError(Exception):
+    """One checkpoint that is not whole; an older one may be."""
+
+
+def to_named(state: Any) -> dict[str, Any]:
+    """The leaves of a state by dotted path: a flat dictionary, which Orbax keeps as it is."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+
+
+def from_named(like: Any, named: dict[str, Any]) -> Any:
+    """The state of the same structure as `like` whose leaves are `named`."""
+    return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in to_named(like)])
+
+
+def _describe(named: dict[str, np.ndarray]) -> dict[str, list[Any]]:
+    return {
+        name: [list(x.shape), str(x.dtype), hashlib.sha256(np.ascontiguousarray(x).data).hexdigest()]
+        for name, x in named.items()
+    }
+
+
+def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
+    """Compare the tensors of a whole checkpoint with those that the run needs.
+
+    Raises:
+        CheckpointError: one message with every difference.
+    """
+    problems = [f"{name}: not in the checkpoint" for name in expected if name not in tensors]
+    problems += [f"{name}: not in the model" for name in tensors if name not in expected]
+    for name in expected.keys() & tensors.keys():
+        want = [list(expected[name].shape), str(expected[name].dtype)]
+        if tensors[name][:2] != want:
+            problems.append(f"{name}: {tensors[name][:2]} in the checkpoint, {want} in the model")
+    if problems:
+        raise CheckpointError("the checkpoint is of another model: " + "; ".join(sorted(problems)))
+
+
+def _seal(meta: dict[str, Any]) -> str:
+    content = {key: value for key, value in meta.items() if key != "seal"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a message; of a long one the end, where TensorStore says why."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return text if len(text) <= 120 else "..." + text[-120:]

@@ -1,0 +1,84 @@
+"""Fitting a data set to a model: channels and classes, a held-out share, mean and deviation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from vit_config import DataError, Preprocess, ViTConfig
+from vit_jax.train.data import channel_statistics
+from vit_jax.train.records import Records
+from vit_jax.train.sources import ImageDataset
+
+
+def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:
+    """Refuse a data set whose channels or classes the model was not built for.
+
+    Raises:
+        DataError: one line with the flags to add.
+    """
+    wrong = []
+    if dataset.image_shape[2] != cfg.in_channels:
+        wrong.append(("channels", dataset.image_shape[2], "in_channels", cfg.in_channels))
+    if dataset.num_classes != cfg.num_classes:
+        wrong.append(("classes", dataset.num_classes, "num_classes", cfg.num_classes))
+    if wrong:
+        facts = " and ".join(f"{has} {what}" for what, has, _, _ in wrong)
+        fields = " and ".join(f"{field} = {value}" for _, _, field, value in wrong)
+        flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, has, field, _ in wrong)
+        raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; add {flags}")
+
+
+def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:
+    """Cut the last share off the training split.
+
+    Returns:
+        The data set with what is left to train on, and the share; None for a fraction of 0.
+
+    Raises:
+        DataError: nothing would be left on one side.
+    """
+    if not fraction:
+        return dataset, None
+    whole = dataset.train
+    held = round(len(whole) * fraction)
+    if not 0 < held < len(whole):
+        raise DataError(
+            f"validation_fraction = {fraction} of {len(whole)} training examples is {held}; both parts"
+            " need at least one"
+        )
+    cut = len(whole) - held
+    train, validation = (
+        Records(
+            Part(whole.raw, part),
+            where=whole.where,
+            num_classes=whole.num_classes,
+            image_shape=whole.image_shape,
+        )
+        for part in (range(cut), range(cut, len(whole)))
+    )
+    return dataclasses.replace(dataset, train=train), validation
+
+
+class Part(Sequence[Any]):
+    """Some items of a sequence, numbered from 0."""
+
+    def __init__(self, items: Any, indices: range):
+        self.items, self.indices = items, indices
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[self.indices[index]]
+
+
+def make_preprocess(dataset: ImageDataset) -> Preprocess:
+    """The preprocessing whose mean and deviation are those of the training images.
+
+    Raises:
+        ConfigError: a channel that is the same everywhere.
+    """
+    mean, std = channel_statistics(dataset.train)
+    return Preprocess(mean=mean, std=std, class_names=dataset.class_names)

@@ -1,0 +1,100 @@
+"""What a run measured: one JSON object per line, and the same numbers for TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import (  # generated, without types
+    Event,  # pyright: ignore[reportAttributeAccessIssue]
+    SessionLog,  # pyright: ignore[reportAttributeAccessIssue]
+)
+from tensorboard.compat.proto.summary_pb2 import (
+    Summary,  # pyright: ignore[reportAttributeAccessIssue]
+)
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from vit_config import CheckpointError, MissingFileError
+from vit_config.weights_file import write_atomically
+
+FILE = "log.jsonl"
+
+
+class RunLog:
+    """Appends to ``log.jsonl`` and ``tensorboard/``; close it, or use it in a `with` statement.
+
+    Args:
+        run_dir: where both lie.
+        start_step: lines of later steps, of a run that was interrupted after its last checkpoint,
+            are dropped, and so is the test at the end: they will be written again.
+    """
+
+    def __init__(self, run_dir: Path, *, start_step: int):
+        path = run_dir / FILE
+        if path.is_file():
+            kept = [
+                event
+                for event in read_log(run_dir)
+                if event["step"] < start_step + (event["kind"] != "test")
+            ]
+            write_atomically(path, "".join(json.dumps(event) + "\n" for event in kept).encode())
+        self._file = path.open("a")
+        self._board = EventFileWriter(str(run_dir / "tensorboard"))
+        if start_step:  # tells TensorBoard to forget the same lines
+            again = SessionLog(status=SessionLog.SessionStatus.START)
+            self._board.add_event(Event(wall_time=time.time(), step=start_step + 1, session_log=again))
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Add one event; numbers also become TensorBoard curves called ``KIND/NAME``.
+
+        Args:
+            kind: ``start``, ``train``, ``validation`` or ``test``.
+            step: updates done so far.
+        """
+        now = time.time()
+        self._file.write(json.dumps({"kind": kind, "step": step, "time": now, **values}) + "\n")
+        self._file.flush()
+        scalars = [
+            Summary.Value(tag=f"{kind}/{name}", simple_value=float(value))
+            for name, value in values.items()
+            if isinstance(value, int | float)
+        ]
+        if scalars:
+            self._board.add_event(Event(wall_time=now, step=step, summary=Summary(value=scalars)))
+
+    def close(self) -> None:
+        """Write out what is still in memory."""
+        self._file.close()
+        self._board.close()
+
+
+def read_log(run_dir: Path) -> list[dict[str, Any]]:
+    """The events of a run, in order; a last line that was cut off is left out.
+
+    Raises:
+        MissingFileError: the folder has no log.
+        CheckpointError: a line that is not an event.
+    """
+    path = run_dir / FILE
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give the folder of a training run")
+    *lines, last = path.read_text().split("\n")  # a whole file ends in a newline
+    del last
+    events = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise CheckpointError(f"{path}, line {number}: not JSON ({error.msg})") from None
+        if not isinstance(event, dict) or not {"kind", "step"} <= event.keys():
+            raise CheckpointError(f"{path}, line {number}: not an event of a training run")
+        events.append(event)
+    return events

@@ -1,0 +1,69 @@
+"""What a person at the terminal sees of a run."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+LINES = 10
+"""How many lines a run prints where there is no terminal to draw a bar on."""
+
+
+class TrainingBar:
+    """A bar with loss, accuracy, speed and time left; without a terminal, a line now and then."""
+
+    def __init__(self, console: Console, *, start_step: int, total_steps: int, steps_per_epoch: int):
+        self._console, self._total, self._per_epoch = console, total_steps, steps_per_epoch
+        self._next_line = start_step
+        self._started = time.perf_counter()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[numbers]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(
+            "compiling", total=total_steps, completed=start_step, numbers=""
+        )
+
+    def __enter__(self) -> TrainingBar:
+        self._progress.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.__exit__(kind, error, traceback)
+
+    def update(self, step: int, means: dict[str, float]) -> None:
+        """Show the newest numbers.
+
+        Args:
+            step: updates done so far.
+            means: loss, accuracy and images_per_second since the last call.
+        """
+        epochs = self._total // self._per_epoch
+        epoch = min(-(-step // self._per_epoch), epochs)
+        where = f"epoch {epoch}/{epochs}"
+        numbers = (
+            f"loss {means['loss']:.4f}  accuracy {means['accuracy']:.3f}"
+            f"  {means['images_per_second']:,.0f} images/s"
+        )
+        self._progress.update(self._task, completed=step, description=where, numbers=numbers)
+        if not self._console.is_terminal and (step >= self._next_line or step == self._total):
+            self._next_line = step + self._total // LINES
+            self._console.print(f"{where}  {numbers}  {time.perf_counter() - self._started:.0f} s")
+
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        self._console.print(text)

@@ -1,0 +1,176 @@
+"""One pure step on all local devices: `jax.jit` over a mesh, or `jax.pmap`.
+
+Both split the batch over the devices and keep one logical state; the host sees that state, whole and
+unsplit, whichever was chosen, so a checkpoint of one can be continued by the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_jax.functional import Params
+from vit_jax.step import Batch, Metrics, TrainState, init_state, make_eval_step, make_train_step
+
+Parallel = Literal["jit", "pmap"]
+Sharding = Literal["replicated", "full"]
+
+Device = Any
+"""A `jax.Device`, which type checkers take for a variable."""
+
+AXIS = "data"
+
+
+class Program(NamedTuple):
+    """The functions of one training run, compiled for some devices."""
+
+    num_devices: int
+    initialise: Callable[[], TrainState]
+    """The state before the first update, on the devices."""
+    abstract_state: TrainState
+    """Shapes and types of the logical state, `jax.ShapeDtypeStruct`."""
+    place_state: Callable[[Any], TrainState]
+    """A logical state of numpy arrays, copied to the devices."""
+    place_batch: Callable[[Mapping[str, Any]], Batch]
+    """A batch of numpy arrays, split over the devices."""
+    train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+    """As `vit_jax.step.make_train_step`; the state passed in is used up."""
+    eval_step: Callable[[Params, Batch], Metrics]
+    """As `vit_jax.step.make_eval_step`."""
+    fetch: Callable[[Any], Any]
+    """A state or metrics from the devices, as numpy arrays of their own memory."""
+
+
+def make_program(
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    *,
+    parallel: Parallel = "jit",
+    sharding: Sharding = "replicated",
+    devices: Sequence[Device] | None = None,
+) -> Program:
+    """Wrap the pure steps for `devices` (default: all local ones).
+
+    Args:
+        parallel: `jax.jit` with sharded arguments, or `jax.pmap`.
+        sharding: every device holds the whole state, or (``full``, under jit) its share of each
+            parameter and optimiser moment.
+
+    Raises:
+        ConfigError: a batch that the devices cannot share evenly, or ``full`` under pmap.
+    """
+    devices = list(devices or jax.local_devices())
+    check_batch_size(recipe.batch_size, len(devices))
+    if parallel == "jit":
+        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices)
+    if sharding != "replicated":
+        raise ConfigError(
+            f'sharding = "{sharding}" needs parallel = "jit", but parallel = "{parallel}", which keeps'
+            ' the whole state on every device; use "jit"'
+        )
+    return _pmap_program(cfg, recipe, steps_per_epoch, devices)
+
+
+def check_batch_size(batch_size: int, num_devices: int) -> None:
+    """Refuse a batch that the devices cannot share evenly.
+
+    Raises:
+        ConfigError: names the nearest sizes that they can.
+    """
+    if batch_size % num_devices:
+        below, above = (batch_size // num_devices * num_devices, -(-batch_size // num_devices))
+        sizes = [str(size) for size in (below, above * num_devices) if size]
+        raise ConfigError(
+            f"batch_size = {batch_size} cannot be split evenly over {num_devices} devices; use"
+            f" {' or '.join(sizes)}"
+        )
+
+
+def shard_fully(shape: tuple[int, ...], num_devices: int) -> P:
+    """Split the largest axis that the devices divide; an array without one stays whole."""
+    divisible = [axis for axis, size in enumerate(shape) if size and size % num_devices == 0]
+    if not divisible:
+        return P()
+    axis = max(divisible, key=lambda axis: shape[axis])
+    return P(*(None,) * axis, AXIS)
+
+
+def _jit_program(
+    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, sharding: Sharding, devices: list[Device]
+) -> Program:
+    n = len(devices)
+    mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
+    whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
+    initialise = partial(init_state, cfg, recipe, steps_per_epoch)
+    abstract = jax.eval_shape(initialise)
+    of_state = jax.tree.map(
+        lambda leaf: NamedSharding(mesh, shard_fully(leaf.shape, n)) if sharding == "full" else whole,
+        abstract,
+    )
+    return Program(
+        num_devices=n,
+        initialise=jax.jit(initialise, out_shardings=of_state),
+        abstract_state=abstract,
+        place_state=lambda state: jax.device_put(state, of_state),
+        place_batch=lambda batch: jax.device_put(dict(batch), split),
+        train_step=jax.jit(
+            make_train_step(cfg, recipe, steps_per_epoch),
+            in_shardings=(of_state, split),
+            out_shardings=(of_state, whole),
+            donate_argnums=0,
+        ),
+        eval_step=jax.jit(
+            make_eval_step(cfg, recipe), in_shardings=(of_state.params, split), out_shardings=whole
+        ),
+        # copied: on a CPU the array may be the very buffer that the next step is given to reuse
+        fetch=lambda tree: jax.tree.map(lambda x: np.array(x, copy=True), jax.device_get(tree)),
+    )
+
+
+def _pmap_program(
+    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, devices: list[Device]
+) -> Program:
+    n = len(devices)
+    mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
+    split = NamedSharding(mesh, P(AXIS))
+    initialise = partial(init_state, cfg, recipe, steps_per_epoch)
+
+    def replicate(state: TrainState) -> TrainState:
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), state)
+
+    def place_state(state: TrainState) -> TrainState:
+        return jax.device_put(
+            jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), state), split
+        )
+
+    def place_batch(batch: Mapping[str, Any]) -> Batch:
+        per_device = {name: x.reshape(n, len(x) // n, *x.shape[1:]) for name, x in batch.items()}
+        return jax.device_put(per_device, split)
+
+    def first_copy(x: jax.Array) -> np.ndarray:
+        return np.array(x.addressable_shards[0].data, copy=True).reshape(x.shape[1:])
+
+    return Program(
+        num_devices=n,
+        initialise=jax.jit(lambda: replicate(initialise()), out_shardings=split),
+        abstract_state=jax.eval_shape(initialise),
+        place_state=place_state,
+        place_batch=place_batch,
+        train_step=jax.pmap(
+            make_train_step(cfg, recipe, steps_per_epoch, axis_name=AXIS),
+            axis_name=AXIS,
+            donate_argnums=0,
+            devices=devices,
+        ),
+        eval_step=jax.pmap(make_eval_step(cfg, recipe, axis_name=AXIS), axis_name=AXIS, devices=devices),
+        fetch=lambda tree: jax.tree.map(first_copy, tree),
+    )
