@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from vit_config import read_weights
+from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
 from vit_jax.functional import get_params, make_apply
@@ -34,7 +34,10 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
     preprocess = check_labelled_images(weights.config, weights.preprocess, data)
     dtype = next(iter(weights.arrays.values())).dtype
     with jax.enable_x64(dtype == np.float64), jax.default_matmul_precision("highest"):
-        params = get_params(from_arrays(weights.config, weights.arrays))
+        try:
+            params = get_params(from_arrays(weights.config, weights.arrays))
+        except WeightsError as error:
+            raise WeightsError(f"{weights_path}: {error}") from None
         apply = jax.jit(make_apply(weights.config))
         loss, right = 0.0, 0
         for start in range(0, len(data.labels), BATCH_SIZE):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from vit_config import read_weights
+from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
 from vit_torch.loss import correct, cross_entropy
@@ -30,7 +30,10 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
     """
     weights, data = read_weights(weights_path), read_labelled_images(images_path)
     preprocess = check_labelled_images(weights.config, weights.preprocess, data)
-    model = from_arrays(weights.config, weights.arrays)
+    try:
+        model = from_arrays(weights.config, weights.arrays)
+    except WeightsError as error:
+        raise WeightsError(f"{weights_path}: {error}") from None
     dtype = next(model.parameters()).dtype
     loss, right = 0.0, 0
     for start in range(0, len(data.labels), BATCH_SIZE):
