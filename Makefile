@@ -12,6 +12,7 @@ RUN := $(VENV)/bin/python
 .PHONY: demo test quick lint smoke
 
 demo: $(VENV)/ready
+	rm -rf runs/demo
 	$(RUN) train.py --run-dir runs/demo
 
 test: $(VENV)/ready

@@ -5,5 +5,6 @@ import sys
 from parity.cli import run
 
 if __name__ == "__main__":
-    command, argv = ("plot", sys.argv[2:]) if sys.argv[1:2] == ["plot"] else ("train", sys.argv[1:])
-    sys.exit(run(command, argv))
+    if sys.argv[1:2] == ["plot"]:
+        sys.exit(run("plot", sys.argv[2:], prog="python train.py plot"))
+    sys.exit(run("train", sys.argv[1:], prog="python train.py"))

@@ -16,6 +16,8 @@ COMMANDS = {
     "train": "train the JAX twin, export the weights and port them to PyTorch",
     "plot": "draw a training run: curves, positions, attention",
 }
+OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
+"""What is never missing because somebody did not install it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,16 +36,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run(argv[0], argv[1:])
 
 
-def run(command: str, argv: Sequence[str]) -> int:
-    """Run ``parity.commands.COMMAND.main(argv)``; a user's mistake becomes one line and status 2."""
+def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
+    """Run ``parity.commands.COMMAND.main(argv, prog)``; a user's mistake becomes one line and status 2.
+
+    Args:
+        prog: how the user calls the command; "parity COMMAND" by default.
+    """
+    prog = prog or f"parity {command}"
     try:
-        return importlib.import_module(f"parity.commands.{command}").main(list(argv))
+        return importlib.import_module(f"parity.commands.{command}").main(list(argv), prog)
     except USER_ERRORS as error:
-        print(f"parity {command}: {error}", file=sys.stderr)
-        return 2
+        said = str(error)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", *OWN_PACKAGES):
+            raise
+        said = f"needs the package {package}; pip install 'vit-parity[all]'"
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     except KeyboardInterrupt:
-        print(f"parity {command}: interrupted", file=sys.stderr)
+        print(f"{prog}: interrupted", file=sys.stderr)
         return 130
+    print(f"{prog}: {said}", file=sys.stderr)
+    return 2
 
 
 def _print_help() -> None:

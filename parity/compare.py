@@ -24,10 +24,8 @@ class Verdict:
 
     @property
     def score(self) -> float:
-        """The larger error over its limit; above 1, or not a number, is a failure."""
+        """The larger error over its limit; above 1 is a failure."""
         error = max(self.jax_error, self.torch_error)
-        if math.isnan(self.jax_error) or math.isnan(self.torch_error):
-            return math.inf
         return 0.0 if error == 0.0 else error / self.limit if self.limit else math.inf
 
     @property
@@ -62,8 +60,9 @@ class Divergence:
     """The first place, in the order of execution, where the twins differ."""
 
     dtype: str
-    module: str
-    """Path of the module that got the same input and gave another output; empty for the model itself."""
+    where: str
+    """Path of the module that got the same input and gave another output, empty for the model itself;
+    or, where every module agrees, the name of the first other tensor."""
     detail: str
 
 
@@ -123,14 +122,20 @@ def _judge(runs: Runs, key: Key) -> Verdict:
     torch_error = relative_error(runs.torch[key], runs.torch_float64[key])
     grain = epsilon(runs.dtype)
     nearer = max(min(jax_error, torch_error), grain)
-    if key.level == "loss":  # a few numbers can be right by luck; the logits they come from are not
+    if key.level in ("loss", "gradients"):  # of a small batch these can be right by luck
         logits = Key("output", "logits")
-        nearer = max(nearer, relative_error(runs.torch[logits], runs.torch_float64[logits]))
+        distances = (
+            relative_error(runs.jax[logits], runs.jax_float64[logits]),
+            relative_error(runs.torch[logits], runs.torch_float64[logits]),
+        )
+        nearer = max(nearer, min(distances))
     by_twin = RATIO * nearer
     return Verdict(key, jax_error, torch_error, min(LIMITS[runs.dtype][key.level] * grain, by_twin))
 
 
 def _origin(dtype: str, level: Level, worst: Verdict) -> str:
+    if worst.limit == 0.0 and level != "parameters":
+        return "in one twin only"
     if level == "parameters":
         return "bit for bit"
     if dtype == "float64":
@@ -154,7 +159,7 @@ def _first_divergence(runs: Runs, verdicts: dict[Key, Verdict]) -> Divergence | 
             return Divergence(runs.dtype, key.path, f"called by the {side} twin only")
         if key.port == "in":
             parent = key.path.rpartition(".")[0]
-            parent = parent.removesuffix(".blocks") if parent != "blocks" else ""
+            parent = "" if parent == "blocks" else parent  # a list is no module that is called
             return Divergence(
                 runs.dtype, parent, f"before its {key.path.removeprefix(parent + '.')} is called"
             )

@@ -114,6 +114,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     options = read(Options, argv, prog=prog, default=defaults, registry=registry)
     recipe = options.recipe
     if options.dtype is not None:
+        spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
+        if spelled_out and options.dtype != recipe.dtype:
+            raise ConfigError(
+                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} are two names of one field;"
+                " give one of them"
+            )
         recipe = recipe.replace(dtype=options.dtype)
     job = Job(options.model, recipe, options.data)
     name = source.config.stem if source.config else source.preset or "digits"

@@ -40,7 +40,10 @@ class Recording:
         self._folder: Path | None = None
 
     def add(self, key: Key, array: np.ndarray) -> None:
-        """Keep one array."""
+        """Keep one array; a key that is there already is numbered, as of a module called twice."""
+        if key in self._arrays:
+            calls = sum(k.path == key.path and k.port.startswith(key.port) for k in self._arrays)
+            key = key._replace(port=f"{key.port} call {calls + 1}")
         array = np.ascontiguousarray(array)
         self._bytes += array.nbytes
         if self._bytes <= _IN_MEMORY:

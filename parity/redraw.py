@@ -17,7 +17,7 @@ SPREAD = 0.2
 WIDE = 64
 """Inputs beyond which a matrix is drawn narrower, by sqrt(WIDE / inputs). With 0.2 throughout, attention
 in a 512-wide model saturates and amplifies float64 rounding to 4e-12 in its gradients; so drawn, every
-preset stays below 1e-13 and no branch is small enough to hide a fault."""
+preset stays below 2e-14 and no branch is small enough to hide a fault."""
 
 
 Weights = Callable[[str, Kind, tuple[int, ...]], np.ndarray]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from parity.check import Report
@@ -29,10 +30,11 @@ def print_report(report: Report, console: Console | None = None) -> None:
     for divergence in report.divergences:
         console.print(
             f"[bold red]first difference[/] ({divergence.dtype}): "
-            f"[bold]{divergence.module or '(model)'}[/] - {divergence.detail}"
+            f"[bold]{divergence.where or '(model)'}[/] - {escape(divergence.detail)}"
         )
     versions = ", ".join(f"{name} {value}" for name, value in report.environment.items())
-    console.print(f"[dim]{report.weights}; {report.batch}; seed {report.seed}\n{versions}[/]")
+    source = f"{report.weights}; {report.batch}; seed {report.seed}\n{versions}"
+    console.print(f"[dim]{escape(source)}[/]")
     console.print(
         "[bold green]EQUAL[/]: the twins are the same function"
         if report.passed
@@ -64,7 +66,7 @@ def _largest(result: LevelResult) -> str:
 
 
 def _table(report: Report) -> Table:
-    table = Table(title=f"parity check {report.subject}", title_justify="left")
+    table = Table(title=escape(f"parity check {report.subject}"), title_justify="left")
     for name in ("type", "level"):
         table.add_column(name)
     table.add_column("tensors", justify="right")
@@ -136,7 +138,7 @@ def to_dict(report: Report) -> dict[str, Any]:
             for result in report.results
         ],
         "first_differences": [
-            {"dtype": d.dtype, "module": d.module, "detail": d.detail} for d in report.divergences
+            {"dtype": d.dtype, "where": d.where, "detail": d.detail} for d in report.divergences
         ],
     }
 

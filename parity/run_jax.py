@@ -15,9 +15,9 @@ from parity.recording import Key, Recording
 from parity.redraw import Batch, Weights
 from vit_config import ViTConfig
 from vit_jax.functional import Params, make_merge
-from vit_jax.leaves import leaves, walk
+from vit_jax.leaves import Leaf, leaves, walk
 from vit_jax.loss import cross_entropy
-from vit_jax.weights import abstract_model, to_state
+from vit_jax.weights import abstract_model
 
 
 class JaxTwin:
@@ -26,11 +26,12 @@ class JaxTwin:
     def __init__(self, cfg: ViTConfig):
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
-        self._order: list[tuple[Key, int]] = []
+        # what was recorded, in order, and which array it is: by type, since each is traced by itself
+        self._orders: dict[str, list[tuple[Key, int]]] = {}
         merge = make_merge(cfg)
 
         def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
-            self._order.clear()  # filled while JAX traces this function
+            order = self._orders[str(images.dtype)] = []  # filled while JAX traces this function
             model = merge(params)
             arrays: list[jax.Array] = []
             seen: dict[int, int] = {}  # one module's output is the next one's input: kept once
@@ -39,7 +40,7 @@ class JaxTwin:
                 if id(array) not in seen:
                     seen[id(array)] = len(arrays)
                     arrays.append(array)
-                self._order.append((key, seen[id(array)]))
+                order.append((key, seen[id(array)]))
 
             with watch(model, record):
                 output = model(images)
@@ -63,7 +64,7 @@ class JaxTwin:
             images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
             labels = jnp.asarray(batch.labels.astype(np.int32))
             (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
-            for key, index in self._order:
+            for key, index in self._orders[dtype]:
                 recording.add(key, np.asarray(arrays[index]))
             for name, value in fields.items():
                 recording.add(Key("output", name), np.asarray(value))
@@ -73,11 +74,13 @@ class JaxTwin:
         return recording
 
     def _params(self, weights: Weights, dtype: np.dtype) -> Params:
-        arrays = {
-            leaf.name: weights(leaf.name, leaf.kind, leaf.shape).astype(dtype) for leaf in self._leaves
-        }
-        state = dict(nnx.to_flat_state(to_state(self._abstract, arrays)))
-        return {leaf.name: state[leaf.path].get_value() for leaf in self._leaves}
+        """The parameters on the device, one by one: of a huge model there is room for one copy."""
+
+        def place(leaf: Leaf) -> jax.Array:
+            array = weights(leaf.name, leaf.kind, leaf.shape).astype(dtype)
+            return jnp.array(leaf.from_common(array), copy=True)
+
+        return {leaf.name: place(leaf) for leaf in self._leaves}
 
 
 @contextmanager

@@ -16,14 +16,14 @@ from vit_torch.leaves import leaves, walk
 from vit_torch.loss import cross_entropy
 from vit_torch.model import ViT
 from vit_torch.patch import PatchEmbed
-from vit_torch.weights import abstract_model, from_numpy, to_numpy, to_state
+from vit_torch.weights import abstract_model, from_numpy, to_numpy
 
 
 class TorchTwin:
     """The PyTorch twin of a schema, to be run in several types."""
 
     def __init__(self, cfg: ViTConfig):
-        self._model = abstract_model(cfg).eval()
+        self._cfg = cfg
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
         """Run forward and backward once, at the highest matmul precision, in evaluation mode.
@@ -33,11 +33,14 @@ class TorchTwin:
         """
         recording = Recording()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
-        model = self._model
-        parts = leaves(model)
-        arrays = {leaf.name: weights(leaf.name, leaf.kind, leaf.shape) for leaf in parts}
-        arrays = {name: array.astype(numpy_dtype) for name, array in arrays.items()}
-        model.load_state_dict(to_state(model, arrays), strict=True, assign=True)
+        model = abstract_model(self._cfg).eval()
+        # converted one by one: of a huge model there is room for one copy
+        state = {
+            leaf.name: from_numpy(weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype))
+            for leaf in leaves(model)
+        }
+        model.load_state_dict(state, strict=True, assign=True)
+        del state
         for leaf in leaves(model):
             recording.add(Key("parameters", leaf.name), to_numpy(leaf.variable))
 

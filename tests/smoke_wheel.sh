@@ -6,7 +6,7 @@ constraints=$(realpath "$(dirname "$0")/../constraints.txt")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 cd "$folder"
-python3 -m venv clean
+"${PYTHON:-python3}" -m venv clean
 clean/bin/pip install --quiet --constraint "$constraints" "$wheel[all]"
 clean/bin/parity --help
 clean/bin/parity check mnist_exercise

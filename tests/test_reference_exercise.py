@@ -1,4 +1,4 @@
-"""The course exercise on MNIST: per-head attention, fixed positions, softmax inside the model."""
+"""The preset mnist_exercise: per-head attention, fixed positions, softmax inside the model."""
 
 import math
 

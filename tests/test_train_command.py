@@ -1,14 +1,19 @@
 """The training command: what it understands, what it refuses in one line, and the whole way once."""
 
+import io
 import json
 import re
-from contextlib import contextmanager
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
 from tiny_tfds import write_tiny_set
 
 import parity
+import parity.port
 import vit_jax.train.run as run_room
 from parity.cli import run
 from parity.options import parse
@@ -164,6 +169,14 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--model.pool max", "invalid choice 'max'"),
         ("--model.no-class-token", 'pool = "class" needs class_token = true'),
         ("--recipe.augment.shift 9", "Augment.shift = 9.0: input should be less than or equal to 0.5"),
+        ("--recipe.seed 4294967296", "Recipe.seed = 4294967296: input should be less than 4294967296"),
+        ("--dtype bfloat16 --recipe.dtype float32", "--dtype bfloat16 and --recipe.dtype float32 are"),
+        ("--dtype float64 --recipe.kernel xla", 'kernel = "xla" computes in float32 even where dtype'),
+        (
+            "--model.dropout-attention 0.1 --recipe.kernel xla",
+            "kernel = 'xla' cannot drop attention weights, but dropout_attention = 0.1",
+        ),
+        ("--recipe.kernel cudnn", "does not run on cpu in float32 (cuDNN is not detected)"),
         ("--recipe.epochs 0", "Recipe.epochs = 0: input should be greater than 0"),
         ("--preset nothing", "no preset is called 'nothing'"),
         ("--config nowhere.json", "nowhere.json: no such file"),
@@ -191,12 +204,13 @@ def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
-    """A run on a rectangular three-channel set: folder, command line, exit status, exported files."""
+    """A run on a rectangular three-channel set: folder, command line, exit status, exported files, and
+    what it said."""
     folder = tmp_path_factory.mktemp("command")
     write_tiny_set(folder / "data")
     argv = [
         *("--preset", "vit_tiny_patch16_224", "--data", "tfds:tiny_rectangles"),
-        *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run")),
+        *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run[" / "x]")),
         *("--model.image-size", "21", "15", "--model.patch-size", "7", "5", "--model.num-classes", "3"),
         *("--model.hidden-size", "30", "--model.num-heads", "5", "--model.mlp-dim", "44"),
         *("--model.depth", "2", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
@@ -208,14 +222,19 @@ def interrupted(tmp_path_factory):
         asked = []
         yield lambda: bool(asked.append(1)) or len(asked) == 5
 
-    with pytest.MonkeyPatch.context() as patch:
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
         patch.setattr(run_room, "stop_signals", stop_signals)
-        first = run("train", argv)
-    return folder / "run", argv, first, list((folder / "run").glob("*.safetensors"))
+        first = run("train", argv, prog="python train.py")
+    run_dir = Path(argv[argv.index("--run-dir") + 1])
+    return run_dir, argv, first, list(run_dir.glob("*.safetensors")), said.getvalue()
 
 
 def test_an_interrupted_run_says_how_to_go_on(interrupted):
-    assert interrupted[2:] == (130, [])
+    _, argv, status, exported, said = interrupted
+    assert (status, exported) == (130, [])
+    assert f"to continue: python train.py {shlex.join(argv)}" in said
+    assert f"run folder {argv[argv.index('--run-dir') + 1]}\n" in said  # brackets and all
 
 
 def test_training_ends_with_equal_twins(capsys, interrupted):
@@ -235,6 +254,44 @@ def test_training_ends_with_equal_twins(capsys, interrupted):
     rows = [line for line in out.split("│") if "/19" in line]
     assert len(rows) == 3
     assert len({row.strip() for row in rows}) == 1
+
+
+def test_without_pytorch_jax_scores_and_says_where_to_go_on(capsys, monkeypatch, interrupted):
+    run_dir, argv, *_ = interrupted
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(parity.port, "MAX_BYTES", 10 * 21 * 15 * 3)
+    (run_dir / "curves.png").unlink(missing_ok=True)
+    assert run("train", argv) == 0
+    out = capsys.readouterr().out
+    assert "has 10 of the 19 test images" in out
+    assert "JAX, from the weights file" in out
+    assert f"PyTorch is not installed: score {run_dir}/weights.safetensors elsewhere with `python" in out
+    assert (run_dir / "curves.png").is_file()
+
+
+def test_a_missing_package_is_one_line(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "vit_jax.train.run", None)
+    with pytest.raises(ModuleNotFoundError):  # one of ours is a defect, not something to install
+        run("train", [])
+    monkeypatch.delitem(sys.modules, "vit_jax.train.run")
+    monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
+    monkeypatch.delitem(sys.modules, "vit_jax.train.checkpoint")
+    assert run("train", []) == 2
+    said = capsys.readouterr().err
+    assert said == "parity train: needs the package orbax; pip install 'vit-parity[all]'\n"
+
+
+def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr("parity.commands.plot.draw_curves", lambda run_dir: run_dir.read_text())
+    assert run("plot", [str(tmp_path)], prog="python train.py plot") == 2
+    assert capsys.readouterr().err == f"python train.py plot: {tmp_path}: Is a directory\n"
+
+
+def test_the_script_is_called_by_its_own_name():
+    done = subprocess.run(
+        [sys.executable, "train.py", "plot", "--help"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.startswith("usage: python train.py plot RUN\n")
 
 
 def test_plot_draws_the_run(capsys, interrupted):

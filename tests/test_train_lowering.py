@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from vit_config import PRESETS, Recipe
-from vit_jax.step import init_state, make_train_step
+from vit_jax.train.sharding import make_program
 
 RECIPE = Recipe(batch_size=8, dtype="bfloat16", weight_decay=0.1, clip_norm=1.0)
 
@@ -18,13 +18,14 @@ QUICK = ("digits", "vit_base_patch16_224")
     params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PRESETS],
 )
 def traced(request):
+    """The very step that a run compiles, with each device holding its share of the state."""
     cfg = PRESETS[request.param]
-    state = jax.eval_shape(lambda: init_state(cfg, RECIPE, 10))
+    program = make_program(cfg, RECIPE, 10, sharding="full")
     batch = {
         "image": jax.ShapeDtypeStruct((8, *cfg.image_size, cfg.in_channels), jnp.float32),
         "label": jax.ShapeDtypeStruct((8,), jnp.int32),
     }
-    return jax.jit(make_train_step(cfg, RECIPE, 10), donate_argnums=0).trace(state, batch)
+    return program.train_step.trace(program.abstract_state, batch)
 
 
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
@@ -32,3 +33,5 @@ def test_the_train_step_lowers(traced, platform):
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "stablehlo.dot_general" in text
     assert "bf16" in text
+    assert 'sdy.mesh @mesh = <["data"=8]>' in text
+    assert '[{"data"}, {}]' in text  # a matrix split over the devices

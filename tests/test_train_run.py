@@ -20,7 +20,7 @@ from vit_config.errors import ConfigError
 from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.log import read_log
-from vit_jax.train.manifest import claim, locked, make_manifest
+from vit_jax.train.manifest import Manifest, claim, locked, make_manifest
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
 
@@ -190,6 +190,20 @@ def test_a_folder_of_unknown_checkpoints_is_refused(tmp_path):
     (tmp_path / "run.json").write_text('{"model":')
     with pytest.raises(CheckpointError, match=r"run.json: is damaged"):
         claim(tmp_path, manifest)
+
+
+def test_another_version_of_what_computes_is_said(tmp_path):
+    manifest = make_manifest(JOB, "0")
+    assert claim(tmp_path, manifest) == []
+    assert claim(tmp_path, manifest) == []
+    later = Manifest(manifest, environment={**manifest.environment, "jax": "99.0"})
+    assert later.run_id == manifest.run_id
+    there = manifest.environment["jax"]
+    assert claim(tmp_path, later) == [f"continuing with jax 99.0, the run began with {there}"]
+    assert json.loads((tmp_path / "run.json").read_text()) == manifest
+    other = Manifest(manifest, versions={**manifest["versions"], "grain": "99.0"})
+    with pytest.raises(CheckpointError, match=r"versions.grain = .* there, \"99.0\" here"):
+        claim(tmp_path, other)
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):

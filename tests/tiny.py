@@ -29,17 +29,9 @@ VARIANTS = {
     "mean_post_norm": {"pool": "mean", "final_norm": "post_pool"},
     "no_final_norm": {"final_norm": "none"},
     "sincos1d": {"pos_embed": "sincos1d", "register_tokens": 1},
-    "sincos2d": {
-        "pos_embed": "sincos2d",
-        "pos_embed_prefix": "none",
-        "hidden_size": 20,
-    },
-    "sincos2d_simple": {
-        "pos_embed": "sincos2d_simple",
-        "pos_embed_prefix": "none",
-        "hidden_size": 20,
-    },
-    "no_positions": {"pos_embed": "none", "pos_embed_prefix": "none"},
+    "sincos2d": {"pos_embed": "sincos2d", "hidden_size": 20},
+    "sincos2d_simple": {"pos_embed": "sincos2d_simple", "hidden_size": 20, "pos_embed_prefix": "none"},
+    "no_positions": {"pos_embed": "none"},
     "leading_rows": {"pos_embed_resize": "leading_rows"},
     "per_head": {"attention": "per_head"},
     "per_head_bare": {

@@ -1,4 +1,4 @@
-"""Named schemas: the five reference systems, the plain ViT sizes, and the embedded example."""
+"""Named schemas: the embedded example, five well-known ways to write a ViT, and its plain sizes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _FROM_SCRATCH = ViTConfig(
 PRESETS: dict[str, ViTConfig] = {
     "digits": ViTConfig(
         # The embedded example: scikit-learn's 8 x 8 digits, cut into four upright strips, which do
-        # better in cross-validation than smaller or squarer patches (tools/tune_digits.py).
+        # better in cross-validation than smaller or squarer patches (docs/digits.md).
         image_size=(8, 8),
         patch_size=(8, 2),
         in_channels=1,
@@ -59,8 +59,8 @@ PRESETS: dict[str, ViTConfig] = {
         num_classes=10,
     ),
     "mnist_exercise": ViTConfig(
-        # A course exercise: per-head projections, no output projection, no final norm, and a softmax
-        # inside the model that the loss is then applied to.
+        # As small as a ViT gets: each head projects its own slice, no output projection, no final norm,
+        # and a softmax inside the model that the loss is then applied to.
         image_size=(28, 28),
         patch_size=(4, 4),
         in_channels=1,
@@ -80,7 +80,7 @@ PRESETS: dict[str, ViTConfig] = {
         init="torch_uniform_tokens",
     ),
     "mnist_conv_vit": ViTConfig(
-        # Interchangeable parts; the source names no sizes and no head: these are a choice.
+        # A small convolutional-patch ViT that takes any image up to 28 x 28.
         image_size=(28, 28),
         patch_size=(4, 4),
         in_channels=1,

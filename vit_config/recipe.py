@@ -8,7 +8,6 @@ import numpy as np
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -41,7 +40,7 @@ class Recipe(Schema):
     """Passes over the training set."""
     batch_size: PositiveInt = 128
     """Images per step, over all devices together."""
-    seed: NonNegativeInt = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of initial values, data order, augmentation and dropout."""
 
     optimizer: Literal["adamw", "adam"] = "adamw"
@@ -76,7 +75,8 @@ class Recipe(Schema):
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Type the model computes in; parameters are float64 for float64, else float32."""
     kernel: Literal["reference", "xla", "cudnn"] = "reference"
-    """Attention: plain einsum and softmax, or jax.nn.dot_product_attention through XLA or cuDNN."""
+    """Attention: plain einsum and softmax, or jax.nn.dot_product_attention through XLA or cuDNN, which
+    never computes in float64."""
     matmul_precision: Literal["default", "high", "highest"] = "default"
     """JAX matmul precision; "default" lets a TPU or GPU use its fast reduced formats."""
 
@@ -84,7 +84,7 @@ class Recipe(Schema):
     """Last share of the training set, as stored, that is held out and evaluated while training; 0
     trains on everything."""
     watch_test: bool = False
-    """Evaluate the test set while training too, as a course exercise does; without it the test set is
+    """Evaluate the test set while training too; without it the test set is
     read once, at the end. Choose nothing by it."""
     eval_every_epochs: PositiveInt = 10
     """Epochs between evaluations while training, of what the two fields above name."""
@@ -109,6 +109,11 @@ class Recipe(Schema):
             raise ValueError(
                 f"final_learning_rate = {self.final_learning_rate} is never reached with schedule ="
                 ' "constant"; set it to 0 or schedule = "cosine"'
+            )
+        if self.dtype == "float64" and self.kernel != "reference":
+            raise ValueError(
+                f'kernel = "{self.kernel}" computes in float32 even where dtype = "float64"; use'
+                ' kernel = "reference"'
             )
         return self
 

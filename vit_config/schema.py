@@ -55,9 +55,10 @@ class ViTConfig(Schema):
     """Learned register tokens between the class token and the patches (arXiv 2309.16588)."""
     pos_embed: Literal["learned", "sincos1d", "sincos2d", "sincos2d_simple", "none"] = "learned"
     """Position table: learned; sine-cosine over the token index (arXiv 1706.03762); over the grid as
-    in MoCo v3 and MAE; over the grid as in SimpleViT and Big Vision; or no positions at all."""
-    pos_embed_prefix: Literal["all", "class", "none"] = "all"
-    """Which tokens before the patches have a row in the position table."""
+    in MAE; over the grid as in SimpleViT and Big Vision; or no positions at all."""
+    pos_embed_prefix: Literal["auto", "all", "class", "none"] = "auto"
+    """Which tokens before the patches have a row in the position table; auto is all of them, or none
+    where the table knows only the grid."""
     pos_embed_resize: Literal["none", "leading_rows"] = "none"
     """An image of another size: an error, or (if no larger) the leading rows of the table."""
     pre_norm: bool = False
@@ -132,7 +133,9 @@ class ViTConfig(Schema):
     @property
     def num_prefix_rows(self) -> int:
         """Leading rows of the position table that belong to prefix tokens."""
-        rows = {"all": self.num_prefix_tokens, "class": 1, "none": 0}
+        grid_only = self.pos_embed not in ("learned", "sincos1d")
+        everyone = self.num_prefix_tokens
+        rows = {"auto": 0 if grid_only else everyone, "all": everyone, "class": 1, "none": 0}
         return rows[self.pos_embed_prefix]
 
     @property
@@ -223,49 +226,32 @@ class ViTConfig(Schema):
         yield from self._position_contradictions()
 
     def _position_contradictions(self):
-        prefix = self.pos_embed_prefix
-        if self.pos_embed == "none":
-            if prefix != "none":
+        kind, prefix = self.pos_embed, self.pos_embed_prefix
+        if kind not in ("learned", "sincos1d"):
+            if prefix in ("all", "class"):
                 yield (
-                    f'pos_embed_prefix = "{prefix}" but pos_embed = "none" has no rows;'
-                    ' set pos_embed_prefix = "none"'
-                )
-            if self.pos_embed_resize != "none":
-                yield (
-                    f'pos_embed_resize = "{self.pos_embed_resize}" but pos_embed = "none" has no'
-                    ' table to resize; set pos_embed_resize = "none"'
-                )
-            return
-        if self.pos_embed.startswith("sincos2d"):
-            if prefix != "none":
-                yield (
-                    f'pos_embed_prefix = "{prefix}" but pos_embed = "{self.pos_embed}" places only'
-                    ' patches; set pos_embed_prefix = "none"'
+                    f'pos_embed_prefix = "{prefix}" but pos_embed = "{kind}" has no rows for tokens'
+                    ' outside the grid; set pos_embed_prefix = "auto"'
                 )
             if self.pos_embed_resize == "leading_rows":
                 yield (
-                    f'pos_embed_resize = "leading_rows" would scramble the grid of pos_embed ='
-                    f' "{self.pos_embed}"; set pos_embed_resize = "none"'
+                    'pos_embed_resize = "leading_rows" needs a table over the token index, but'
+                    f' pos_embed = "{kind}"; set pos_embed_resize = "none"'
                 )
-            if self.hidden_size % 4:
-                yield (
-                    f'pos_embed = "{self.pos_embed}" needs hidden_size divisible by 4, but'
-                    f" hidden_size = {self.hidden_size}"
-                )
-        elif prefix == "none" and not self.num_prefix_tokens:
-            yield (
-                'pos_embed_prefix = "none" says that prefix tokens have no rows, but there are none'
-                ' (class_token = false, register_tokens = 0); set pos_embed_prefix = "all"'
-            )
         if prefix == "class" and not (self.class_token and self.register_tokens):
             yield (
                 'pos_embed_prefix = "class" needs a class token and registers, but class_token ='
                 f" {str(self.class_token).lower()} and register_tokens = {self.register_tokens};"
-                ' set pos_embed_prefix = "all"'
+                ' set pos_embed_prefix = "auto"'
             )
-        if self.pos_embed == "sincos1d" and self.hidden_size % 2:
+        if kind == "sincos1d" and self.hidden_size % 2:
             yield (
                 f'pos_embed = "sincos1d" needs an even hidden_size, but hidden_size = {self.hidden_size}'
+            )
+        if kind.startswith("sincos2d") and self.hidden_size % 4:
+            yield (
+                f'pos_embed = "{kind}" needs hidden_size divisible by 4, but hidden_size ='
+                f" {self.hidden_size}"
             )
 
 

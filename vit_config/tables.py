@@ -20,7 +20,7 @@ def sincos1d(rows: int, dim: int) -> np.ndarray:
 
 
 def sincos2d(grid: tuple[int, int], dim: int) -> np.ndarray:
-    """MoCo v3 (arXiv 2104.02057) and MAE: [sin x, cos x, sin y, cos y], omega_k = 10000^(-k/(d/4)).
+    """MAE (arXiv 2111.06377): [sin x, cos x, sin y, cos y], column x, row y, w_k = 10000^(-k/(d/4)).
 
     Returns:
         (grid rows * grid columns, dim) float64, row-major.
@@ -29,7 +29,7 @@ def sincos2d(grid: tuple[int, int], dim: int) -> np.ndarray:
 
 
 def sincos2d_simple(grid: tuple[int, int], dim: int) -> np.ndarray:
-    """SimpleViT (arXiv 2205.01580) and Big Vision: as `sincos2d`, omega_k = 10000^(-k/(d/4 - 1)).
+    """SimpleViT (arXiv 2205.01580) and Big Vision: as `sincos2d`, w_k = 10000^(-k/(d/4 - 1)).
 
     Returns:
         (grid rows * grid columns, dim) float64, row-major.

@@ -38,8 +38,8 @@ class Leaf(NamedTuple):
         return shape if self.axes is None else tuple(shape[axis] for axis in self.axes)
 
     def to_common(self, value: Any) -> np.ndarray:
-        """A JAX-layout array as a numpy array in PyTorch's layout."""
-        value = np.asarray(value)
+        """A JAX-layout array as a numpy array of its own memory, in PyTorch's layout."""
+        value = np.array(value, copy=True)
         return value if self.axes is None else value.transpose(self.axes)
 
     def from_common(self, array: np.ndarray) -> np.ndarray:

@@ -111,7 +111,8 @@ class ViT(nnx.Module):
         pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
         logits = pooled if self.head is None else self.head(pooled)  # (B, num_classes)
         if self.cfg.head_activation == "softmax":
-            logits = jax.nn.softmax(logits, axis=-1)
+            wide = jnp.promote_types(logits.dtype, jnp.float32)
+            logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
             logits=logits,

@@ -110,7 +110,8 @@ class ViT(nn.Module):
         pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
         logits = pooled if self.head is None else self.head(pooled)  # (B, num_classes)
         if self.cfg.head_activation == "softmax":
-            logits = torch.softmax(logits, dim=-1)
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            logits = torch.softmax(logits.to(wide), dim=-1).to(logits.dtype)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
             logits=logits,

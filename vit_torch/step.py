@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from vit_config import Recipe
+from vit_config import ConfigError, Recipe
 from vit_config.recipe import learning_rate
 from vit_torch.loss import correct, cross_entropy
 from vit_torch.model import ViT
@@ -20,11 +20,22 @@ def make_train_step(
 ) -> Callable[[int, Batch], Metrics]:
     """The function of one update of `model` in place.
 
+    Dropout draws from torch's default generator; seed it with the recipe's seed to repeat a run.
+
+    Raises:
+        ConfigError: the recipe asks for a type or kernel that this model does not compute in.
+
     Returns:
         ``(step, batch) -> metrics`` with `step` counted from 0; metrics are the mean loss, the
         accuracy, the global norm of the gradient and the learning rate, all scalars, of the batch
         before the update.
     """
+    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
+    if recipe.dtype != dtype or recipe.kernel != "reference":
+        raise ConfigError(
+            f'the recipe has dtype = "{recipe.dtype}" and kernel = "{recipe.kernel}", the model computes'
+            f" in {dtype} with the reference kernel; convert the model, or change the recipe"
+        )
 
     def train_step(step: int, batch: Batch) -> Metrics:
         model.train()

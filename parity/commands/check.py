@@ -53,13 +53,13 @@ class Arguments:
     """Also draw the report as an SVG picture."""
 
 
-def main(argv: list[str]) -> int:
-    """Run the command."""
-    if argv[:2] == ["--fault", "list"]:
+def main(argv: list[str], prog: str = "parity check") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if arguments.fault == "list":
         for name, fault in FAULTS.items():
             print(f"{name:24}{fault.summary}")
         return 0
-    arguments = parse(Arguments, argv, prog="parity check")
     for path in (arguments.json, arguments.svg):
         if path is not None:
             check_writable(path)

@@ -10,7 +10,7 @@ import numpy as np
 from parity.port import IMAGES, WEIGHTS
 from vit_config import ConfigError, InputError, MissingFileError
 
-USAGE = """usage: parity plot RUN
+USAGE = """usage: {prog} RUN
 
 Draw the training run in the folder RUN. Written into it:
 
@@ -23,15 +23,15 @@ The last three need the weights that a finished run has exported."""
 NUM_IMAGES = 4
 
 
-def main(argv: list[str]) -> int:
-    """Run the command.
+def main(argv: list[str], prog: str = "parity plot") -> int:
+    """Run the command, which the user calls `prog`.
 
     Raises:
         ConfigError: not exactly one argument.
         MissingFileError: no such folder, or no log in it.
     """
     if argv and argv[0] in ("-h", "--help"):
-        print(USAGE)
+        print(USAGE.format(prog=prog))
         return 0
     if len(argv) != 1 or argv[0].startswith("-"):
         raise ConfigError("expected one argument, the folder of a training run")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,13 @@ class Checkpoints:
     def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        try:
+            self.close()
+        except CheckpointError as second:
+            if error is None:
+                raise
+            error.add_note(str(second))  # why the block ended matters more
 
     def save(self, step: int, state: Any) -> None:
         """Start writing a state of numpy arrays, which nobody may change until it is written.
@@ -102,12 +107,10 @@ class Checkpoints:
         Raises:
             CheckpointError: the disk refuses; the checkpoints before the last are good.
         """
-        with self._writing():
-            try:
-                self._manager.wait_until_finished()
-                self._manager.close()
-            finally:
-                absl_logging.set_verbosity(self._verbosity)
+        with self._writing(), ExitStack() as stack:
+            stack.callback(absl_logging.set_verbosity, self._verbosity)
+            stack.callback(self._manager.close)
+            self._manager.wait_until_finished()
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -1,4 +1,8 @@
-"""What fixes a run's result, written beside it: a run is continued only by the same thing."""
+"""What fixes a run's result, written beside it: a run is continued only by the same thing.
+
+Versions of the packages that order the data and define the step belong to that; those of the packages
+that compute are written down too, but a run may go on with others, no longer bit for bit the same.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,10 @@ from vit_config.weights_file import write_atomically
 
 FILE = "run.json"
 PACKAGES = ("vit-parity", "grain")
-"""Packages that decide the order of the data and what a step computes."""
+"""Packages that decide the order of the data and what a step computes: a run keeps to them."""
+COMPUTING = ("jax", "jaxlib", "flax", "optax", "numpy")
+"""Packages that decide how a step rounds: a run may go on with others."""
+ENVIRONMENT = "environment"
 
 
 class Manifest(dict[str, Any]):
@@ -25,8 +32,13 @@ class Manifest(dict[str, Any]):
 
     @property
     def run_id(self) -> str:
-        """SHA-256 (hex) of the whole content."""
-        return hashlib.sha256(json.dumps(self, sort_keys=True).encode()).hexdigest()
+        """SHA-256 (hex) of all that must stay as it is."""
+        return hashlib.sha256(json.dumps(_fixed(self), sort_keys=True).encode()).hexdigest()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Versions of the packages that compute."""
+        return self[ENVIRONMENT]
 
 
 def make_manifest(job: Job, fingerprint: str) -> Manifest:
@@ -40,11 +52,19 @@ def make_manifest(job: Job, fingerprint: str) -> Manifest:
         recipe=json.loads(job.recipe.to_json()),
         data={"name": job.data, "fingerprint": fingerprint},
         versions={name: version(name) for name in PACKAGES},
+        environment={name: version(name) for name in COMPUTING},
     )
 
 
-def claim(run_dir: Path, manifest: Manifest) -> None:
+def _fixed(manifest: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in manifest.items() if name != ENVIRONMENT}
+
+
+def claim(run_dir: Path, manifest: Manifest) -> list[str]:
     """Write the manifest into a new run folder, or see that the folder holds this very run.
+
+    Returns:
+        One phrase for each package that computes and is not of the version the run began with.
 
     Raises:
         CheckpointError: the folder holds another run (every changed field is named) or something
@@ -53,17 +73,23 @@ def claim(run_dir: Path, manifest: Manifest) -> None:
     path = run_dir / FILE
     if path.is_file():
         there = _read(path)
-        if changed := differences(there, manifest):
+        if changed := differences(_fixed(there), _fixed(manifest)):
             raise CheckpointError(
                 f"{run_dir}: holds another run: {'; '.join(changed)}; choose another --run-dir"
             )
-        return
+        began: dict[str, str] = there.get(ENVIRONMENT, {})
+        return [
+            f"continuing with {name} {now}, the run began with {began[name]}"
+            for name, now in manifest.environment.items()
+            if began.get(name, now) != now
+        ]
     if (run_dir / "checkpoints").exists():
         raise CheckpointError(
             f"{run_dir}: has checkpoints but no {FILE}, so nobody knows of what; choose another"
             " --run-dir"
         )
     write_atomically(path, json.dumps(manifest, indent=1).encode())
+    return []
 
 
 def _read(path: Path) -> dict[str, Any]:

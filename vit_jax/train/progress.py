@@ -66,4 +66,4 @@ class TrainingBar:
 
     def note(self, text: str) -> None:
         """Print a line above the bar."""
-        self._console.print(text)
+        self._console.print(text, markup=False)

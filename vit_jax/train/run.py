@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def train(
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
 ) -> Trained:
-    """Train a job in `run_dir`, or continue it there; bit for bit the same as without a break.
+    """Train a job in `run_dir`, or continue it there.
+
+    With the same packages on the same devices the result is bit for bit that of a run without a break.
 
     SIGINT or SIGTERM ends the run after the step that is under way, with a checkpoint; a second one
     ends it at once, and the last checkpoint stays good.
@@ -77,12 +80,13 @@ def train(
         run.note_resizing(console)
         stack.enter_context(locked(run_dir))
         manifest = make_manifest(job, run.dataset.fingerprint)
-        claim(run_dir, manifest)
+        for change in claim(run_dir, manifest):
+            console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(Checkpoints(run_dir / "checkpoints", run_id=manifest.run_id))
         start, state = _start(run.program, checkpoints, console)
         log = stack.enter_context(RunLog(run_dir, start_step=start))
         kinds = [device.device_kind for device in devices or jax.local_devices()]
-        how = {"parallel": parallel, "sharding": sharding, "devices": kinds}
+        how = {"parallel": parallel, "sharding": sharding, "devices": kinds, **manifest.environment}
         log.write("start", start, run_id=manifest.run_id, **how)
         batches = stack.enter_context(closing(run.batches(start)))
         bar = TrainingBar(
@@ -213,7 +217,8 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
 
 def _start(program: Program, checkpoints: Checkpoints, console: Console) -> tuple[int, TrainState]:
     """The newest good checkpoint, or the initial state."""
-    step, state = checkpoints.restore_latest(program.abstract_state, warn=console.print)
+    warn = partial(console.print, markup=False)  # a path may have brackets in it
+    step, state = checkpoints.restore_latest(program.abstract_state, warn=warn)
     if step is None:
         return 0, program.initialise()
     console.print(f"continuing from step {step}")

@@ -13,10 +13,13 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import nnx
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config import ConfigError, InputError, Recipe, ViTConfig
+from vit_jax.attention import attend
+from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.step import Batch, Metrics, TrainState, init_state, make_eval_step, make_train_step
 
@@ -66,10 +69,13 @@ def make_program(
             parameter and optimiser moment.
 
     Raises:
-        ConfigError: a batch that the devices cannot share evenly, or ``full`` under pmap.
+        ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, or an attention
+            kernel that the devices do not run.
+        InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.local_devices())
     check_batch_size(recipe.batch_size, len(devices))
+    check_kernel(cfg, recipe, devices)
     if parallel == "jit":
         return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices)
     if sharding != "replicated":
@@ -93,6 +99,36 @@ def check_batch_size(batch_size: int, num_devices: int) -> None:
             f"batch_size = {batch_size} cannot be split evenly over {num_devices} devices; use"
             f" {' or '.join(sizes)}"
         )
+
+
+def check_kernel(cfg: ViTConfig, recipe: Recipe, devices: Sequence[Device]) -> None:
+    """Compile a fast attention kernel and its gradient, for one device's share of a batch.
+
+    Raises:
+        ConfigError: the device or its libraries do not run it; the message is what they say.
+        InputError: the kernel cannot do what the schema asks for.
+    """
+    if recipe.kernel == "reference":
+        return
+    tokens = cfg.num_prefix_tokens + cfg.num_patches
+    shape = (recipe.batch_size // len(devices), tokens, cfg.num_heads, cfg.head_dim)
+    q = jax.ShapeDtypeStruct(shape, jnp.dtype(recipe.dtype))  # k and v are like it
+
+    def total(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        drop, rngs = Dropout(cfg.dropout_attention), nnx.Rngs(dropout=0)
+        return attend(q, k, v, kernel=recipe.kernel, drop=drop, rngs=rngs)[0].sum()
+
+    try:
+        with jax.default_device(devices[0]):
+            jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(q, q, q).compile()
+    except InputError:
+        raise
+    except Exception as error:  # JAX, XLA and cuDNN have no common kind of error for what they lack
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise ConfigError(
+            f'kernel = "{recipe.kernel}" does not run on {devices[0].device_kind} in {recipe.dtype}'
+            f' ({reason}); use kernel = "reference" or "xla"'
+        ) from None
 
 
 def shard_fully(shape: tuple[int, ...], num_devices: int) -> P:

@@ -1,0 +1,45 @@
+"""Fixed position tables, value by value against the formulas written out as loops."""
+
+import math
+
+import numpy as np
+import pytest
+from tiny import TINY
+
+from vit_config.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
+
+ROWS, COLUMNS, D = 3, 5, 12
+
+
+def test_sincos1d():
+    table = sincos1d(7, D)
+    for i in range(7):
+        for j in range(D // 2):
+            angle = i / 10000 ** (2 * j / D)
+            assert table[i, 2 * j] == pytest.approx(math.sin(angle), abs=1e-15)
+            assert table[i, 2 * j + 1] == pytest.approx(math.cos(angle), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("make", "last"), [(sincos2d, D // 4), (sincos2d_simple, D // 4 - 1)], ids=["mae", "simple"]
+)
+def test_sincos2d(make, last):
+    table = make((ROWS, COLUMNS), D)
+    assert table.shape == (ROWS * COLUMNS, D)
+    for y in range(ROWS):
+        for x in range(COLUMNS):
+            for k in range(D // 4):
+                omega = 10000 ** -(k / last)
+                expected = [f(v * omega) for v in (x, y) for f in (math.sin, math.cos)]
+                np.testing.assert_allclose(table[y * COLUMNS + x, k :: D // 4], expected, atol=1e-15)
+
+
+def test_tables_of_schemas():
+    assert fixed_position_table(TINY) is None
+    assert fixed_position_table(TINY.replace(pos_embed="none")) is None
+    cfg = TINY.replace(pos_embed="sincos1d", register_tokens=2)
+    table = fixed_position_table(cfg)
+    np.testing.assert_array_equal(table, sincos1d(3 + 9, 30))
+    assert not table.flags.writeable
+    cfg = TINY.replace(pos_embed="sincos2d", hidden_size=20)
+    np.testing.assert_array_equal(fixed_position_table(cfg), sincos2d((3, 3), 20))
