@@ -218,6 +218,7 @@ def _check(
             held = _narrower(source, dtype)
             start = _rounded(weights, batch, held)
             if held not in references:
+                references.clear()  # those of another type: a huge model's would fill the disk
                 references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
             jax64, torch64 = references[held]
             own = dtype == "float64"

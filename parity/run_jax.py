@@ -64,8 +64,9 @@ class JaxTwin:
             images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
             labels = jnp.asarray(batch.labels.astype(np.int32))
             (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
+            values = [np.asarray(array) for array in arrays]
             for key, index in self._orders[dtype]:
-                recording.add(key, np.asarray(arrays[index]))
+                recording.add(key, values[index])
             for name, value in fields.items():
                 recording.add(Key("output", name), np.asarray(value))
             recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
