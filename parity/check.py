@@ -157,7 +157,7 @@ def check_weights(
         str(path),
         stored.config,
         f"the file's, {source}",
-        f"{len(batch.images)} {'random' if images is None else 'given'} images",
+        f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
         seed,
         results,
         divergences,

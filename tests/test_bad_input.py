@@ -78,7 +78,7 @@ CONTRADICTIONS = {
         ["stochastic_depth = 0.1", "depth = 1"],
     ),
     "rows of a missing table": (
-        {"pos_embed": "none"},
+        {"pos_embed": "none", "pos_embed_prefix": "all"},
         ['pos_embed_prefix = "all"', 'pos_embed = "none"'],
     ),
     "resizing a missing table": (
@@ -86,7 +86,7 @@ CONTRADICTIONS = {
         ['pos_embed_resize = "leading_rows"', 'pos_embed = "none"'],
     ),
     "a grid with rows for prefix tokens": (
-        {"pos_embed": "sincos2d", "hidden_size": 20},
+        {"pos_embed": "sincos2d", "pos_embed_prefix": "all", "hidden_size": 20},
         ['pos_embed_prefix = "all"', 'pos_embed = "sincos2d"'],
     ),
     "leading rows of a grid": (
@@ -105,10 +105,6 @@ CONTRADICTIONS = {
     "a width that sines do not fill": (
         {"pos_embed": "sincos1d", "hidden_size": 15, "num_heads": 5},
         ['pos_embed = "sincos1d"', "hidden_size = 15", "even"],
-    ),
-    "no prefix tokens that could lack rows": (
-        {"pos_embed_prefix": "none", "class_token": False, "pool": "mean"},
-        ['pos_embed_prefix = "none"', "class_token = false", "register_tokens = 0"],
     ),
     "a row for the class token only, of many": (
         {"pos_embed_prefix": "class"},

@@ -88,7 +88,7 @@ def test_each_epoch_is_every_record_once_in_an_order_of_its_own(rectangles):
     )
     dataset = dataclasses.replace(rectangles, train=numbered)
     orders = {}
-    for seed in (0, 1, 2**70):
+    for seed in (0, 1, 2**32 - 1):
         recipe = Recipe(epochs=2, batch_size=6, seed=seed)
         batches = batches_of(dataset, recipe, Preprocess(mean=(0.0,), std=(1.0,)), (2, 3))
         seen = np.round(255 * np.stack([b["image"][:, 0, 0, 0] for b in batches])).astype(int)
