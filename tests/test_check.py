@@ -22,12 +22,18 @@ SUBJECT = TINY.replace(layer_scale=0.1, register_tokens=2)
 SMALL_PRESETS = ["digits", "mnist_exercise", "mnist_conv_vit"]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+QUICK = {"plain", "per_head", "registers_class_row", "mean_post_norm"}  # what `make quick` looks at
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in VARIANTS]
+)
 def test_every_switch_agrees_in_float64(name):
     report = check_config(variant(name), dtypes=("float64",))
     assert report.passed, to_dict(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["plain", "per_head", "linear_hwc", "rmsnorm", "mean_post_norm"])
 def test_agrees_in_reduced_types(name):
     report = check_config(variant(name), dtypes=("float32", "bfloat16"), seed=3)

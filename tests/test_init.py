@@ -32,6 +32,7 @@ def _mean_and_deviation(draw: Draw):
     return draw.a, draw.b  # truncation at +-2 does not touch a deviation of 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ["fused", "per_head"])
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_moments_match_the_recipe_in_both_twins(recipe, attention):

@@ -91,6 +91,7 @@ def _function(cfg, images):
     return tree, draws, np.stack(logits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", FLIPS)
 def test_no_field_is_dead(field):
     images = jnp.asarray(np.random.default_rng(0).standard_normal((3, *BASE.image_size, 3)), jnp.float32)
