@@ -52,7 +52,12 @@ def subject(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("name", FAULTS)
+QUICK_FAULTS = {"tanh_gelu_in_float32", "fast_variance", "dropped_residual", "detached_positions"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK_FAULTS else [pytest.mark.slow]) for n in FAULTS]
+)
 def test_the_command_catches_every_fault_in_its_module(name, subject, tmp_path):
     what = ["digits", "--token-offset", "1000"] if name == "fast_variance" else [str(subject)]
     dtypes = ["float64", "float32"] if name == "tanh_gelu_in_float32" else ["float64"]
@@ -80,6 +85,7 @@ def test_faults_leave_no_trace():
     assert check_config(TINY, dtypes=("float64",)).passed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL_PRESETS)
 def test_command_passes_small_presets(name, capsys):
     assert main(["check", name]) == 0

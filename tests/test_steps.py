@@ -57,7 +57,15 @@ def _batches(count):
     [
         {},
         {"optimizer": "adam", "decay": "all"},
-        {"clip_norm": None, "schedule": "constant", "final_learning_rate": 0.0, "label_smoothing": 0.0},
+        pytest.param(
+            {
+                "clip_norm": None,
+                "schedule": "constant",
+                "final_learning_rate": 0.0,
+                "label_smoothing": 0.0,
+            },
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["adamw", "adam", "plain"],
 )

@@ -111,6 +111,7 @@ def test_the_preset_says_what_timms_default_config_says():
     assert model.default_cfg["input_size"] == (cfg.in_channels, *cfg.image_size)
 
 
+@pytest.mark.slow
 def test_vit_base_is_timms_vit_base():
     cfg = preset("vit_base_patch16_224")
     arrays, images = redrawn(cfg), random_images(cfg, 1)

@@ -80,7 +80,7 @@ def alone():
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param({"parallel": "jit"}, id="jit"),
+        pytest.param({"parallel": "jit"}, id="jit", marks=pytest.mark.slow),
         pytest.param({"parallel": "jit", "sharding": "full"}, id="jit-full", marks=pytest.mark.slow),
         pytest.param({"parallel": "pmap"}, id="pmap", marks=pytest.mark.slow),
     ],

@@ -43,6 +43,7 @@ def images_at(path, count=300, size=(21, 15), highest=11):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_both_twins_score_the_same(tmp_path, dtype):
     weights = weights_at(tmp_path / "w.safetensors", dtype=dtype)
