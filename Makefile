@@ -1,6 +1,7 @@
 # make demo   train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
 # make test   the whole suite
-# make quick  a useful subset in under two minutes
+# make quick  a useful subset in about two minutes
+# make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
 # make lint   ruff and pyright
 # make smoke  build a wheel and try it in a clean environment
 # Everything runs in a virtual environment of its own, .venv, made on first use.
@@ -9,7 +10,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test quick lint smoke
+.PHONY: demo test quick family lint smoke
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -20,6 +21,9 @@ test: $(VENV)/ready
 
 quick: $(VENV)/ready
 	$(RUN) -m pytest -n auto -m "not slow"
+
+family: $(VENV)/ready
+	$(RUN) -m parity check --all --processes 2
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

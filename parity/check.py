@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ def check_preset(
     seed: int = 0,
     token_offset: float = 0.0,
     fault: str | None = None,
+    wrong: Mapping[str, Any] | None = None,
 ) -> Report:
     """Check a preset on re-drawn weights and random images; see `check_config`.
 
@@ -70,6 +71,7 @@ def check_preset(
         seed=seed,
         token_offset=token_offset,
         fault=fault,
+        wrong=wrong,
     )
 
 
@@ -82,6 +84,7 @@ def check_config(
     seed: int = 0,
     token_offset: float = 0.0,
     fault: str | None = None,
+    wrong: Mapping[str, Any] | None = None,
 ) -> Report:
     """Check a schema on re-drawn weights and random images.
 
@@ -92,6 +95,10 @@ def check_config(
         token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
+        wrong: schema fields that the PyTorch twin alone is given another value of, on purpose.
+
+    Raises:
+        ConfigError: no such fault or field, or options that do not go together.
     """
     if token_offset and cfg.pos_embed != "learned":
         raise ConfigError(
@@ -109,7 +116,7 @@ def check_config(
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
-    results, divergences = _check(cfg, weights, "float64", batch, dtypes, fault)
+    results, divergences = _check(cfg, weights, "float64", batch, dtypes, fault, wrong)
     offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
     return Report(
         subject,
@@ -119,7 +126,7 @@ def check_config(
         seed,
         results,
         divergences,
-        fault,
+        ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items()) or fault,
         environment(),
     )
 
@@ -203,6 +210,7 @@ def _check(
     batch: Batch,
     dtypes: Sequence[DType],
     fault: str | None,
+    wrong: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
     from parity.faults import inject
     from parity.run_jax import JaxTwin
@@ -212,7 +220,7 @@ def _check(
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
     with inject(fault, cfg):
-        twins = JaxTwin(cfg), TorchTwin(cfg)
+        twins = JaxTwin(cfg), TorchTwin(cfg.replace(**wrong) if wrong else cfg)
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(source, dtype)

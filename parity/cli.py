@@ -15,6 +15,8 @@ COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "train": "train the JAX twin, export the weights and port them to PyTorch",
     "plot": "draw a training run: curves, positions, attention",
+    "list": "which models there are: parameters, FLOPs, input size",
+    "inspect": "what a preset or a weights file is made of, layer by layer",
 }
 OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
@@ -51,7 +53,8 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
         package = (error.name or "").partition(".")[0]
         if package in ("", *OWN_PACKAGES):
             raise
-        said = f"needs the package {package}; pip install 'vit-parity[all]'"
+        extra = "all,peers" if package == "timm" else "all"
+        said = f"needs the package {package}; pip install 'vit-parity[{extra}]'"
     except OSError as error:
         if error.strerror is None:
             raise

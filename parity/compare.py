@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import takewhile
+from statistics import median
+
+import numpy as np
 
 from parity.recording import LEVELS, Key, Level, Recording
 from parity.tolerance import FEW, FLOAT64, LIMITS, RATIO, epsilon, relative_error
@@ -83,7 +86,10 @@ def compare(runs: Runs) -> tuple[list[LevelResult], Divergence | None]:
     results, verdicts = [], {}
     for level in LEVELS:
         keys = _merged(list(runs.jax.keys(level)), list(runs.torch.keys(level)))
-        judged = [_judge(runs, key) for key in keys]
+        if not keys:  # modules that were not recorded
+            continue
+        typical = _typical_distance(runs, keys) if level == "gradients" else 0.0
+        judged = [_judge(runs, key, typical) for key in keys]
         verdicts.update({verdict.key: verdict for verdict in judged})
         results.append(_level_result(runs.dtype, level, judged))
     return results, _first_divergence(runs, verdicts)
@@ -107,7 +113,19 @@ def _level_result(dtype: str, level: Level, judged: list[Verdict]) -> LevelResul
     return LevelResult(dtype, level, len(judged), failures, worst, largest, _origin(dtype, level, worst))
 
 
-def _judge(runs: Runs, key: Key) -> Verdict:
+def _typical_distance(runs: Runs, keys: list[Key]) -> float:
+    """The median distance to float64 over some tensors, of the twin in which it is smaller."""
+    if runs.dtype == "float64":
+        return 0.0
+    shared = [key for key in keys if key in runs.jax and key in runs.torch]
+    pairs = (runs.jax, runs.jax_float64), (runs.torch, runs.torch_float64)
+    return min(
+        median(relative_error(run[key], exact[key], _beside(exact, key)) for key in shared)
+        for run, exact in pairs
+    )
+
+
+def _judge(runs: Runs, key: Key, typical: float) -> Verdict:
     if key not in runs.jax or key not in runs.torch:
         return Verdict(key, math.inf, math.inf, 0.0)  # one twin does not have it at all
     if key.level == "parameters":
@@ -116,14 +134,16 @@ def _judge(runs: Runs, key: Key) -> Verdict:
         error = 0.0 if same else relative_error(a, b) or math.inf
         return Verdict(key, error, error, 0.0)
     if runs.dtype == "float64":
-        error = relative_error(runs.jax[key], runs.torch[key])
+        error = relative_error(runs.jax[key], runs.torch[key], _beside(runs.torch, key))
         return Verdict(key, error, error, FLOAT64)
-    jax_error = relative_error(runs.jax[key], runs.jax_float64[key])
-    torch_error = relative_error(runs.torch[key], runs.torch_float64[key])
+    jax_error = relative_error(runs.jax[key], runs.jax_float64[key], _beside(runs.jax_float64, key))
+    torch_error = relative_error(
+        runs.torch[key], runs.torch_float64[key], _beside(runs.torch_float64, key)
+    )
     grain = epsilon(runs.dtype)
     luck = max(1.0, math.sqrt(FEW / max(runs.jax[key].size, 1)))
-    nearer = max(min(jax_error, torch_error), luck * grain)
-    if key.level in ("loss", "gradients"):  # of a small batch these can be right by luck
+    nearer = max(min(jax_error, torch_error), luck * grain, typical)
+    if key.level == "loss":  # of a small batch it can be right by luck
         logits = Key("output", "logits")
         distances = (
             relative_error(runs.jax[logits], runs.jax_float64[logits]),
@@ -132,6 +152,23 @@ def _judge(runs: Runs, key: Key) -> Verdict:
         nearer = max(nearer, min(distances))
     by_twin = RATIO * nearer
     return Verdict(key, jax_error, torch_error, min(LIMITS[runs.dtype][key.level] * grain, by_twin))
+
+
+def _beside(run: Recording, key: Key) -> np.ndarray | None:
+    """What a tensor is compared on the scale of together with itself.
+
+    The bias of a key norm moves all keys alike, which softmax ignores: in theory its gradient is zero,
+    and what is computed is the noise of its layer. The vectors of a differential lambda all share one
+    scalar gradient, a sum over all tokens that may cancel; the gain of the heads' norm sums as much.
+    """
+    module, _, leaf = key.path.rpartition(".")
+    if key.level != "gradients":
+        return None
+    if key.path.endswith("k_norm.bias"):
+        return run[key._replace(path=f"{module}.weight")]
+    if leaf.startswith("lambda_"):
+        return run[key._replace(path=f"{module}.sub_norm.weight")]
+    return None
 
 
 def _origin(dtype: str, level: Level, worst: Verdict) -> str:

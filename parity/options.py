@@ -70,7 +70,7 @@ class Options(Source):
     """How it is trained, field by field."""
 
 
-class JobFile(Schema):
+class JobFile(Schema, frozen=True):
     """The contents of a --config file."""
 
     preset: str = "digits"
@@ -136,7 +136,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
 def run_name(name: str, base: Job, job: Job) -> str:
     """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
     before = base.flat()
-    changed = {field: value for field, value in job.flat().items() if value != before[field]}
+    changed = {field: value for field, value in job.flat().items() if value != before.get(field)}
     parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]
     full = "-".join([name, *parts])
     if len(full) > 80:
@@ -172,7 +172,8 @@ def _override(schema: S, changes: dict[str, Any]) -> S:
 @registry.primitive_rule
 def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
     """A size is one integer, or two."""
-    if typing.get_origin(info.type) is not tuple or len(typing.get_args(info.type)) != 2:
+    sides_given = typing.get_args(info.type)
+    if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
         return None
 
     def sides(words: list[str]) -> tuple[int, int]:
@@ -186,6 +187,27 @@ def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstru
         instance_from_str=sides,
         is_instance=lambda value: isinstance(value, tuple),
         str_from_instance=lambda value: [str(side) for side in value],
+    )
+
+
+@registry.primitive_rule
+def _optional_schema(
+    info: constructors.PrimitiveTypeInfo,
+) -> constructors.PrimitiveConstructorSpec | None:
+    """A schema that may be absent is one word of JSON."""
+    kinds = [kind for kind in typing.get_args(info.type) if kind is not type(None)]
+    if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Schema)):
+        return None
+
+    def read_json(words: list[str]) -> Schema | None:
+        return None if words == ["null"] else kinds[0].from_json(words[0])
+
+    return constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="{null,JSON}",
+        instance_from_str=read_json,
+        is_instance=lambda value: value is None or isinstance(value, kinds[0]),
+        str_from_instance=lambda value: ["null" if value is None else value.to_json()],
     )
 
 

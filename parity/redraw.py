@@ -43,7 +43,8 @@ def redraw(name: str, kind: Kind, shape: tuple[int, ...], seed: int) -> np.ndarr
         float64, in PyTorch's layout.
     """
     stream = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    is_gain = (kind == "norm" and name.endswith("weight")) or name.endswith("gamma")
+    gains = ("gamma", "gamma_1", "gamma_2")
+    is_gain = (kind == "norm" and name.endswith("weight")) or name.endswith(gains)
     inputs = math.prod(shape[1:]) if kind in ("linear", "conv") and len(shape) > 1 else 1
     spread = SPREAD * min(1.0, math.sqrt(WIDE / inputs))
     return spread * stream.standard_normal(shape) + float(is_gain)

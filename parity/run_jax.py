@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -23,7 +23,8 @@ from vit_jax.weights import abstract_model
 class JaxTwin:
     """The JAX twin of a schema, to be run in several types; compiled once for each."""
 
-    def __init__(self, cfg: ViTConfig):
+    def __init__(self, cfg: ViTConfig, *, modules: bool = True):
+        """Prepare a schema; without `modules`, their inputs and outputs are not recorded."""
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
@@ -42,7 +43,7 @@ class JaxTwin:
                     arrays.append(array)
                 order.append((key, seen[id(array)]))
 
-            with watch(model, record):
+            with watch(model, record) if modules else nullcontext():
                 output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             fields = {name: value for name, value in output._asdict().items() if value is not None}
@@ -101,7 +102,8 @@ def watch(model: nnx.Module, record: Callable[[Key, jax.Array], Any]) -> Iterato
             name = names.get(id(self))
             if name is None:
                 return original(self, *args, **kwargs)
-            record(Key("modules", name, "in"), args[0])
+            if args and isinstance(args[0], jax.Array):
+                record(Key("modules", name, "in"), args[0])
             output = original(self, *args, **kwargs)
             for port, value in _ports(output):
                 record(Key("modules", name, port), value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,10 @@ from vit_torch.weights import abstract_model, from_numpy, to_numpy
 class TorchTwin:
     """The PyTorch twin of a schema, to be run in several types."""
 
-    def __init__(self, cfg: ViTConfig):
+    def __init__(self, cfg: ViTConfig, *, modules: bool = True):
+        """Prepare a schema; without `modules`, their inputs and outputs are not recorded."""
         self._cfg = cfg
+        self._modules = modules
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
         """Run forward and backward once, at the highest matmul precision, in evaluation mode.
@@ -56,7 +58,7 @@ class TorchTwin:
                 last = tensor, to_numpy(tensor)
             recording.add(key, last[1])
 
-        with watch(model, record), highest_precision():
+        with watch(model, record) if self._modules else nullcontext(), highest_precision():
             output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             loss.mean().backward()
@@ -93,9 +95,9 @@ def watch(model: nn.Module, record: Callable[[Key, torch.Tensor], Any]) -> Itera
     for name, module in walk(model):
 
         def before(module: nn.Module, args: Any, *, name: str = name) -> None:
-            record(
-                Key("modules", name, "in"), _channels_last(args[0], module, (nn.Conv2d, PatchEmbed, ViT))
-            )
+            if args and isinstance(args[0], torch.Tensor):
+                x = _channels_last(args[0], module, (nn.Conv2d, PatchEmbed, ViT))
+                record(Key("modules", name, "in"), x)
 
         def after(module: nn.Module, args: Any, output: Any, *, name: str = name) -> None:
             for port, value in _ports(output):

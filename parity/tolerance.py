@@ -10,8 +10,9 @@ rounded weights, and must pass twice. It stays within K times the type's epsilon
 other twin's distance - a path that is simply less accurate than its twin is a fault even where K has
 room. Distances below one epsilon are the type's own grain and are not told apart. The grain is coarser
 where a few numbers can be right by luck: in a tensor of fewer than 64, by the square root (measured: of
-the 8-number gradients of mnist_exercise, one in a hundred is 4 times nearer in one twin); and in losses
-and gradients, which of a small batch hang on a few logits, it is at least the distance of the logits. (A
+the 8-number gradients of mnist_exercise, one in a hundred is 4 times nearer in one twin); in losses,
+which of a small batch hang on a few logits, it is at least the distance of the logits; and in gradients,
+whose errors share what happened to a few images, at least that run's median distance of gradients. (A
 bound on the twins' mutual distance by their own distances could never fail: triangle inequality.)
 """
 
@@ -49,16 +50,21 @@ def epsilon(dtype: str) -> float:
     return float(ml_dtypes.finfo(dtype).eps)
 
 
-def relative_error(value: np.ndarray, reference: np.ndarray) -> float:
+def relative_error(value: np.ndarray, reference: np.ndarray, beside: np.ndarray | None = None) -> float:
     """||value - reference||_2 / ||reference||_2 in float64.
 
     0 where the two are equal, zeros included; infinite for another shape and where a number is missing.
+
+    Args:
+        beside: counted into the size of the reference.
     """
     if value.shape != reference.shape:
         return float("inf")
     reference = reference.astype(np.float64)
     distance = float(np.linalg.norm(value.astype(np.float64) - reference))
     size = float(np.linalg.norm(reference))
+    if beside is not None:
+        size = math.hypot(size, float(np.linalg.norm(beside.astype(np.float64))))
     if distance == 0.0:
         return 0.0
     error = distance / size if size else float("inf")

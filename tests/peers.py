@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -12,6 +10,7 @@ import numpy as np
 import torch
 
 import vit_torch
+from parity.family.peer import import_timm
 from parity.redraw import redraw
 from vit_config import ViTConfig, ViTOutput
 from vit_jax.functional import get_params, make_merge
@@ -22,9 +21,20 @@ from vit_torch.weights import abstract_model, from_numpy, to_numpy
 EXACT = 1e-12
 """Relative error of a whole tensor that float64 rounding may cause."""
 
-Arrays = dict[str, np.ndarray]
+__all__ = [
+    "EXACT",
+    "Arrays",
+    "call_jax",
+    "import_timm",
+    "nchw",
+    "random_images",
+    "redrawn",
+    "run_both",
+    "run_jax",
+    "run_torch",
+]
 
-_declared: list[torch.library.Library] = []  # a Library takes its operators along when it is collected
+Arrays = dict[str, np.ndarray]
 
 
 def redrawn(cfg: ViTConfig, seed: int = 0) -> Arrays:
@@ -80,26 +90,3 @@ def _to_numpy(value: Any) -> Any:
     if isinstance(value, ViTOutput):
         return ViTOutput(*map(_to_numpy, value))
     return tuple(map(_to_numpy, value)) if isinstance(value, tuple) else value
-
-
-def import_timm() -> ModuleType:
-    """timm, with its fused attention off.
-
-    timm imports torchvision. Where torchvision's compiled operators do not load, it stops at the two
-    operators for which it registers a shape function without asking; declaring them is enough for timm.
-    A missing timm is an error, not a skipped test: install the extra ``peers``.
-    """
-    try:
-        import timm
-    except RuntimeError as error:
-        if "torchvision::" not in str(error):
-            raise
-        for name in [name for name in sys.modules if name.partition(".")[0] in ("timm", "torchvision")]:
-            del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        _declared.append(library)
-        import timm
-    timm.layers.set_fused_attn(False)
-    return timm

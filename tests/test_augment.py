@@ -115,3 +115,11 @@ def test_fitting_follows_torchvisions_rule():
     wide = fit_image(image, (6, 10), Preprocess(interpolation="nearest"))
     resized = np.asarray(Image.fromarray(image).resize((10, 15), Image.Resampling.NEAREST))
     np.testing.assert_array_equal(wide, resized[4:10])
+
+
+def test_squashing_loses_the_proportions_as_in_timm():
+    image = np.random.default_rng(5).integers(0, 256, (30, 20, 3), np.uint8)
+    preprocess = Preprocess(crop_fraction=0.8, crop_mode="squash", interpolation="bilinear")
+    fitted = fit_image(image, (8, 12), preprocess)
+    whole = Image.fromarray(image).resize((15, 10), Image.Resampling.BILINEAR)  # (width, height)
+    np.testing.assert_array_equal(fitted, np.asarray(whole)[1:9, 2:14])

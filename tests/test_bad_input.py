@@ -17,7 +17,6 @@ import vit_jax.evaluate
 import vit_torch.evaluate
 from parity.cli import main
 from vit_config import (
-    PRESETS,
     ConfigError,
     InputError,
     MissingFileError,
@@ -27,6 +26,7 @@ from vit_config import (
     preset,
     write_weights,
 )
+from vit_config.presets.own import OWN
 
 RUN = {"jax": run_jax, "torch": run_torch}
 EVALUATE = {"jax": vit_jax.evaluate, "torch": vit_torch.evaluate}
@@ -211,7 +211,7 @@ def test_an_unknown_preset_gets_a_suggestion():
     one_line(caught.value, "'vit_base_patch16'", "did you mean 'vit_base_patch16_224'?")
     with pytest.raises(ConfigError) as caught:
         preset("resnet")
-    one_line(caught.value, "'resnet'", *PRESETS)
+    one_line(caught.value, "'resnet'", *OWN)
 
 
 # Images and labels
@@ -236,7 +236,7 @@ def test_an_image_of_another_size_is_refused_at_call_time(twin, shape, words):
 @pytest.mark.parametrize("size", [(0, 15), (21, 0), (3, 3)])
 def test_an_image_smaller_than_a_patch_is_refused(size):
     with pytest.raises(InputError) as caught:
-        SMALL.replace(pos_embed_resize="leading_rows").check_image(*size, 3)
+        SMALL.replace(dynamic_image_size=True).check_image(*size, 3)
     one_line(caught.value, f"the image is {size[0]}x{size[1]}", "patch_size = (7, 5)")
 
 
@@ -340,7 +340,7 @@ def check(capsys, monkeypatch):
         (["digits", "--batch-size", "many"], ["--batch-size", "many"]),
         (["digits", "--fault"], ["--fault"]),
         ([], ["a preset or a weights file"]),
-        (["--all", "digits"], ["--all"]),
+        (["--all", "digits"], ["no architecture of timm is called digits"]),
         (["--all", "--token-offset", "5", "--dtype", "float64"], ["--all"]),
         (["nowhere.safetensors"], ["nowhere.safetensors: no such file"]),
         (["some/folder/nowhere"], ["some/folder/nowhere: no such file"]),

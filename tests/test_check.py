@@ -15,7 +15,7 @@ from parity.cli import main
 from parity.faults import FAULTS
 from parity.redraw import redraw
 from parity.report import to_dict
-from vit_config import PRESETS, write_weights
+from vit_config import Rope, write_weights
 from vit_torch.leaves import leaves
 
 SUBJECT = TINY.replace(layer_scale=0.1, register_tokens=2)
@@ -34,22 +34,44 @@ def test_every_switch_agrees_in_float64(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "per_head", "linear_hwc", "rmsnorm", "mean_post_norm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain", "per_head", "linear_hwc", "rmsnorm", "mean_post_norm", "rel_pos_bias", "differential",
+        "differential_parallel", "rope_mixed", "grouped", "swiglu", "map", "parallel",
+    ],
+)  # fmt: skip
 def test_agrees_in_reduced_types(name):
     report = check_config(variant(name), dtypes=("float32", "bfloat16"), seed=3)
     assert report.passed, to_dict(report)
 
 
-@pytest.fixture(scope="module")
-def subject(tmp_path_factory):
-    """A weights file of a schema in which every fault has something to break."""
-    path = tmp_path_factory.mktemp("subject") / "subject.safetensors"
+# what a schema must have for some faults to have anything to break
+SUFFERING = {
+    "rotated_prefix": {"hidden_size": 40, "rope": Rope(theta=100.0)},
+    "tiled_kv_heads": {"num_heads": 6, "num_kv_heads": 2},
+    "swapped_gate": {"mlp": "swiglu_packed", "act": "silu"},
+    "transposed_relative_positions": {"rel_pos_bias": True, "register_tokens": 0},
+    "pooled_prefix": {"pool": "map"},
+    "lambda_of_the_next_block": {"attention": "differential"},
+    "ignored_distillation_head": {"distill_token": True},
+}
+
+
+def write_subject(path, **changes):
+    """A weights file of SUBJECT, in which most faults have something to break."""
+    cfg = SUBJECT.replace(**changes)
     arrays = {
         leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0)
-        for leaf in leaves(vit_torch.weights.abstract_model(SUBJECT))
+        for leaf in leaves(vit_torch.weights.abstract_model(cfg))
     }
-    write_weights(path, SUBJECT, arrays)
+    write_weights(path, cfg, arrays)
     return path
+
+
+@pytest.fixture(scope="module")
+def subject(tmp_path_factory):
+    return write_subject(tmp_path_factory.mktemp("subject") / "subject.safetensors")
 
 
 QUICK_FAULTS = {"tanh_gelu_in_float32", "fast_variance", "dropped_residual", "detached_positions"}
@@ -58,8 +80,9 @@ QUICK_FAULTS = {"tanh_gelu_in_float32", "fast_variance", "dropped_residual", "de
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK_FAULTS else [pytest.mark.slow]) for n in FAULTS]
 )
-def test_the_command_catches_every_fault_in_its_module(name, subject, tmp_path):
-    what = ["digits", "--token-offset", "1000"] if name == "fast_variance" else [str(subject)]
+def test_the_command_catches_every_fault_in_its_module(name, tmp_path):
+    file = write_subject(tmp_path / "subject.safetensors", **SUFFERING.get(name, {}))
+    what = ["digits", "--token-offset", "1000"] if name == "fast_variance" else [str(file)]
     dtypes = ["float64", "float32"] if name == "tanh_gelu_in_float32" else ["float64"]
     out = tmp_path / "report.json"
     assert main(["check", *what, "--fault", name, "--dtype", *dtypes, "--json", str(out)]) == 1
@@ -92,12 +115,39 @@ def test_command_passes_small_presets(name, capsys):
     assert "EQUAL" in capsys.readouterr().out
 
 
-def test_command_passes_several_presets(monkeypatch, capsys):
-    monkeypatch.setattr(
-        "parity.commands.check.PRESETS", {name: PRESETS[name] for name in SMALL_PRESETS[:2]}
-    )
-    assert main(["check", "--all", "--dtype", "float64"]) == 0
-    assert "2 of 2 presets equal" in capsys.readouterr().out
+def test_command_passes_several_presets(capsys):
+    assert main(["check", *SMALL_PRESETS[:2], "--dtype", "float64"]) == 0
+    assert "2 of 2 equal" in capsys.readouterr().out
+
+
+def test_a_wrong_field_is_caught_by_the_command(capsys):
+    assert main(["check", "digits", "--dtype", "float64", "--wrong", "act=gelu_tanh"]) == 1
+    out = capsys.readouterr().out
+    assert "PyTorch: act = gelu_tanh" in out
+    assert "blocks.0.mlp.act" in out
+    assert main(["check", "digits", "--dtype", "float64", "--wrong", "norm_eps=1e-3"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["digits", "--wrong", "act"], "FIELD=VALUE"),
+        (["digits", "--wrong", "activation=relu"], "no field 'activation'"),
+        (["digits", "--full-size"], "--full-size: goes with --all only"),
+        (["--all", "--dtype", "float32"], "--dtype: does not go with --all"),
+        (["--all", "--processes", "0"], "--processes 0"),
+        (["--all", "resnet*"], "no architecture of timm is called resnet*"),
+        (["--all", "test_vit", "nonesuch"], "is called nonesuch"),
+        (["--all", "--seed", "-1"], "--seed -1"),
+        (["--all", "--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
+        (["--all", "--full-size", "--max-parameters", "1"], "leaves none of 251"),
+        (["digits", "mnist_exercise", "--json", "out.json"], "--json: goes with one subject"),
+        (["digits", "--fault", "tanh_gelu", "--wrong", "act=relu"], "give one"),
+    ],
+)
+def test_flags_that_do_not_go_together(arguments, said, capsys):
+    assert main(["check", *arguments]) == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -114,6 +164,7 @@ def test_command_passes_as_users_run_it(name):
     assert "EQUAL" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_type_of_its_own_control_flow_is_compared_with_itself(monkeypatch):
     """Each type is traced by itself; what one trace recorded must not name another's arrays."""
     import vit_jax.mlp
@@ -147,6 +198,7 @@ def test_command_fails_with_a_fault_and_writes_json(tmp_path, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_command_checks_a_file(tmp_path, capsys):
     path = tmp_path / "w.safetensors"
     save(path, vit_torch.ViT(TINY))

@@ -235,7 +235,7 @@ def test_tokens_and_positions_start_standard_normal():
     draws = initial_draws(
         PRESET, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
-    assert draws["cls_token"] == draws["pos_embed"] == Draw("normal", 0.0, 1.0)
+    assert draws["cls_token"] == draws["pos_embed"] == (Draw("normal", 0.0, 1.0),)
     torch.manual_seed(0)
     fresh = vit_torch.to_arrays(vit_torch.ViT(PRESET))["pos_embed"]
     assert abs(fresh.std() - 1) < 0.05

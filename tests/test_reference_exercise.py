@@ -146,14 +146,14 @@ def test_the_position_table_is_the_formula_row_by_row(rows, width):
 @pytest.mark.parametrize("cfg", [PRESET, UNEVEN], ids=["preset", "uneven"])
 def test_the_class_token_stands_at_index_0_of_the_table(cfg):
     arrays = redrawn(cfg)
-    table = fixed_position_table(cfg)
+    table = fixed_position_table(cfg, cfg.grid)
     assert table.shape == (1 + cfg.num_patches, cfg.hidden_size)
     np.testing.assert_array_equal(table[0], np.tile([0.0, 1.0], cfg.hidden_size // 2))
     expected = arrays["cls_token"][0, 0] + table[0]
     embedded = {
-        "jax": call_jax(cfg, arrays, lambda model, x: model.embed(x), random_images(cfg)),
+        "jax": call_jax(cfg, arrays, lambda model, x: model.embed(x)[0], random_images(cfg)),
         "torch": vit_torch.from_arrays(cfg, arrays)
-        .embed(torch.tensor(random_images(cfg)).permute(0, 3, 1, 2))
+        .embed(torch.tensor(random_images(cfg)).permute(0, 3, 1, 2))[0]
         .detach()
         .numpy(),
     }
@@ -221,7 +221,7 @@ def test_initial_values_are_torchs_and_the_class_token_is_uniform():
     draws = initial_draws(
         PRESET, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
-    assert draws["cls_token"] == Draw("uniform", 0.0, 1.0)
+    assert draws["cls_token"] == (Draw("uniform", 0.0, 1.0),)
     for name, fan_in in {
         "patch_embed.proj.weight": 16,
         "patch_embed.proj.bias": 16,
@@ -232,7 +232,7 @@ def test_initial_values_are_torchs_and_the_class_token_is_uniform():
         "head.weight": 8,
     }.items():
         bound = 1 / math.sqrt(fan_in)  # nn.Linear's
-        assert draws[name] == Draw("uniform", pytest.approx(-bound), pytest.approx(bound)), name
+        assert draws[name] == (Draw("uniform", pytest.approx(-bound), pytest.approx(bound)),), name
 
 
 @pytest.mark.parametrize("positions", ["learned", "sincos2d"])

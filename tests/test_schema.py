@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
+from flips import BASE, FLIPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import TINY, VARIANTS, variant
@@ -13,72 +14,16 @@ import vit_jax
 import vit_torch
 from vit_config import PRESETS, ConfigError, InputError, Recipe, ViTConfig, preset
 from vit_config.init import initial_draws
-
-# one change to each field, away from BASE; with what else must change for the two to go together
-BASE = TINY.replace(
-    layer_scale=0.1,
-    register_tokens=2,
-    dropout_embed=0.1,
-    dropout_attention=0.1,
-    dropout_attention_out=0.1,
-    dropout_mlp_inner=0.1,
-    dropout_mlp_outer=0.1,
-    stochastic_depth=0.1,
-)
-FLIPS = {
-    "image_size": (28, 15),
-    "patch_size": (3, 5),
-    "in_channels": 1,
-    "hidden_size": 40,
-    "depth": 2,
-    "num_heads": 3,
-    "mlp_dim": 45,
-    "num_classes": 12,
-    "patch_embed": "linear_hwc",
-    "patch_bias": False,
-    "patch_input_norm": (True, {"patch_embed": "linear_hwc"}),
-    "patch_norm": True,
-    "class_token": (False, {"pool": "mean"}),
-    "register_tokens": 1,
-    "pos_embed": "sincos1d",
-    "pos_embed_prefix": "none",
-    "pos_embed_resize": "leading_rows",
-    "pre_norm": True,
-    "attention": "per_head",
-    "qkv_bias": False,
-    "attention_out_proj": (False, {"attention_out_bias": False}),
-    "attention_out_bias": False,
-    "act": "silu",
-    "mlp_bias": False,
-    "layer_scale": None,
-    "norm": "rmsnorm",
-    "norm_eps": 1e-2,
-    "final_norm": "none",
-    "pool": "mean",
-    "head_activation": "softmax",
-    "dropout_embed": 0.5,
-    "dropout_attention": 0.5,
-    "dropout_attention_out": 0.5,
-    "dropout_mlp_inner": 0.5,
-    "dropout_mlp_outer": 0.5,
-    "stochastic_depth": 0.5,
-    "init": "xavier_normal",
-}
-
-
-def test_every_field_has_a_flip():
-    assert set(FLIPS) == set(ViTConfig.fields())
+from vit_config.presets.own import OWN
+from vit_config.rope import Rope
 
 
 def _flip(field):
     """BASE with the companions of a flip, and that with the field flipped."""
-    value = FLIPS[field]
-    companions = {}
-    if isinstance(value, tuple) and isinstance(value[1], dict):
-        value, companions = value
-    base = BASE.replace(**companions)
-    assert getattr(base, field) != value
-    return base, base.replace(**{field: value})
+    flip = FLIPS[field]
+    base = BASE.replace(**flip.companions)
+    assert getattr(base, field) != flip.value
+    return base, base.replace(**{field: flip.value})
 
 
 def _function(cfg, images):
@@ -96,12 +41,19 @@ def _function(cfg, images):
 def test_no_field_is_dead(field):
     images = jnp.asarray(np.random.default_rng(0).standard_normal((3, *BASE.image_size, 3)), jnp.float32)
     base, flipped = _flip(field)
-    if field == "pos_embed_resize":
-        small = images[:, :14, :10]
-        with pytest.raises(InputError):
-            vit_jax.ViT(base, rngs=nnx.Rngs(0))(small)
-        assert vit_jax.ViT(flipped, rngs=nnx.Rngs(0))(small).patch_tokens.shape == (3, 4, 30)
+    if field == "patch_remainder":
+        with pytest.raises(ConfigError, match="not divisible"):
+            base.replace(image_size=(24, 19))
+        assert flipped.replace(image_size=(24, 19)).grid == base.grid
         return
+    if field == "dynamic_image_size":
+        with pytest.raises(InputError):
+            vit_jax.ViT(base, rngs=nnx.Rngs(0))(images[:, :14, :10])
+        small = vit_jax.ViT(flipped, rngs=nnx.Rngs(0))(images[:, :14, :10])
+        assert small.patch_tokens.shape == (3, 4, BASE.hidden_size)
+        return
+    if field == "pos_embed_resize":
+        images = images[:, :14, :10]
     if field in ("image_size", "in_channels"):
         with pytest.raises(InputError, match=field):
             vit_jax.ViT(flipped, rngs=nnx.Rngs(0))(images)
@@ -126,6 +78,33 @@ def test_contradictions_name_both_fields_and_values():
         ),
         ({"pos_embed": "sincos2d"}, ('pos_embed = "sincos2d"', "hidden_size = 30")),
         ({"pos_embed": "none", "pos_embed_resize": "leading_rows"}, ("leading_rows", '"none"')),
+        ({"image_size": (6, 15), "patch_remainder": "crop"}, ("smaller than one patch", "(7, 5)")),
+        (
+            {"hidden_size": 48, "num_heads": 6, "num_kv_heads": 2, "rope": Rope(kind="mixed")},
+            ("mixed", "num_kv_heads = 2"),
+        ),
+        ({"distill_token": True, "pool": "mean"}, ("distill_token = true", 'pool = "mean"')),
+        ({"distill_token": True, "final_norm": "post_pool"}, ("distill_token", "post_pool")),
+        ({"rope": Rope()}, ("heads of 4 n", "num_heads = 5 make 6")),
+        ({"rel_pos_bias": True, "register_tokens": 1}, ("rel_pos_bias", "2 tokens")),
+        ({"rel_pos_bias": True, "dynamic_image_size": True}, ("rel_pos_bias", "dynamic_image_size")),
+        ({"rel_pos_bias": True, "dropout_patch": 0.1}, ("rel_pos_bias", "dropout_patch = 0.1")),
+        ({"k_bias": False, "qkv_bias": False}, ("k_bias = false", "qkv_bias = false")),
+        ({"attention": "differential", "num_heads": 2}, ("differential", "15 values")),
+        ({"num_kv_heads": (5, 1)}, ("num_kv_heads has 2 numbers", "depth = 3")),
+        ({"num_kv_heads": 2}, ("num_kv_heads = 2", "num_heads = 5")),
+        ({"attention": "per_head", "num_kv_heads": 1}, ("per_head", "num_kv_heads = 1")),
+        ({"attention": "differential", "k_bias": False}, ("differential", "k_bias = false")),
+        ({"layer_scale_on": "attention"}, ("layer_scale_on", "layer_scale = null")),
+        ({"num_parallel": 2, "block": "res_post"}, ("num_parallel = 2", '"res_post"')),
+        ({"block": "parallel", "mlp": "swiglu"}, ('block = "parallel"', 'mlp = "swiglu"')),
+        ({"block": "parallel", "mlp_bias": False}, ('block = "parallel"', "mlp_bias = false")),
+        ({"block": "parallel", "attention": "per_head"}, ('block = "parallel"', '"per_head"')),
+        ({"pool": "class_mean", "final_norm": "post_pool"}, ("class_mean", "post_pool")),
+        ({"pool_prefix": True}, ("pool_prefix = true", 'pool = "class"')),
+        ({"pool_num_heads": 3}, ('pool = "class"', "pool_num_heads = 3")),
+        ({"pool": "map", "pool_num_heads": 7}, ("pool_num_heads = 7", "hidden_size = 30")),
+        ({"num_classes": 0, "dropout_head": 0.1}, ("dropout_head = 0.1", "num_classes = 0")),
         ({"pos_embed": "sincos1d", "hidden_size": 15}, ("sincos1d", "hidden_size = 15")),
         ({"pos_embed_prefix": "class"}, ('pos_embed_prefix = "class"', "register_tokens = 0")),
         ({"depth": 1, "stochastic_depth": 0.1}, ("stochastic_depth = 0.1", "depth = 1")),
@@ -160,7 +139,7 @@ def test_frozen():
         TINY.depth = 4
 
 
-@pytest.mark.parametrize("cfg", [*PRESETS.values(), *(variant(name) for name in VARIANTS)])
+@pytest.mark.parametrize("cfg", [*OWN.values(), *(variant(name) for name in VARIANTS)])
 def test_json_round_trip(cfg):
     assert ViTConfig.from_json(cfg.to_json()) == cfg
 
@@ -220,10 +199,9 @@ def test_recipe_contradictions():
         assert all(part in str(caught.value) for part in parts)
 
 
-def test_presets_build_in_both_twins():
-    for cfg in PRESETS.values():
-        ours = vit_jax.weights.abstract_model(cfg)
-        assert vit_jax.count_parameters(ours) == vit_torch.count_parameters(
-            vit_torch.weights.abstract_model(cfg)
-        )
+@pytest.mark.parametrize("name", [*OWN, "vit_base_patch16_224", "eva02_base_patch14_224", "test_vit3"])
+def test_presets_build_in_both_twins(name):
+    ours = vit_jax.weights.abstract_model(PRESETS[name])
+    theirs = vit_torch.weights.abstract_model(PRESETS[name])
+    assert vit_jax.count_parameters(ours) == vit_torch.count_parameters(theirs)
     assert torch.get_default_device() == torch.device("cpu")

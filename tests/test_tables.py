@@ -35,11 +35,11 @@ def test_sincos2d(make, last):
 
 
 def test_tables_of_schemas():
-    assert fixed_position_table(TINY) is None
-    assert fixed_position_table(TINY.replace(pos_embed="none")) is None
+    assert fixed_position_table(TINY, TINY.grid) is None
+    assert fixed_position_table(TINY.replace(pos_embed="none"), TINY.grid) is None
     cfg = TINY.replace(pos_embed="sincos1d", register_tokens=2)
-    table = fixed_position_table(cfg)
+    table = fixed_position_table(cfg, cfg.grid)
     np.testing.assert_array_equal(table, sincos1d(3 + 9, 30))
     assert not table.flags.writeable
     cfg = TINY.replace(pos_embed="sincos2d", hidden_size=20)
-    np.testing.assert_array_equal(fixed_position_table(cfg), sincos2d((3, 3), 20))
+    np.testing.assert_array_equal(fixed_position_table(cfg, cfg.grid), sincos2d((3, 3), 20))

@@ -237,6 +237,7 @@ def test_an_interrupted_run_says_how_to_go_on(interrupted):
     assert f"run folder {argv[argv.index('--run-dir') + 1]}\n" in said  # brackets and all
 
 
+@pytest.mark.slow
 def test_training_ends_with_equal_twins(capsys, interrupted):
     run_dir, argv, *_ = interrupted
     assert run("train", argv) == 0

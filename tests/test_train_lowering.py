@@ -1,21 +1,32 @@
-"""The training step of every preset compiles for accelerators as far as that goes without one."""
+"""The training step of varied presets compiles for accelerators as far as that goes without one."""
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 from vit_config import PRESETS, Recipe
+from vit_config.presets.own import OWN
 from vit_jax.train.sharding import make_program
 
 RECIPE = Recipe(batch_size=8, dtype="bfloat16", weight_decay=0.1, clip_norm=1.0)
 
 
 QUICK = ("digits", "vit_base_patch16_224")
+# rotary positions, relative ones, grouped keys, blocks in parallel, attention pooling
+VARIED = (
+    "eva02_tiny_patch14_224",
+    "beit_base_patch16_224",
+    "test_vit3",
+    "vit_dpwee_patch16_reg1_gap_256",
+)
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in PRESETS],
+    params=[
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in (*OWN, *QUICK[1:], *VARIED)
+    ],
 )
 def traced(request):
     """The very step that a run compiles, with each device holding its share of the state."""

@@ -3,6 +3,7 @@
 import numpy as np
 
 from vit_config import ViTConfig
+from vit_config.rope import Rope
 
 TINY = ViTConfig(
     image_size=(21, 15),
@@ -32,7 +33,52 @@ VARIANTS = {
     "sincos2d": {"pos_embed": "sincos2d", "hidden_size": 20},
     "sincos2d_simple": {"pos_embed": "sincos2d_simple", "hidden_size": 20, "pos_embed_prefix": "none"},
     "no_positions": {"pos_embed": "none"},
-    "leading_rows": {"pos_embed_resize": "leading_rows"},
+    "leading_rows": {"pos_embed_resize": "leading_rows", "dynamic_image_size": True},
+    "crop": {"image_size": (24, 19), "patch_remainder": "crop"},
+    "crop_linear": {"image_size": (24, 19), "patch_remainder": "crop", "patch_embed": "linear_hwc"},
+    "distilled": {"distill_token": True, "register_tokens": 2},
+    "distilled_headless": {"distill_token": True, "num_classes": 0},
+    "rope_axial": {
+        "hidden_size": 40,
+        "rope": Rope(theta=100.0, reference_grid=(5, 2), offset=1.0, axes="wh"),
+        "register_tokens": 2,
+    },
+    "rope_centered": {
+        "hidden_size": 40,
+        "pos_embed": "none",
+        "rope": Rope(kind="centered", theta=100.0, pairs="half"),
+        "class_token": False,
+        "pool": "mean",
+    },
+    "rope_mixed": {"hidden_size": 40, "rope": Rope(kind="mixed", theta=10.0, axes="wh")},
+    "rel_pos_bias": {"rel_pos_bias": True, "pos_embed": "none"},
+    "grouped": {"num_heads": 6, "num_kv_heads": (6, 2, 3), "k_bias": False},
+    "no_k_bias": {"k_bias": False},
+    "qk_norm": {"qk_norm": True, "norm": "rmsnorm"},
+    "sub_norms": {"attention_norm": True, "mlp_norm": True},
+    "swiglu": {"mlp": "swiglu", "act": "silu", "mlp_norm": True},
+    "swiglu_packed": {"mlp": "swiglu_packed", "act": "silu", "mlp_bias": False},
+    "attention_only_scale": {"layer_scale": 0.1, "layer_scale_on": "attention"},
+    "res_post": {"block": "res_post", "layer_scale": 0.1},
+    "parallel": {"block": "parallel", "qk_norm": True, "layer_scale": 0.1},
+    "parallel_bare": {"block": "parallel", "qkv_bias": False, "attention_out_bias": False},
+    "branches": {"num_parallel": 2, "layer_scale": 0.1},
+    "differential": {
+        "attention": "differential",
+        "qk_norm": True,
+        "attention_norm": True,
+        "norm": "rmsnorm",  # a LayerNorm of three values has no precision in reduced types
+    },
+    "differential_parallel": {
+        "block": "parallel",
+        "attention": "differential",
+        "qkv_bias": False,
+        "layer_scale": 0.1,
+    },
+    "class_mean": {"pool": "class_mean", "register_tokens": 2},
+    "mean_of_all": {"pool": "mean", "pool_prefix": True, "register_tokens": 2},
+    "map": {"pool": "map", "class_token": False, "pool_num_heads": 3, "pool_mlp_dim": 37},
+    "map_of_all": {"pool": "map", "pool_prefix": True, "final_norm": "none", "mlp": "swiglu"},
     "per_head": {"attention": "per_head"},
     "per_head_bare": {
         "attention": "per_head",
@@ -51,11 +97,15 @@ VARIANTS = {
     "no_head": {"num_classes": 0},
     "dropout": {
         "dropout_embed": 0.1,
+        "dropout_patch": 0.4,
+        "dropout_head": 0.1,
         "dropout_attention": 0.2,
         "dropout_attention_out": 0.3,
         "dropout_mlp_inner": 0.4,
         "dropout_mlp_outer": 0.5,
         "stochastic_depth": 0.6,
+        "hidden_size": 40,
+        "rope": Rope(kind="mixed", theta=10.0),
     },
 }
 

@@ -12,8 +12,10 @@ from vit_config.errors import (
 )
 from vit_config.output import ViTOutput
 from vit_config.preprocess import Preprocess
-from vit_config.presets import PRESETS, preset
+from vit_config.presets import PRESETS, preset, preset_preprocess, preset_tags
 from vit_config.recipe import Augment, Recipe
+from vit_config.resize import resize_weights
+from vit_config.rope import Rope
 from vit_config.schema import ViTConfig
 from vit_config.weights_file import Weights, read_weights, write_weights
 
@@ -27,6 +29,7 @@ __all__ = [
     "MissingFileError",
     "Preprocess",
     "Recipe",
+    "Rope",
     "Schema",
     "TrainingError",
     "ViTConfig",
@@ -34,6 +37,9 @@ __all__ = [
     "Weights",
     "WeightsError",
     "preset",
+    "preset_preprocess",
+    "preset_tags",
     "read_weights",
+    "resize_weights",
     "write_weights",
 ]

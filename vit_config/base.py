@@ -27,15 +27,17 @@ _Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) 
 FloatTuple = Annotated[tuple[float, ...], _Listed]
 """One float per channel."""
 
+IntTuple = Annotated[tuple[PositiveInt, ...], _Listed]
+"""One positive integer each."""
+
 NameTuple = Annotated[tuple[str, ...], _Listed]
 """Any number of names."""
 
 
-class Schema(BaseModel):
+class Schema(BaseModel, frozen=True):
     """A frozen pydantic model: unknown fields and wrong types are a `ConfigError` of one line."""
 
     model_config = ConfigDict(
-        frozen=True,
         strict=True,
         extra="forbid",
         allow_inf_nan=False,

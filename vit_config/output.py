@@ -11,12 +11,16 @@ class ViTOutput(NamedTuple):
     logits: Any
     """(B, num_classes), or the pooled features (B, D) of a model without a head."""
     pooled: Any
-    """(B, D): what the head sees."""
+    """(B, D): what the head sees; 2 D where class token and mean are joined."""
     prefix_tokens: Any
-    """(B, P, D): class token and registers after the last block and the final norm, if any."""
+    """(B, P, D): class, distillation and register tokens, after the final norm if there is one."""
     patch_tokens: Any
     """(B, N, D): patch features after the last block and the final norm, if any; row-major."""
+    head_logits: Any | None = None
+    """Where a distillation token has a head of its own: the logits of the class head and of that one,
+    (2, B, num_classes)."""
     attention: tuple[Any, ...] | None = None
-    """On request: one (B, h, P + N, P + N) array of attention weights per block."""
+    """On request: one (B, h, P + N, P + N) array of attention weights per block; in a block with several
+    attentions side by side, the heads of all."""
     blocks: tuple[Any, ...] | None = None
     """On request: the output (B, P + N, D) of each block."""

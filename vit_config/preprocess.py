@@ -14,7 +14,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-class Preprocess(Schema):
+class Preprocess(Schema, frozen=True):
     """What is done to an image before the model sees it; part of every weights file."""
 
     mean: FloatTuple = (0.5, 0.5, 0.5)
@@ -25,8 +25,13 @@ class Preprocess(Schema):
     """How an image of another size is resized."""
     crop_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the resized image that the centre crop keeps."""
+    crop_mode: Literal["center", "squash"] = "center"
+    """How an image of other proportions is fitted before that crop: its shorter side, proportions kept;
+    or both sides, proportions lost."""
     class_names: NameTuple | None = None
     """What each class is called, in the order of the logits; None where nobody said."""
+    license: str | None = None
+    """Under which licence the weights are; None where nobody said."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -16,7 +16,7 @@ from pydantic import (
 from vit_config.base import Schema
 
 
-class Augment(Schema):
+class Augment(Schema, frozen=True):
     """Random changes to each training image; every field 0 or false leaves images as they are."""
 
     shift: float = Field(default=0.0, ge=0, le=0.5)
@@ -29,7 +29,7 @@ class Augment(Schema):
     """Mirror left and right with probability one half."""
 
 
-class Recipe(Schema):
+class Recipe(Schema, frozen=True):
     """One training run: optimiser, schedule, data order, numerics and what is kept.
 
     Raises:

@@ -6,14 +6,41 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from vit_config.base import Schema, Size
+from vit_config.base import IntTuple, Schema, Size
+from vit_config.contradictions import contradictions, nearest_sizes
 from vit_config.errors import InputError
+from vit_config.rope import Rope
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
 
+Init = Literal[
+    "timm",
+    "timm_truncated",
+    "jax",
+    "jax_nlhb",
+    "moco",
+    "eva",
+    "torch",
+    "torch_mha",
+    "torch_uniform_tokens",
+    "xavier_normal",
+]
+"""Recipes of initial values."""
 
-class ViTConfig(Schema):
+Resampling = Literal[
+    "bicubic_antialias",
+    "bicubic",
+    "bilinear",
+    "bilinear_antialias",
+    "bilinear_corners",
+    "dinov2",
+    "leading_rows",
+]
+"""Rules that fit a position table to another grid."""
+
+
+class ViTConfig(Schema, frozen=True):
     """A Vision Transformer (Dosovitskiy et al. 2020, arXiv 2010.11929), every switch by name.
 
     The defaults are ViT-Base/16 as timm builds it. Sizes are integers or (h, w) pairs.
@@ -25,7 +52,10 @@ class ViTConfig(Schema):
     image_size: Size = (224, 224)
     """Height and width of the input, in pixels."""
     patch_size: Size = (16, 16)
-    """Height and width of one patch, in pixels; must divide the image."""
+    """Height and width of one patch, in pixels."""
+    patch_remainder: Literal["refuse", "crop"] = "refuse"
+    """What to do where patches do not divide the image: refuse, or ignore the last rows and columns of
+    pixels, as a convolution without padding does."""
     in_channels: PositiveInt = 3
     """Channels of the input image, or of the feature map a hybrid starts from."""
     hidden_size: PositiveInt = 768
@@ -34,6 +64,9 @@ class ViTConfig(Schema):
     """Number of encoder blocks."""
     num_heads: PositiveInt = 12
     """Attention heads; must divide hidden_size."""
+    num_kv_heads: PositiveInt | IntTuple | None = None
+    """Heads of keys and values, each shared by a group of query heads (arXiv 2305.13245): one number, or
+    one per block; None means as many as queries."""
     mlp_dim: PositiveInt = 3072
     """Width M of the hidden layer of each MLP."""
     num_classes: NonNegativeInt = 1000
@@ -51,6 +84,9 @@ class ViTConfig(Schema):
 
     class_token: bool = True
     """Prepend a learned class token."""
+    distill_token: bool = False
+    """A distillation token after the class token, with a head of its own; the logits are the mean of
+    both heads' (arXiv 2012.12877)."""
     register_tokens: NonNegativeInt = 0
     """Learned register tokens between the class token and the patches (arXiv 2309.16588)."""
     pos_embed: Literal["learned", "sincos1d", "sincos2d", "sincos2d_simple", "none"] = "learned"
@@ -59,28 +95,55 @@ class ViTConfig(Schema):
     pos_embed_prefix: Literal["auto", "all", "class", "none"] = "auto"
     """Which tokens before the patches have a row in the position table; auto is all of them, or none
     where the table knows only the grid."""
-    pos_embed_resize: Literal["none", "leading_rows"] = "none"
-    """An image of another size: an error, or (if no larger) the leading rows of the table."""
+    pos_embed_resize: Resampling = "bicubic_antialias"
+    """How a learned position table is fitted to another grid, when weights are loaded for another image
+    size and, with dynamic_image_size, at call time; see `vit_config.resample`."""
+    dynamic_image_size: bool = False
+    """Take images of any size that patches divide, not only of image_size."""
+    rope: Rope | None = None
+    """Rotary positions, applied to queries and keys in every block."""
+    rel_pos_bias: bool = False
+    """Each block adds a learned bias per head and relative position to the attention logits, as BEiT
+    (arXiv 2106.08254)."""
     pre_norm: bool = False
     """Normalise the tokens once more before the first block, as CLIP does."""
 
-    attention: Literal["fused", "per_head"] = "fused"
-    """One q, k, v projection of the whole width, or one small projection per head that sees only the
-    head's own slice (a block-diagonal projection)."""
+    block: Literal["pre_norm", "res_post", "parallel"] = "pre_norm"
+    """Norm before each branch; norm at the end of each branch (Swin V2, arXiv 2111.09883); or attention
+    and MLP side by side behind one norm and one input projection (ViT-22B, arXiv 2302.05442)."""
+    num_parallel: PositiveInt = 1
+    """Attentions side by side, then as many MLPs, in each block (arXiv 2203.09795)."""
+    attention: Literal["fused", "per_head", "differential"] = "fused"
+    """One q, k, v projection of the whole width; one small projection per head that sees only the head's
+    own slice (a block-diagonal projection); or fused, each head the difference of two attentions
+    (arXiv 2410.05258)."""
     qkv_bias: bool = True
     """Whether the q, k, v projections have biases."""
+    k_bias: bool = True
+    """Whether keys have a bias where queries and values have one; BEiT and EVA leave it out."""
+    qk_norm: bool = False
+    """Normalise queries and keys of each head."""
+    attention_norm: bool = False
+    """Normalise the joined heads before the output projection (sub-LN, arXiv 2210.06423)."""
     attention_out_proj: bool = True
     """Project the concatenated heads once more."""
     attention_out_bias: bool = True
     """Whether that output projection has a bias."""
+    mlp: Literal["mlp", "swiglu", "swiglu_packed"] = "mlp"
+    """Two layers; or gated, act(gate(x)) * value(x) (arXiv 2002.05202), with gate and value projected by
+    two layers or by one that holds the gate first."""
     act: Literal["gelu", "gelu_tanh", "quick_gelu", "silu", "relu"] = "gelu"
     """Activation of the MLP: exact (erf) GELU, its tanh approximation, x * sigmoid(1.702 x), SiLU or
     ReLU."""
     mlp_bias: bool = True
-    """Whether the two MLP layers have biases."""
+    """Whether the layers of the MLP have biases."""
+    mlp_norm: bool = False
+    """Normalise the hidden layer of the MLP before its last projection (sub-LN, arXiv 2210.06423)."""
     layer_scale: PositiveFloat | None = None
     """Initial gain of a learned per-channel scale on each residual branch (arXiv 2103.17239); None
-    builds no scale."""
+    builds no scale. A res_post block has none: it is the initial gain of its norms."""
+    layer_scale_on: Literal["both", "attention"] = "both"
+    """Which residual branches have that scale."""
 
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     """Kind of every normalisation layer."""
@@ -88,13 +151,22 @@ class ViTConfig(Schema):
     """Epsilon inside the square root of every normalisation layer."""
     final_norm: Literal["pre_pool", "post_pool", "none"] = "pre_pool"
     """Normalise all tokens after the last block, only the pooled vector, or nothing."""
-    pool: Literal["class", "mean"] = "class"
-    """What the head sees: the class token, or the mean of the patch tokens."""
+    pool: Literal["class", "mean", "class_mean", "map"] = "class"
+    """What the head sees: the class token; the mean of the patch tokens; the two joined, as DINOv2's
+    classifier; or the answer to a learned query (multihead attention pooling, arXiv 2106.04560)."""
+    pool_prefix: bool = False
+    """Whether mean and attention pooling see the tokens before the patches too."""
+    pool_num_heads: PositiveInt | None = None
+    """Heads of attention pooling; None means num_heads."""
+    pool_mlp_dim: PositiveInt | None = None
+    """Hidden width of the MLP of attention pooling; None means mlp_dim."""
     head_activation: Literal["none", "softmax"] = "none"
     """What is applied to the head's output inside the model."""
 
     dropout_embed: Rate = 0.0
     """Dropout on the tokens after positions are added."""
+    dropout_patch: Rate = 0.0
+    """Share of the patch tokens that each image loses before the first block (arXiv 2212.00794)."""
     dropout_attention: Rate = 0.0
     """Dropout on the attention weights."""
     dropout_attention_out: Rate = 0.0
@@ -103,11 +175,13 @@ class ViTConfig(Schema):
     """Dropout after the activation of each MLP."""
     dropout_mlp_outer: Rate = 0.0
     """Dropout on the output of each MLP."""
+    dropout_head: Rate = 0.0
+    """Dropout on what the head sees."""
     stochastic_depth: Rate = 0.0
     """Rate at which the last block's residual branches are skipped per image (arXiv 1603.09382); it
     grows linearly from 0 at the first block."""
 
-    init: Literal["timm", "torch", "torch_mha", "torch_uniform_tokens", "xavier_normal"] = "timm"
+    init: Init = "timm"
     """Recipe of the initial values; see `vit_config.init`."""
 
     @property
@@ -127,8 +201,8 @@ class ViTConfig(Schema):
 
     @property
     def num_prefix_tokens(self) -> int:
-        """Tokens P before the patches: class token, then registers."""
-        return int(self.class_token) + self.register_tokens
+        """Tokens P before the patches: class token, distillation token, registers."""
+        return int(self.class_token) + int(self.distill_token) + self.register_tokens
 
     @property
     def num_prefix_rows(self) -> int:
@@ -144,10 +218,35 @@ class ViTConfig(Schema):
         return self.hidden_size // self.num_heads
 
     @property
+    def kv_heads(self) -> tuple[int, ...]:
+        """Heads of keys and values of each block."""
+        heads = self.num_kv_heads or self.num_heads
+        return heads if isinstance(heads, tuple) else (heads,) * self.depth
+
+    @property
+    def pool_mlp(self) -> ViTConfig:
+        """The schema of the MLP of attention pooling: plain, with biases, whatever the blocks have."""
+        return ViTConfig(
+            hidden_size=self.hidden_size,
+            num_heads=1,
+            mlp_dim=self.pool_mlp_dim or self.mlp_dim,
+            act=self.act,
+        )
+
+    @property
+    def head_inputs(self) -> int:
+        """Width of what the head sees."""
+        return self.hidden_size * (2 if self.pool == "class_mean" else 1)
+
+    @property
     def block_drop_rates(self) -> tuple[float, ...]:
         """Stochastic-depth rate of each block."""
         steps = max(self.depth - 1, 1)
         return tuple(self.stochastic_depth * i / steps for i in range(self.depth))
+
+    def grid_of(self, height: int, width: int) -> tuple[int, int]:
+        """Patches per column and per row of an image that `check_image` let pass."""
+        return height // self.patch_size[0], width // self.patch_size[1]
 
     def check_image(self, height: int, width: int, channels: int) -> None:
         """Refuse an input the model was not built for.
@@ -162,101 +261,28 @@ class ViTConfig(Schema):
         if (height, width) == self.image_size:
             return
         given, built = f"{height}x{width}", "{}x{}".format(*self.image_size)
-        if self.pos_embed_resize == "none":
+        if not self.dynamic_image_size:
             raise InputError(
                 f"the image is {given}, the model takes image_size = {built}; resize the image, or"
-                ' build the model with pos_embed_resize = "leading_rows"'
+                " build the model with dynamic_image_size = true"
             )
-        rows, columns = height // self.patch_size[0], width // self.patch_size[1]
+        rows, columns = self.grid_of(height, width)
         covered = rows * self.patch_size[0], columns * self.patch_size[1]
-        if covered != (height, width) or not rows * columns:
+        if not rows * columns or (covered != (height, width) and self.patch_remainder == "refuse"):
             raise InputError(
                 f"the image is {given}, not divisible by patch_size = {self.patch_size}; "
-                + _nearest_sizes((height, width), self.patch_size)
+                + nearest_sizes((height, width), self.patch_size)
             )
-        if rows * columns > self.num_patches:
+        leading = self.pos_embed == "learned" and self.pos_embed_resize == "leading_rows"
+        if leading and rows * columns > self.num_patches:
             raise InputError(
                 f"the image is {given} and has {rows * columns} patches, the position table of"
-                f" image_size = {built} has {self.num_patches}; use a smaller image"
+                f" image_size = {built} has {self.num_patches}; use a smaller image, or another"
+                " pos_embed_resize"
             )
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if problems := list(self._contradictions()):
+        if problems := list(contradictions(self)):
             raise ValueError("; ".join(problems))
         return self
-
-    def _contradictions(self):
-        """Yield one sentence for each pair of fields that cannot both hold."""
-        if any(side % patch for side, patch in zip(self.image_size, self.patch_size, strict=True)):
-            yield (
-                f"image_size = {self.image_size} is not divisible by patch_size = {self.patch_size}; "
-                + _nearest_sizes(self.image_size, self.patch_size)
-            )
-        if self.hidden_size % self.num_heads:
-            yield (
-                f"num_heads = {self.num_heads} does not divide hidden_size = {self.hidden_size};"
-                " make the width a multiple of the heads"
-            )
-        if self.pool == "class" and not self.class_token:
-            yield (
-                'pool = "class" needs class_token = true, but class_token = false;'
-                ' set pool = "mean" or class_token = true'
-            )
-        if self.patch_input_norm and self.patch_embed == "conv":
-            yield (
-                'patch_input_norm = true needs flattened patches, but patch_embed = "conv";'
-                ' set patch_embed = "linear_hwc"'
-            )
-        if self.attention_out_bias and not self.attention_out_proj:
-            yield (
-                "attention_out_bias = true has no projection to belong to, because"
-                " attention_out_proj = false; set attention_out_bias = false"
-            )
-        if self.head_activation != "none" and not self.num_classes:
-            yield (
-                f'head_activation = "{self.head_activation}" has no head to follow, because'
-                ' num_classes = 0; set head_activation = "none"'
-            )
-        if self.stochastic_depth and self.depth == 1:
-            yield (
-                f"stochastic_depth = {self.stochastic_depth} never applies with depth = 1, because"
-                " the first block is never skipped; set it to 0"
-            )
-        yield from self._position_contradictions()
-
-    def _position_contradictions(self):
-        kind, prefix = self.pos_embed, self.pos_embed_prefix
-        if kind not in ("learned", "sincos1d"):
-            if prefix in ("all", "class"):
-                yield (
-                    f'pos_embed_prefix = "{prefix}" but pos_embed = "{kind}" has no rows for tokens'
-                    ' outside the grid; set pos_embed_prefix = "auto"'
-                )
-            if self.pos_embed_resize == "leading_rows":
-                yield (
-                    'pos_embed_resize = "leading_rows" needs a table over the token index, but'
-                    f' pos_embed = "{kind}"; set pos_embed_resize = "none"'
-                )
-        if prefix == "class" and not (self.class_token and self.register_tokens):
-            yield (
-                'pos_embed_prefix = "class" needs a class token and registers, but class_token ='
-                f" {str(self.class_token).lower()} and register_tokens = {self.register_tokens};"
-                ' set pos_embed_prefix = "auto"'
-            )
-        if kind == "sincos1d" and self.hidden_size % 2:
-            yield (
-                f'pos_embed = "sincos1d" needs an even hidden_size, but hidden_size = {self.hidden_size}'
-            )
-        if kind.startswith("sincos2d") and self.hidden_size % 4:
-            yield (
-                f'pos_embed = "{kind}" needs hidden_size divisible by 4, but hidden_size ='
-                f" {self.hidden_size}"
-            )
-
-
-def _nearest_sizes(size: tuple[int, int], patch: tuple[int, int]) -> str:
-    below = [max(side // p, 1) * p for side, p in zip(size, patch, strict=True)]
-    above = [-(-side // p) * p for side, p in zip(size, patch, strict=True)]
-    sizes = dict.fromkeys(["{}x{}".format(*below), "{}x{}".format(*above)])
-    return "the nearest valid sizes are " + " and ".join(sizes)

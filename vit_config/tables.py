@@ -44,15 +44,15 @@ def _grid_sincos(grid: tuple[int, int], omega: np.ndarray) -> np.ndarray:
     return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
 
 
-def fixed_position_table(cfg: ViTConfig) -> np.ndarray | None:
-    """The position table of a schema whose positions are not learned.
+def fixed_position_table(cfg: ViTConfig, grid: tuple[int, int]) -> np.ndarray | None:
+    """The position table, for an image of that grid, of a schema whose positions are not learned.
 
     Returns:
         (prefix rows + N, D) float64, read-only; None for learned positions or none at all.
     """
     if cfg.pos_embed in ("learned", "none"):
         return None
-    return _table(cfg.pos_embed, cfg.num_prefix_rows, cfg.grid, cfg.hidden_size)
+    return _table(cfg.pos_embed, cfg.num_prefix_rows, grid, cfg.hidden_size)
 
 
 @lru_cache(maxsize=32)
@@ -63,3 +63,29 @@ def _table(kind: str, prefix_rows: int, grid: tuple[int, int], dim: int) -> np.n
         table = {"sincos2d": sincos2d, "sincos2d_simple": sincos2d_simple}[kind](grid, dim)
     table.setflags(write=False)
     return table
+
+
+def count_relative_positions(grid: tuple[int, int]) -> int:
+    """Rows of a table of relative positions: one per offset between patches, three for a class token."""
+    return (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3
+
+
+@lru_cache(maxsize=32)
+def relative_position_index(grid: tuple[int, int]) -> np.ndarray:
+    """Which row of such a table each pair of tokens takes (BEiT, arXiv 2106.08254).
+
+    Offsets between patches come first, row-major from the most negative; then class token to patch,
+    patch to class token, class token to itself.
+
+    Returns:
+        (1 + N, 1 + N) int64, read-only; row: the query.
+    """
+    rows, columns = (axis.reshape(-1) for axis in np.indices(grid))
+    down = rows[:, None] - rows[None, :] + grid[0] - 1  # (N, N)
+    right = columns[:, None] - columns[None, :] + grid[1] - 1
+    last = count_relative_positions(grid) - 1
+    index = np.empty((1 + len(rows),) * 2, np.int64)
+    index[1:, 1:] = down * (2 * grid[1] - 1) + right
+    index[0, :], index[:, 0], index[0, 0] = last - 2, last - 1, last
+    index.setflags(write=False)
+    return index

@@ -12,9 +12,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import ml_dtypes  # noqa: F401 - registers bfloat16 with numpy
 import numpy as np
@@ -27,6 +27,14 @@ from vit_config.schema import ViTConfig
 
 FORMAT = "1"
 _SEALED = ("vit.format", "vit.schema", "vit.preprocess", "vit.digests")
+_TYPES = {
+    "BOOL": "bool",
+    "BF16": "bfloat16",
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+}
+"""What safetensors calls numpy's types."""
 
 
 class Weights(NamedTuple):
@@ -37,6 +45,37 @@ class Weights(NamedTuple):
     """None where nobody knows how the images were prepared."""
     arrays: dict[str, np.ndarray]
     """Parameters by timm-style name, in PyTorch's layout."""
+
+
+class Tensor(NamedTuple):
+    """What a weights file says of one tensor before its bytes are read."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Header(NamedTuple):
+    """A weights file without its tensors' bytes."""
+
+    config: ViTConfig
+    preprocess: Preprocess | None
+    """None where nobody knows how the images were prepared."""
+    tensors: dict[str, Tensor]
+    """By timm-style name, the shapes in PyTorch's layout."""
+
+
+class Described(Protocol):
+    """An array, or what a header says of one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type."""
+        ...
 
 
 def write_weights(
@@ -65,29 +104,27 @@ def read_weights(path: str | Path) -> Weights:
         WeightsError: not a weights file of this project, truncated, or damaged (the tensor is named).
     """
     path = Path(path)
-    if path.is_dir():
-        raise WeightsError(f"{path}: is a folder; give the path of a .safetensors file")
-    if not path.is_file():
-        raise MissingFileError(f"{path}: no such file; give the path of a .safetensors file")
-    _refuse_other_formats(path)
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise WeightsError(
-            f"{path}: damaged or truncated safetensors file of {_sizes(path)} ({error}); copy it again"
-        ) from None
-    _check_seal(path, metadata)
+    metadata, arrays = _read(path, lambda file, name: file.get_tensor(name))
     _check_digests(path, json.loads(metadata["vit.digests"]), arrays)
-    preprocess = None
-    if metadata["vit.preprocess"] != "null":
-        preprocess = Preprocess.from_json(metadata["vit.preprocess"], where=f"{path}: vit.preprocess")
-    config = ViTConfig.from_json(metadata["vit.schema"], where=f"{path}: vit.schema")
-    return Weights(config, preprocess, arrays)
+    return Weights(*_meaning(path, metadata), arrays)
 
 
-def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, np.ndarray]) -> np.dtype:
+def read_header(path: str | Path) -> Header:
+    """Read what a weights file says of itself; no tensor is read, so damage to one goes unnoticed.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: not a weights file of this project, truncated, its header damaged, or a tensor in
+            it of a type that numpy lacks.
+    """
+    path = Path(path)
+    metadata, slices = _read(path, lambda file, name: file.get_slice(name))
+    _check_names(path, json.loads(metadata["vit.digests"]), slices)
+    tensors = {name: _announced(path, name, each) for name, each in slices.items()}
+    return Header(*_meaning(path, metadata), tensors)
+
+
+def match_arrays(expected: Mapping[str, tuple[int, ...]], arrays: Mapping[str, Described]) -> np.dtype:
     """Check that `arrays` are exactly the parameters that a model expects.
 
     Returns:
@@ -158,6 +195,43 @@ def write_atomically(path: Path, content: bytes) -> None:
         raise
 
 
+def _read(path: Path, part: Callable[[Any, str], Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """The sealed metadata of a weights file, and `part` of each tensor.
+
+    Args:
+        part: what to take of the open safetensors file for a name.
+    """
+    if path.is_dir():
+        raise WeightsError(f"{path}: is a folder; give the path of a .safetensors file")
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give the path of a .safetensors file")
+    _refuse_other_formats(path)
+    try:
+        with safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            parts = {name: part(file, name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise WeightsError(
+            f"{path}: damaged or truncated safetensors file of {_sizes(path)} ({error}); copy it again"
+        ) from None
+    _check_seal(path, metadata)
+    return metadata, parts
+
+
+def _announced(path: Path, name: str, view: Any) -> Tensor:
+    kind = view.get_dtype()
+    if kind not in _TYPES:
+        raise WeightsError(f"{path}: {name} has type {kind}; the known types are {', '.join(_TYPES)}")
+    return Tensor(tuple(view.get_shape()), np.dtype(_TYPES[kind]))
+
+
+def _meaning(path: Path, metadata: Mapping[str, str]) -> tuple[ViTConfig, Preprocess | None]:
+    preprocess = None
+    if metadata["vit.preprocess"] != "null":
+        preprocess = Preprocess.from_json(metadata["vit.preprocess"], where=f"{path}: vit.preprocess")
+    return ViTConfig.from_json(metadata["vit.schema"], where=f"{path}: vit.schema"), preprocess
+
+
 def _digest(array: np.ndarray) -> str:
     digest = hashlib.sha256(f"{array.dtype.name}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -214,9 +288,13 @@ def _check_seal(path: Path, metadata: Mapping[str, str]) -> None:
         )
 
 
-def _check_digests(path: Path, digests: dict[str, str], arrays: Mapping[str, np.ndarray]) -> None:
-    if names := sorted(digests.keys() ^ arrays.keys()):
+def _check_names(path: Path, digests: Mapping[str, str], tensors: Mapping[str, Any]) -> None:
+    if names := sorted(digests.keys() ^ tensors.keys()):
         raise WeightsError(f"{path}: tensors and digests do not name the same: {', '.join(names)}")
+
+
+def _check_digests(path: Path, digests: Mapping[str, str], arrays: Mapping[str, np.ndarray]) -> None:
+    _check_names(path, digests, arrays)
     damaged = [name for name, array in arrays.items() if _digest(array) != digests[name]]
     if damaged:
         raise WeightsError(

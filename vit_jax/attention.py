@@ -1,57 +1,30 @@
-"""Multi-head self-attention: one reference path in any precision, and named fast kernels."""
+"""Multi-head self-attention."""
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vit_config import InputError, ViTConfig
+from vit_config import Rope, ViTConfig
 from vit_jax.drop import Dropout
-
-KERNELS = ("reference", "xla", "cudnn")
-"""``reference`` is plain einsum and softmax; the others are `jax.nn.dot_product_attention`, which
-computes in float32 even for float64 inputs."""
-
-
-def attend(
-    q: jax.Array, k: jax.Array, v: jax.Array, *, kernel: str, drop: Dropout, rngs: nnx.Rngs | None
-) -> tuple[jax.Array, jax.Array | None]:
-    """softmax(q k^T / sqrt(d)) v (arXiv 1706.03762, equation 1).
-
-    Args:
-        q, k, v: (B, N, h, d).
-        kernel: one of `KERNELS`.
-
-    Returns:
-        The heads' outputs (B, N, h, d), and the weights (B, h, N, N) before dropout - None from a
-        fast kernel, which never forms them.
-
-    Raises:
-        InputError: an unknown kernel, or a fast one while attention weights are dropped.
-    """
-    scale = q.shape[-1] ** -0.5
-    if kernel == "reference":
-        logits = jnp.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, N)
-        wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
-        weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
-        return jnp.einsum("bhnm,bmhd->bnhd", drop(weights, rngs=rngs), v), weights
-    if kernel not in ("xla", "cudnn"):
-        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
-    if rngs is not None and drop.rate:
-        raise InputError(
-            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
-            ' use kernel = "reference" or dropout_attention = 0'
-        )
-    return jax.nn.dot_product_attention(q, k, v, scale=scale, implementation=kernel), None
+from vit_jax.heads import DifferentialHeads, Heads
+from vit_jax.norm import make_norm
+from vit_jax.rel_pos import RelativePositionBias
+from vit_jax.rope import Rotation, rotate
 
 
-class Attention(nnx.Module):
+class Attention(Heads, nnx.Module):
     """One q, k, v projection of the whole width, heads, an optional output projection."""
 
-    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+    def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         D = cfg.hidden_size
         self.num_heads = cfg.num_heads
+        self.num_kv_heads = cfg.kv_heads[index]
+        self.pairs = (cfg.rope or Rope()).pairs
         self.add_qkv(cfg, rngs=rngs)
+        self.add_qk_norm(cfg, rngs=rngs)
+        self.rel_pos_bias = RelativePositionBias(cfg, rngs=rngs) if cfg.rel_pos_bias else None
         self.attn_drop = Dropout(cfg.dropout_attention)
+        self.norm = make_norm(cfg, D, rngs=rngs) if cfg.attention_norm else None
         if cfg.attention_out_proj:
             self.proj = nnx.Linear(D, D, use_bias=cfg.attention_out_bias, rngs=rngs)
         else:
@@ -60,23 +33,42 @@ class Attention(nnx.Module):
 
     def add_qkv(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection to q, k, v."""
-        self.qkv = nnx.Linear(cfg.hidden_size, 3 * cfg.hidden_size, use_bias=cfg.qkv_bias, rngs=rngs)
+        kv_width = self.num_kv_heads * cfg.head_dim
+        joint_bias = cfg.qkv_bias and cfg.k_bias
+        width = cfg.hidden_size + 2 * kv_width
+        self.qkv = nnx.Linear(cfg.hidden_size, width, use_bias=joint_bias, rngs=rngs)
+        apart = cfg.qkv_bias and not cfg.k_bias
+        self.q_bias = nnx.Param(jnp.zeros((cfg.hidden_size,))) if apart else None
+        self.v_bias = nnx.Param(jnp.zeros((kv_width,))) if apart else None
 
-    def split_heads(self, x: jax.Array) -> jax.Array:
-        """Project (B, N, D) to q, k, v: (3, B, N, h, d)."""
-        B, N, _ = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, -1)  # (B, N, 3, h, d)
-        return jnp.moveaxis(qkv, 2, 0)  # (3, B, N, h, d)
+    def split_heads(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Project (B, N, D) to q (B, N, h, d) and k, v (B, N, kv heads, d)."""
+        B, N, D = x.shape
+        h, kv = self.num_heads, self.num_kv_heads
+        qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
+        q, k, v = jnp.split(qkv, [D, D + kv * D // h], axis=-1)
+        if self.q_bias is not None and self.v_bias is not None:
+            q, v = q + self.q_bias[...], v + self.v_bias[...]
+        return q.reshape(B, N, h, -1), k.reshape(B, N, kv, -1), v.reshape(B, N, kv, -1)
 
     def __call__(
-        self, x: jax.Array, *, kernel: str = "reference", rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        kernel: str = "reference",
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None."""
         q, k, v = self.split_heads(x)
-        y, weights = attend(q, k, v, kernel=kernel, drop=self.attn_drop, rngs=rngs)
+        q, k = self.normalise(q, k)
+        if rotation is not None:
+            q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
+        bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
+        y, weights = self.mix(q, k, v, bias=bias, kernel=kernel, rngs=rngs)
         y = y.reshape(x.shape)  # (B, N, D)
-        if self.proj is not None:
-            y = self.proj(y)
+        y = y if self.norm is None else self.norm(y)
+        y = y if self.proj is None else self.proj(y)
         return self.proj_drop(y, rngs=rngs), weights
 
 
@@ -89,17 +81,33 @@ class PerHeadAttention(Attention):
         self.qkv_weight = nnx.Param(jnp.zeros((3, h, d, d)))  # q, k, v; head; in; out
         self.qkv_bias = nnx.Param(jnp.zeros((3, h, d))) if cfg.qkv_bias else None
 
-    def split_heads(self, x: jax.Array) -> jax.Array:
-        """Project (B, N, D) to q, k, v: (3, B, N, h, d)."""
+    def split_heads(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Project (B, N, D) to q, k, v, each (B, N, h, d)."""
         B, N, _ = x.shape
         x = x.reshape(B, N, self.num_heads, -1)  # (B, N, h, d)
         qkv = jnp.einsum("bnhi,shio->sbnho", x, self.qkv_weight[...])  # (3, B, N, h, d)
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias[:, None, None]
-        return qkv
+        q, k, v = qkv
+        return q, k, v
 
 
-def make_attention(cfg: ViTConfig, *, rngs: nnx.Rngs) -> Attention:
-    """The schema's attention layer."""
-    kind = {"fused": Attention, "per_head": PerHeadAttention}[cfg.attention]
-    return kind(cfg, rngs=rngs)
+class DifferentialAttention(DifferentialHeads, Attention):
+    """Fused attention with differential heads."""
+
+    def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
+        super().__init__(cfg, index, rngs=rngs)
+        self.add_lambda(cfg, index, rngs=rngs)
+
+    def split_heads(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Project (B, N, D) to q, k (B, N, 2 h, d / 2) and v (B, N, h, d)."""
+        B, N, _ = x.shape
+        q, k, v = super().split_heads(x)
+        paired = (B, N, 2 * self.num_heads, -1)
+        return q.reshape(paired), k.reshape(paired), v
+
+
+def make_attention(cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> Attention:
+    """The schema's attention layer, for the block of that index."""
+    kinds = {"fused": Attention, "per_head": PerHeadAttention, "differential": DifferentialAttention}
+    return kinds[cfg.attention](cfg, index, rngs=rngs)

@@ -5,30 +5,48 @@ from flax import nnx
 
 from vit_config import ViTConfig
 from vit_jax.attention import make_attention
+from vit_jax.branches import ParallelBranchesBlock
 from vit_jax.drop import DropPath
-from vit_jax.mlp import Mlp
-from vit_jax.norm import Identity, LayerScale, make_norm
+from vit_jax.mlp import make_mlp
+from vit_jax.norm import make_layer_scale, make_norm
+from vit_jax.parallel import DifferentialParallelBlock, ParallelBlock
+from vit_jax.res_post import ResPostBlock
+from vit_jax.rope import Rotation
 
 
 class Block(nnx.Module):
     """Pre-norm attention and MLP, each on a residual branch (arXiv 2010.11929, equations 2 and 3)."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
-        D, scaled = cfg.hidden_size, cfg.layer_scale is not None
-        self.norm1 = make_norm(cfg, D, rngs=rngs)
-        self.attn = make_attention(cfg, rngs=rngs)
-        self.ls1 = LayerScale(cfg, rngs=rngs) if scaled else Identity()
+        self.norm1 = make_norm(cfg, cfg.hidden_size, rngs=rngs)
+        self.attn = make_attention(cfg, index, rngs=rngs)
+        self.ls1 = make_layer_scale(cfg, "attention", rngs=rngs)
         self.drop_path1 = DropPath(cfg.block_drop_rates[index])
-        self.norm2 = make_norm(cfg, D, rngs=rngs)
-        self.mlp = Mlp(cfg, rngs=rngs)
-        self.ls2 = LayerScale(cfg, rngs=rngs) if scaled else Identity()
+        self.norm2 = make_norm(cfg, cfg.hidden_size, rngs=rngs)
+        self.mlp = make_mlp(cfg, rngs=rngs)
+        self.ls2 = make_layer_scale(cfg, "mlp", rngs=rngs)
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def __call__(
-        self, x: jax.Array, *, kernel: str = "reference", rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        kernel: str = "reference",
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(self.norm1(x), kernel=kernel, rngs=rngs)
+        y, weights = self.attn(self.norm1(x), rotation=rotation, kernel=kernel, rngs=rngs)
         x = x + self.drop_path1(self.ls1(y), rngs=rngs)
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x), rngs=rngs)), rngs=rngs)
         return x, weights
+
+
+def make_block(cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> nnx.Module:
+    """The schema's block of that index; all take and return what `Block` does."""
+    if cfg.num_parallel > 1:
+        return ParallelBranchesBlock(cfg, index, rngs=rngs)
+    if cfg.block == "parallel" and cfg.attention == "differential":
+        return DifferentialParallelBlock(cfg, index, rngs=rngs)
+    kinds = {"pre_norm": Block, "res_post": ResPostBlock, "parallel": ParallelBlock}
+    return kinds[cfg.block](cfg, index, rngs=rngs)

@@ -1,4 +1,4 @@
-"""Dropout and stochastic depth; active only when random streams are passed to the call."""
+"""Dropout, stochastic depth, patch dropout; active only when random streams are passed to the call."""
 
 import jax
 import jax.numpy as jnp
@@ -29,3 +29,27 @@ class DropPath(Dropout):
     def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
         """One decision per image: (B, 1, 1)."""
         return (x.shape[0],) + (1,) * (x.ndim - 1)
+
+
+class PatchDropout(Dropout):
+    """Each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
+
+    def __init__(self, rate: float, num_prefix_tokens: int):
+        self.rate = rate
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def __call__(
+        self, x: jax.Array, *, rngs: nnx.Rngs | None = None
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
+
+        n is N (1 - rate), rounded down, at least 1; without `rngs`, all are kept and the indices None.
+        """
+        if rngs is None or self.rate == 0.0:
+            return x, None
+        prefix, patches = jnp.split(x, [self.num_prefix_tokens], axis=1)
+        B, N, _ = patches.shape
+        scores = jax.random.uniform(rngs.dropout(), (B, N))
+        kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * (1.0 - self.rate)))]  # (B, n)
+        patches = jnp.take_along_axis(patches, kept[:, :, None], axis=1)  # (B, n, D)
+        return jnp.concatenate([prefix, patches], axis=1), kept

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
-from vit_config.init import Draw, initial_draws
+from vit_config.init import Draw, initial_draws, rotary_scale
 from vit_jax.leaves import leaves
 
 
@@ -20,17 +20,28 @@ def initialise(model: nnx.Module, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
     key = rngs.params()
     for leaf in parts:
         name_key = jax.random.fold_in(key, zlib.crc32(leaf.name.encode()))
-        value = leaf.variable.get_value()
-        leaf.variable.set_value(sample(draws[leaf.name], name_key, value.shape, value.dtype))
+        dtype = leaf.variable.get_value().dtype
+        shares = draws[leaf.name]
+        rows, *behind = leaf.shape or (1,)
+        shape = (rows // len(shares), *behind) if leaf.shape else ()
+        keys = [name_key] if len(shares) == 1 else jax.random.split(name_key, len(shares))
+        drawn = [sample(draw, each, shape, dtype) for draw, each in zip(shares, keys, strict=True)]
+        value = drawn[0] if len(shares) == 1 else jnp.concatenate(drawn)
+        leaf.variable.set_value(leaf.from_common(value))
 
 
 def sample(draw: Draw, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Independent values of a distribution."""
+    """Values of a distribution."""
     if draw.kind == "constant":
         return jnp.full(shape, draw.a, dtype)
     if draw.kind == "uniform":
         return jax.random.uniform(key, shape, dtype, draw.a, draw.b)
     if draw.kind == "normal":
         return draw.a + draw.b * jax.random.normal(key, shape, dtype)
+    if draw.kind == "rotary":
+        scale = jnp.asarray(rotary_scale(draw.a, shape[-1]), dtype)  # (d/4,)
+        angle = jax.random.uniform(key, (*shape[1:-1], 1), dtype, 0.0, 2 * jnp.pi)
+        cos, sin = scale * jnp.cos(angle), scale * jnp.sin(angle)  # (depth, h, d/4)
+        return jnp.stack([jnp.concatenate([cos, -sin], -1), jnp.concatenate([sin, cos], -1)])
     cut = draw.bound / draw.b  # in standard deviations
     return draw.a + draw.b * jax.random.truncated_normal(key, -cut, cut, shape, dtype)

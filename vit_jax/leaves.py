@@ -42,8 +42,8 @@ class Leaf(NamedTuple):
         value = np.array(value, copy=True)
         return value if self.axes is None else value.transpose(self.axes)
 
-    def from_common(self, array: np.ndarray) -> np.ndarray:
-        """A PyTorch-layout array as a numpy array in JAX's layout."""
+    def from_common(self, array: Any) -> Any:
+        """A PyTorch-layout array, numpy's or JAX's, in JAX's layout."""
         return array if self.axes is None else array.transpose(np.argsort(self.axes))
 
 

@@ -6,6 +6,7 @@ from flax import nnx
 
 from vit_config import ViTConfig
 from vit_jax.drop import Dropout
+from vit_jax.norm import make_norm
 
 ACTIVATIONS = {
     "gelu": lambda x: jax.nn.gelu(x, approximate=False),  # arXiv 1606.08415, with erf
@@ -31,15 +32,55 @@ class Mlp(nnx.Module):
     """Linear, activation, linear (arXiv 2010.11929, section 3.1)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
-        self.fc1 = nnx.Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.add_hidden(cfg, rngs=rngs)
         self.act = Activation(cfg)
         self.drop1 = Dropout(cfg.dropout_mlp_inner)
+        self.norm = make_norm(cfg, cfg.mlp_dim, rngs=rngs) if cfg.mlp_norm else None
         self.fc2 = nnx.Linear(cfg.mlp_dim, cfg.hidden_size, use_bias=cfg.mlp_bias, rngs=rngs)
         self.drop2 = Dropout(cfg.dropout_mlp_outer)
 
+    def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create what leads to the hidden layer."""
+        self.fc1 = nnx.Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+
+    def hidden(self, x: jax.Array) -> jax.Array:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        return self.act(self.fc1(x))
+
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
         """(B, N, D) to (B, N, D)."""
-        x = self.fc1(x)  # (B, N, M)
-        x = self.drop1(self.act(x), rngs=rngs)
-        x = self.fc2(x)  # (B, N, D)
+        x = self.drop1(self.hidden(x), rngs=rngs)  # (B, N, M)
+        x = self.fc2(x if self.norm is None else self.norm(x))  # (B, N, D)
         return self.drop2(x, rngs=rngs)
+
+
+class SwiGLU(Mlp):
+    """A hidden layer that is gated: act(W_g x) * W_x x (arXiv 2002.05202, equation 5)."""
+
+    def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create the gate and the value."""
+        self.fc1_g = nnx.Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.fc1_x = nnx.Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+
+    def hidden(self, x: jax.Array) -> jax.Array:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        return self.act(self.fc1_g(x)) * self.fc1_x(x)
+
+
+class PackedSwiGLU(Mlp):
+    """The same with gate and value in one projection, the gate first."""
+
+    def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create the joint projection."""
+        self.fc1 = nnx.Linear(cfg.hidden_size, 2 * cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
+
+    def hidden(self, x: jax.Array) -> jax.Array:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        gate, value = jnp.split(self.fc1(x), 2, axis=-1)  # (B, N, M) each
+        return self.act(gate) * value
+
+
+def make_mlp(cfg: ViTConfig, *, rngs: nnx.Rngs) -> Mlp:
+    """The schema's MLP."""
+    kinds = {"mlp": Mlp, "swiglu": SwiGLU, "swiglu_packed": PackedSwiGLU}
+    return kinds[cfg.mlp](cfg, rngs=rngs)

@@ -6,12 +6,14 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.tables import fixed_position_table
-from vit_jax.block import Block
-from vit_jax.drop import Dropout
+from vit_jax.block import make_block
+from vit_jax.drop import Dropout, PatchDropout
 from vit_jax.init import initialise
-from vit_jax.norm import make_norm
+from vit_jax.norm import Identity, make_norm
 from vit_jax.patch import make_patch_embed
-from vit_jax.pooling import Pool
+from vit_jax.pooling import AttentionPool, Pool
+from vit_jax.positions import resample_positions
+from vit_jax.rope import Rotation, make_rope, make_rotation
 
 
 class ViT(nnx.Module):
@@ -22,10 +24,11 @@ class ViT(nnx.Module):
     """
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
-        D = cfg.hidden_size
+        D, C = cfg.hidden_size, cfg.num_classes
         self.cfg = cfg
         self.patch_embed = make_patch_embed(cfg, rngs=rngs)
         self.cls_token = nnx.Param(jnp.zeros((1, 1, D))) if cfg.class_token else None
+        self.dist_token = nnx.Param(jnp.zeros((1, 1, D))) if cfg.distill_token else None
         self.reg_token = (
             nnx.Param(jnp.zeros((1, cfg.register_tokens, D))) if cfg.register_tokens else None
         )
@@ -35,40 +38,67 @@ class ViT(nnx.Module):
             else None
         )
         self.pos_drop = Dropout(cfg.dropout_embed)
+        self.patch_drop = PatchDropout(cfg.dropout_patch, cfg.num_prefix_tokens)
+        self.rope = make_rope(cfg, rngs=rngs)
         self.norm_pre = make_norm(cfg, D, rngs=rngs) if cfg.pre_norm else None
-        self.blocks = nnx.List([Block(cfg, i, rngs=rngs) for i in range(cfg.depth)])
+        self.blocks = nnx.List([make_block(cfg, i, rngs=rngs) for i in range(cfg.depth)])
         self.norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "pre_pool" else None
-        self.pool = Pool(cfg)
+        self.pool = Pool(cfg) if cfg.pool != "map" else Identity()
+        self.attn_pool = AttentionPool(cfg, rngs=rngs) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "post_pool" else None
-        self.head = nnx.Linear(D, cfg.num_classes, rngs=rngs) if cfg.num_classes else None
+        self.head_drop = Dropout(cfg.dropout_head)
+        self.head = nnx.Linear(cfg.head_inputs, C, rngs=rngs) if C else None
+        self.head_dist = nnx.Linear(D, C, rngs=rngs) if C and cfg.distill_token else None
         initialise(self, cfg, rngs=rngs)
 
-    def position_table(self, x: jax.Array) -> jax.Array | None:
-        """The position table (1, rows, D), prefix rows first, in the type of `x`."""
+    def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
+        """The position table (1, rows, D) for an image of that grid, prefix rows first."""
         if self.pos_embed is not None:
-            return self.pos_embed[...]
-        table = fixed_position_table(self.cfg)
+            return resample_positions(self.pos_embed[...], self.cfg, grid)
+        table = fixed_position_table(self.cfg, grid)
         return None if table is None else jnp.asarray(table, x.dtype)[None]
 
-    def add_positions(self, prefix: jax.Array, x: jax.Array) -> jax.Array:
+    def add_positions(self, prefix: jax.Array, x: jax.Array, grid: tuple[int, int]) -> jax.Array:
         """Join prefix tokens (B, P, D) and patch tokens (B, N, D), positions added: (B, P + N, D)."""
-        table = self.position_table(x)
+        table = self.position_table(grid, x)
         if table is not None:
-            rows, N = self.cfg.num_prefix_rows, x.shape[1]
-            x = x + table[:, rows : rows + N]  # a smaller image takes the leading rows
+            rows = self.cfg.num_prefix_rows
+            x = x + table[:, rows:]
             placed = prefix[:, :rows] + table[:, :rows]
             prefix = jnp.concatenate([placed, prefix[:, rows:]], axis=1)
         return jnp.concatenate([prefix, x], axis=1)  # (B, P + N, D)
 
-    def embed(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """Images (B, H, W, C) to the first block's input (B, P + N, D)."""
+    def embed(
+        self, images: jax.Array, *, rngs: nnx.Rngs | None = None
+    ) -> tuple[jax.Array, list[Rotation | None]]:
+        """Images (B, H, W, C) to the first block's input (B, P + N, D) and each block's rotation."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
-        tokens = [t[...] for t in (self.cls_token, self.reg_token) if t is not None]
-        prefix = [jnp.broadcast_to(t, (B, t.shape[1], D)) for t in tokens]
+        grid = self.cfg.grid_of(*images.shape[1:3])
+        tokens = (self.cls_token, self.dist_token, self.reg_token)
+        prefix = [jnp.broadcast_to(t[...], (B, t.shape[1], D)) for t in tokens if t is not None]
         prefix = jnp.concatenate([jnp.zeros((B, 0, D), x.dtype), *prefix], axis=1)  # (B, P, D)
-        x = self.pos_drop(self.add_positions(prefix, x), rngs=rngs)
-        return x if self.norm_pre is None else self.norm_pre(x)
+        x = self.pos_drop(self.add_positions(prefix, x, grid), rngs=rngs)
+        x, kept = self.patch_drop(x, rngs=rngs)  # kept: (B, n) or None
+        x = x if self.norm_pre is None else self.norm_pre(x)
+        if self.rope is None:
+            return x, [None] * self.cfg.depth
+        angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
+        return x, [make_rotation(block_angles, kept) for block_angles in angles]
+
+    def classify(self, x: jax.Array, pooled: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+        """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
+
+        Args:
+            x: all tokens (B, P + N, D) after the final norm, if any.
+            pooled: what a single head sees, (B, D).
+        """
+        if self.head is None:
+            return pooled[None]
+        if self.head_dist is None:
+            return self.head(self.head_drop(pooled, rngs=rngs))[None]
+        by_class = self.head(self.head_drop(x[:, 0], rngs=rngs))
+        return jnp.stack([by_class, self.head_dist(self.head_drop(x[:, 1], rngs=rngs))])
 
     def __call__(
         self,
@@ -83,7 +113,7 @@ class ViT(nnx.Module):
 
         Args:
             images: (B, H, W, C), normalised.
-            kernel: attention kernel, one of `vit_jax.attention.KERNELS`.
+            kernel: attention kernel, one of `vit_jax.kernels.KERNELS`.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -100,16 +130,17 @@ class ViT(nnx.Module):
                 f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"
                 ' use kernel = "reference"'
             )
-        x = self.embed(images, rngs=rngs)
+        x, rotations = self.embed(images, rngs=rngs)
         attention, blocks = [], []
-        for block in self.blocks:
-            x, weights = block(x, kernel=kernel, rngs=rngs)
+        for block, rotation in zip(self.blocks, rotations, strict=True):
+            x, weights = block(x, rotation=rotation, kernel=kernel, rngs=rngs)
             attention.append(weights)
             blocks.append(x)
         x = x if self.norm is None else self.norm(x)
-        pooled = self.pool(x)  # (B, D)
+        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))  # (B, D)
         pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
-        logits = pooled if self.head is None else self.head(pooled)  # (B, num_classes)
+        by_head = self.classify(x, pooled, rngs=rngs)  # (heads, B, num_classes)
+        logits = by_head.mean(axis=0)
         if self.cfg.head_activation == "softmax":
             wide = jnp.promote_types(logits.dtype, jnp.float32)
             logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)
@@ -119,6 +150,7 @@ class ViT(nnx.Module):
             pooled=pooled,
             prefix_tokens=x[:, :P],
             patch_tokens=x[:, P:],
+            head_logits=by_head if len(by_head) > 1 else None,
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,
         )

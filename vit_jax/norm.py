@@ -35,3 +35,9 @@ class Identity(nnx.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return `x`."""
         return x
+
+
+def make_layer_scale(cfg: ViTConfig, branch: str, *, rngs: nnx.Rngs) -> nnx.Module:
+    """The scale of a residual branch - ``attention``, ``mlp`` or ``both`` in one - or nothing."""
+    scaled = cfg.layer_scale is not None and (branch != "mlp" or cfg.layer_scale_on == "both")
+    return LayerScale(cfg, rngs=rngs) if scaled else Identity()

@@ -11,7 +11,7 @@ def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hw
     """Cut images into flattened patches, row by row.
 
     Args:
-        images: (B, H, W, C), H and W divisible by the patch.
+        images: (B, H, W, C); rows and columns of pixels beyond the last whole patch are ignored.
         order: ``hwc`` flattens each patch in (row, column, channel) order, ``chw`` in (channel, row,
             column) order.
 
@@ -20,9 +20,10 @@ def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hw
     """
     B, H, W, C = images.shape
     ph, pw = patch_size
-    x = images.reshape(B, H // ph, ph, W // pw, pw, C)  # (B, gh, ph, gw, pw, C)
+    gh, gw = H // ph, W // pw
+    x = images[:, : gh * ph, : gw * pw].reshape(B, gh, ph, gw, pw, C)
     axes = {"hwc": (0, 1, 3, 2, 4, 5), "chw": (0, 1, 3, 5, 2, 4)}[order]
-    return x.transpose(axes).reshape(B, (H // ph) * (W // pw), ph * pw * C)
+    return x.transpose(axes).reshape(B, gh * gw, ph * pw * C)
 
 
 class PatchEmbed(nnx.Module):

@@ -1,20 +1,55 @@
 """From tokens to the vector that the head sees."""
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
+from vit_jax.kernels import attend
+from vit_jax.mlp import Mlp
+from vit_jax.norm import make_norm
 
 
 class Pool(nnx.Module):
-    """The class token, or the mean of the patch tokens."""
+    """The class token (with a distillation token, the mean of the two), the mean of the patch tokens -
+    or of all tokens - or class token and mean side by side."""
 
     def __init__(self, cfg: ViTConfig):
         self.kind = cfg.pool
-        self.num_prefix_tokens = cfg.num_prefix_tokens
+        self.num_class_tokens = 1 + cfg.distill_token
+        self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Tokens (B, P + N, D) to (B, D), or (B, 2 D) of class token and mean."""
+        if self.kind == "class":
+            return x[:, : self.num_class_tokens].mean(axis=1)
+        mean = x[:, self.first_pooled :].mean(axis=1)
+        return mean if self.kind == "mean" else jnp.concatenate([x[:, 0], mean], axis=-1)
+
+
+class AttentionPool(nnx.Module):
+    """A learned query attends to the tokens, and an MLP follows (MAP, arXiv 2106.04560)."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        D = cfg.hidden_size
+        self.num_heads = cfg.pool_num_heads or cfg.num_heads
+        self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
+        self.latent = nnx.Param(jnp.zeros((1, 1, D)))
+        self.q = nnx.Linear(D, D, rngs=rngs)
+        self.kv = nnx.Linear(D, 2 * D, rngs=rngs)
+        self.proj = nnx.Linear(D, D, rngs=rngs)
+        self.norm = make_norm(cfg, D, rngs=rngs)
+        self.mlp = Mlp(cfg.pool_mlp, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Tokens (B, P + N, D) to (B, D)."""
-        if self.kind == "class":
-            return x[:, 0]
-        return x[:, self.num_prefix_tokens :].mean(axis=1)
+        x = x[:, self.first_pooled :]
+        B, N, D = x.shape
+        latent = jnp.broadcast_to(self.latent[...], (B, 1, D))
+        q = self.q(latent).reshape(B, 1, self.num_heads, -1)  # (B, 1, h, d)
+        kv = self.kv(x).reshape(B, N, 2, self.num_heads, -1)  # (B, N, 2, h, d)
+        k, v = kv[:, :, 0], kv[:, :, 1]
+        y, _ = attend(q, k, v)
+        y = self.proj(y.reshape(B, 1, D))
+        y = y + self.mlp(self.norm(y))
+        return y[:, 0]

@@ -1,59 +1,30 @@
-"""Multi-head self-attention: one reference path in any precision, and a named fast kernel."""
+"""Multi-head self-attention."""
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-from vit_config import InputError, ViTConfig
+from vit_config import Rope, ViTConfig
 from vit_torch.drop import Dropout
-
-KERNELS = ("reference", "sdpa")
-"""``reference`` is plain einsum and softmax; ``sdpa`` is torch's scaled_dot_product_attention, which
-chooses the fastest implementation of the device."""
-
-
-def attend(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, kernel: str, drop: Dropout
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """softmax(q k^T / sqrt(d)) v (arXiv 1706.03762, equation 1).
-
-    Args:
-        q, k, v: (B, N, h, d).
-        kernel: one of `KERNELS`.
-
-    Returns:
-        The heads' outputs (B, N, h, d), and the weights (B, h, N, N) before dropout - None from a
-        fast kernel, which never forms them.
-
-    Raises:
-        InputError: an unknown kernel, or a fast one while attention weights are dropped.
-    """
-    scale = q.shape[-1] ** -0.5
-    if kernel == "reference":
-        logits = torch.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, N)
-        wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
-        weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
-        return torch.einsum("bhnm,bmhd->bnhd", drop(weights), v), weights
-    if kernel != "sdpa":
-        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
-    if drop.training and drop.rate:
-        raise InputError(
-            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
-            ' use kernel = "reference" or dropout_attention = 0'
-        )
-    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, h, N, d)
-    return F.scaled_dot_product_attention(q, k, v, scale=scale).transpose(1, 2), None
+from vit_torch.heads import DifferentialHeads, Heads
+from vit_torch.norm import make_norm
+from vit_torch.rel_pos import RelativePositionBias
+from vit_torch.rope import Rotation, rotate
 
 
-class Attention(nn.Module):
+class Attention(Heads, nn.Module):
     """One q, k, v projection of the whole width, heads, an optional output projection."""
 
-    def __init__(self, cfg: ViTConfig):
+    def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
         D = cfg.hidden_size
         self.num_heads = cfg.num_heads
+        self.num_kv_heads = cfg.kv_heads[index]
+        self.pairs = (cfg.rope or Rope()).pairs
         self.add_qkv(cfg)
+        self.add_qk_norm(cfg)
+        self.rel_pos_bias = RelativePositionBias(cfg) if cfg.rel_pos_bias else None
         self.attn_drop = Dropout(cfg.dropout_attention)
+        self.norm = make_norm(cfg, D) if cfg.attention_norm else None
         if cfg.attention_out_proj:
             self.proj = nn.Linear(D, D, bias=cfg.attention_out_bias)
         else:
@@ -62,23 +33,41 @@ class Attention(nn.Module):
 
     def add_qkv(self, cfg: ViTConfig) -> None:
         """Create the projection to q, k, v."""
-        self.qkv = nn.Linear(cfg.hidden_size, 3 * cfg.hidden_size, bias=cfg.qkv_bias)
+        kv_width = self.num_kv_heads * cfg.head_dim
+        joint_bias = cfg.qkv_bias and cfg.k_bias
+        width = cfg.hidden_size + 2 * kv_width
+        self.qkv = nn.Linear(cfg.hidden_size, width, bias=joint_bias)
+        apart = cfg.qkv_bias and not cfg.k_bias
+        self.q_bias = nn.Parameter(torch.zeros(cfg.hidden_size)) if apart else None
+        self.v_bias = nn.Parameter(torch.zeros(kv_width)) if apart else None
 
-    def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """Project (B, N, D) to q, k, v: (3, B, N, h, d)."""
-        B, N, _ = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, -1)  # (B, N, 3, h, d)
-        return torch.moveaxis(qkv, 2, 0)  # (3, B, N, h, d)
+    def split_heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Project (B, N, D) to q (B, N, h, d) and k, v (B, N, kv heads, d)."""
+        B, N, D = x.shape
+        h, kv = self.num_heads, self.num_kv_heads
+        qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
+        q, k, v = torch.tensor_split(qkv, [D, D + kv * D // h], dim=-1)
+        if self.q_bias is not None and self.v_bias is not None:
+            q, v = q + self.q_bias, v + self.v_bias
+        return q.reshape(B, N, h, -1), k.reshape(B, N, kv, -1), v.reshape(B, N, kv, -1)
 
     def forward(
-        self, x: torch.Tensor, *, kernel: str = "reference"
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        kernel: str = "reference",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None."""
         q, k, v = self.split_heads(x)
-        y, weights = attend(q, k, v, kernel=kernel, drop=self.attn_drop)
+        q, k = self.normalise(q, k)
+        if rotation is not None:
+            q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
+        bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
+        y, weights = self.mix(q, k, v, bias=bias, kernel=kernel)
         y = y.reshape(x.shape)  # (B, N, D)
-        if self.proj is not None:
-            y = self.proj(y)
+        y = y if self.norm is None else self.norm(y)
+        y = y if self.proj is None else self.proj(y)
         return self.proj_drop(y), weights
 
 
@@ -91,17 +80,33 @@ class PerHeadAttention(Attention):
         self.qkv_weight = nn.Parameter(torch.zeros(3, h, d, d))  # q, k, v; head; in; out
         self.qkv_bias = nn.Parameter(torch.zeros(3, h, d)) if cfg.qkv_bias else None
 
-    def split_heads(self, x: torch.Tensor) -> torch.Tensor:
-        """Project (B, N, D) to q, k, v: (3, B, N, h, d)."""
+    def split_heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Project (B, N, D) to q, k, v, each (B, N, h, d)."""
         B, N, _ = x.shape
         x = x.reshape(B, N, self.num_heads, -1)  # (B, N, h, d)
         qkv = torch.einsum("bnhi,shio->sbnho", x, self.qkv_weight)  # (3, B, N, h, d)
         if self.qkv_bias is not None:
             qkv = qkv + self.qkv_bias[:, None, None]
-        return qkv
+        q, k, v = qkv
+        return q, k, v
 
 
-def make_attention(cfg: ViTConfig) -> Attention:
-    """The schema's attention layer."""
-    kind = {"fused": Attention, "per_head": PerHeadAttention}[cfg.attention]
-    return kind(cfg)
+class DifferentialAttention(DifferentialHeads, Attention):
+    """Fused attention with differential heads."""
+
+    def __init__(self, cfg: ViTConfig, index: int):
+        super().__init__(cfg, index)
+        self.add_lambda(cfg, index)
+
+    def split_heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Project (B, N, D) to q, k (B, N, 2 h, d / 2) and v (B, N, h, d)."""
+        B, N, _ = x.shape
+        q, k, v = super().split_heads(x)
+        paired = (B, N, 2 * self.num_heads, -1)
+        return q.reshape(paired), k.reshape(paired), v
+
+
+def make_attention(cfg: ViTConfig, index: int) -> Attention:
+    """The schema's attention layer, for the block of that index."""
+    kinds = {"fused": Attention, "per_head": PerHeadAttention, "differential": DifferentialAttention}
+    return kinds[cfg.attention](cfg, index)

@@ -5,9 +5,13 @@ from torch import nn
 
 from vit_config import ViTConfig
 from vit_torch.attention import make_attention
+from vit_torch.branches import ParallelBranchesBlock
 from vit_torch.drop import DropPath
-from vit_torch.mlp import Mlp
-from vit_torch.norm import Identity, LayerScale, make_norm
+from vit_torch.mlp import make_mlp
+from vit_torch.norm import make_layer_scale, make_norm
+from vit_torch.parallel import DifferentialParallelBlock, ParallelBlock
+from vit_torch.res_post import ResPostBlock
+from vit_torch.rope import Rotation
 
 
 class Block(nn.Module):
@@ -15,21 +19,34 @@ class Block(nn.Module):
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
-        D, scaled = cfg.hidden_size, cfg.layer_scale is not None
-        self.norm1 = make_norm(cfg, D)
-        self.attn = make_attention(cfg)
-        self.ls1 = LayerScale(cfg) if scaled else Identity()
+        self.norm1 = make_norm(cfg, cfg.hidden_size)
+        self.attn = make_attention(cfg, index)
+        self.ls1 = make_layer_scale(cfg, "attention")
         self.drop_path1 = DropPath(cfg.block_drop_rates[index])
-        self.norm2 = make_norm(cfg, D)
-        self.mlp = Mlp(cfg)
-        self.ls2 = LayerScale(cfg) if scaled else Identity()
+        self.norm2 = make_norm(cfg, cfg.hidden_size)
+        self.mlp = make_mlp(cfg)
+        self.ls2 = make_layer_scale(cfg, "mlp")
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, kernel: str = "reference"
+        self,
+        x: torch.Tensor,
+        *,
+        rotation: Rotation | None = None,
+        kernel: str = "reference",
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(self.norm1(x), kernel=kernel)
+        y, weights = self.attn(self.norm1(x), rotation=rotation, kernel=kernel)
         x = x + self.drop_path1(self.ls1(y))
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
         return x, weights
+
+
+def make_block(cfg: ViTConfig, index: int) -> nn.Module:
+    """The schema's block of that index; all take and return what `Block` does."""
+    if cfg.num_parallel > 1:
+        return ParallelBranchesBlock(cfg, index)
+    if cfg.block == "parallel" and cfg.attention == "differential":
+        return DifferentialParallelBlock(cfg, index)
+    kinds = {"pre_norm": Block, "res_post": ResPostBlock, "parallel": ParallelBlock}
+    return kinds[cfg.block](cfg, index)

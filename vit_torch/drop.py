@@ -1,4 +1,4 @@
-"""Dropout and stochastic depth; active only in training mode."""
+"""Dropout, stochastic depth, patch dropout; active only in training mode."""
 
 import torch
 from torch import nn
@@ -29,3 +29,26 @@ class DropPath(Dropout):
     def mask_shape(self, x: torch.Tensor) -> tuple[int, ...]:
         """One decision per image: (B, 1, 1)."""
         return (x.shape[0],) + (1,) * (x.ndim - 1)
+
+
+class PatchDropout(Dropout):
+    """Each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
+
+    def __init__(self, rate: float, num_prefix_tokens: int):
+        super().__init__(rate)
+        self.num_prefix_tokens = num_prefix_tokens
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
+
+        n is N (1 - rate), rounded down, at least 1; outside training mode all are kept and the indices
+        None.
+        """
+        if not self.training or self.rate == 0.0:
+            return x, None
+        prefix, patches = torch.tensor_split(x, [self.num_prefix_tokens], dim=1)
+        B, N, D = patches.shape
+        scores = torch.rand((B, N), device=x.device)
+        kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * (1.0 - self.rate)))]  # (B, n)
+        patches = torch.gather(patches, 1, kept[:, :, None].expand(-1, -1, D))  # (B, n, D)
+        return torch.cat([prefix, patches], dim=1), kept

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
-from vit_config.init import Draw, initial_draws
+from vit_config.init import Draw, initial_draws, rotary_scale
 from vit_torch.leaves import leaves
 
 
@@ -16,16 +16,24 @@ def initialise(model: nn.Module, cfg: ViTConfig) -> None:
         cfg, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
     for leaf in parts:
-        sample(draws[leaf.name], leaf.variable)
+        shares = draws[leaf.name]
+        tensors = [leaf.variable] if len(shares) == 1 else leaf.variable.chunk(len(shares))
+        for draw, tensor in zip(shares, tensors, strict=True):
+            sample(draw, tensor)
 
 
 def sample(draw: Draw, tensor: torch.Tensor) -> torch.Tensor:
-    """Fill a tensor with independent values of a distribution."""
+    """Fill a tensor with values of a distribution."""
     if draw.kind == "constant":
         return tensor.fill_(draw.a)
     if draw.kind == "uniform":
         return tensor.uniform_(draw.a, draw.b)
     if draw.kind == "normal":
         return tensor.normal_(draw.a, draw.b)
+    if draw.kind == "rotary":
+        scale = tensor.new_tensor(rotary_scale(draw.a, tensor.shape[-1]))  # (d/4,)
+        angle = tensor.new_empty(*tensor.shape[1:-1], 1).uniform_(0.0, 2 * torch.pi)
+        cos, sin = scale * torch.cos(angle), scale * torch.sin(angle)  # (depth, h, d/4)
+        return tensor.copy_(torch.stack([torch.cat([cos, -sin], -1), torch.cat([sin, cos], -1)]))
     low, high = draw.a - draw.bound, draw.a + draw.bound
     return nn.init.trunc_normal_(tensor, draw.a, draw.b, low, high)

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from vit_config import ViTConfig
 from vit_torch.drop import Dropout
+from vit_torch.norm import make_norm
 
 ACTIVATIONS = {
     "gelu": lambda x: F.gelu(x, approximate="none"),  # arXiv 1606.08415, with erf
@@ -33,15 +34,55 @@ class Mlp(nn.Module):
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
-        self.fc1 = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.add_hidden(cfg)
         self.act = Activation(cfg)
         self.drop1 = Dropout(cfg.dropout_mlp_inner)
+        self.norm = make_norm(cfg, cfg.mlp_dim) if cfg.mlp_norm else None
         self.fc2 = nn.Linear(cfg.mlp_dim, cfg.hidden_size, bias=cfg.mlp_bias)
         self.drop2 = Dropout(cfg.dropout_mlp_outer)
 
+    def add_hidden(self, cfg: ViTConfig) -> None:
+        """Create what leads to the hidden layer."""
+        self.fc1 = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        return self.act(self.fc1(x))
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(B, N, D) to (B, N, D)."""
-        x = self.fc1(x)  # (B, N, M)
-        x = self.drop1(self.act(x))
-        x = self.fc2(x)  # (B, N, D)
+        x = self.drop1(self.hidden(x))  # (B, N, M)
+        x = self.fc2(x if self.norm is None else self.norm(x))  # (B, N, D)
         return self.drop2(x)
+
+
+class SwiGLU(Mlp):
+    """A hidden layer that is gated: act(W_g x) * W_x x (arXiv 2002.05202, equation 5)."""
+
+    def add_hidden(self, cfg: ViTConfig) -> None:
+        """Create the gate and the value."""
+        self.fc1_g = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+        self.fc1_x = nn.Linear(cfg.hidden_size, cfg.mlp_dim, bias=cfg.mlp_bias)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        return self.act(self.fc1_g(x)) * self.fc1_x(x)
+
+
+class PackedSwiGLU(Mlp):
+    """The same with gate and value in one projection, the gate first."""
+
+    def add_hidden(self, cfg: ViTConfig) -> None:
+        """Create the joint projection."""
+        self.fc1 = nn.Linear(cfg.hidden_size, 2 * cfg.mlp_dim, bias=cfg.mlp_bias)
+
+    def hidden(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, N, D) to the hidden layer (B, N, M)."""
+        gate, value = torch.chunk(self.fc1(x), 2, dim=-1)  # (B, N, M) each
+        return self.act(gate) * value
+
+
+def make_mlp(cfg: ViTConfig) -> Mlp:
+    """The schema's MLP."""
+    kinds = {"mlp": Mlp, "swiglu": SwiGLU, "swiglu_packed": PackedSwiGLU}
+    return kinds[cfg.mlp](cfg)

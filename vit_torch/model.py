@@ -5,12 +5,14 @@ from torch import nn
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.tables import fixed_position_table
-from vit_torch.block import Block
-from vit_torch.drop import Dropout
+from vit_torch.block import make_block
+from vit_torch.drop import Dropout, PatchDropout
 from vit_torch.init import initialise
-from vit_torch.norm import make_norm
+from vit_torch.norm import Identity, make_norm
 from vit_torch.patch import make_patch_embed
-from vit_torch.pooling import Pool
+from vit_torch.pooling import AttentionPool, Pool
+from vit_torch.positions import resample_positions
+from vit_torch.rope import Rotation, make_rope, make_rotation
 
 
 class ViT(nn.Module):
@@ -22,10 +24,11 @@ class ViT(nn.Module):
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
-        D = cfg.hidden_size
+        D, C = cfg.hidden_size, cfg.num_classes
         self.cfg = cfg
         self.patch_embed = make_patch_embed(cfg)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, D)) if cfg.class_token else None
+        self.dist_token = nn.Parameter(torch.zeros(1, 1, D)) if cfg.distill_token else None
         self.reg_token = (
             nn.Parameter(torch.zeros(1, cfg.register_tokens, D)) if cfg.register_tokens else None
         )
@@ -35,40 +38,67 @@ class ViT(nn.Module):
             else None
         )
         self.pos_drop = Dropout(cfg.dropout_embed)
+        self.patch_drop = PatchDropout(cfg.dropout_patch, cfg.num_prefix_tokens)
+        self.rope = make_rope(cfg)
         self.norm_pre = make_norm(cfg, D) if cfg.pre_norm else None
-        self.blocks = nn.ModuleList([Block(cfg, i) for i in range(cfg.depth)])
+        self.blocks = nn.ModuleList([make_block(cfg, i) for i in range(cfg.depth)])
         self.norm = make_norm(cfg, D) if cfg.final_norm == "pre_pool" else None
-        self.pool = Pool(cfg)
+        self.pool = Pool(cfg) if cfg.pool != "map" else Identity()
+        self.attn_pool = AttentionPool(cfg) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D) if cfg.final_norm == "post_pool" else None
-        self.head = nn.Linear(D, cfg.num_classes) if cfg.num_classes else None
+        self.head_drop = Dropout(cfg.dropout_head)
+        self.head = nn.Linear(cfg.head_inputs, C) if C else None
+        self.head_dist = nn.Linear(D, C) if C and cfg.distill_token else None
         initialise(self, cfg)
 
-    def position_table(self, x: torch.Tensor) -> torch.Tensor | None:
-        """The position table (1, rows, D), prefix rows first, in the type of `x`."""
+    def position_table(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor | None:
+        """The position table (1, rows, D) for an image of that grid, prefix rows first."""
         if self.pos_embed is not None:
-            return self.pos_embed
-        table = fixed_position_table(self.cfg)
+            return resample_positions(self.pos_embed, self.cfg, grid)
+        table = fixed_position_table(self.cfg, grid)
         return None if table is None else torch.tensor(table, dtype=x.dtype, device=x.device)[None]
 
-    def add_positions(self, prefix: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def add_positions(
+        self, prefix: torch.Tensor, x: torch.Tensor, grid: tuple[int, int]
+    ) -> torch.Tensor:
         """Join prefix tokens (B, P, D) and patch tokens (B, N, D), positions added: (B, P + N, D)."""
-        table = self.position_table(x)
+        table = self.position_table(grid, x)
         if table is not None:
-            rows, N = self.cfg.num_prefix_rows, x.shape[1]
-            x = x + table[:, rows : rows + N]  # a smaller image takes the leading rows
+            rows = self.cfg.num_prefix_rows
+            x = x + table[:, rows:]
             placed = prefix[:, :rows] + table[:, :rows]
             prefix = torch.cat([placed, prefix[:, rows:]], dim=1)
         return torch.cat([prefix, x], dim=1)  # (B, P + N, D)
 
-    def embed(self, images: torch.Tensor) -> torch.Tensor:
-        """Images (B, C, H, W) to the first block's input (B, P + N, D)."""
+    def embed(self, images: torch.Tensor) -> tuple[torch.Tensor, list[Rotation | None]]:
+        """Images (B, C, H, W) to the first block's input (B, P + N, D) and each block's rotation."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
-        tokens = [t for t in (self.cls_token, self.reg_token) if t is not None]
-        prefix = [t.expand(B, t.shape[1], D) for t in tokens]
+        grid = self.cfg.grid_of(*images.shape[2:])
+        tokens = (self.cls_token, self.dist_token, self.reg_token)
+        prefix = [t.expand(B, t.shape[1], D) for t in tokens if t is not None]
         prefix = torch.cat([x.new_zeros(B, 0, D), *prefix], dim=1)  # (B, P, D)
-        x = self.pos_drop(self.add_positions(prefix, x))
-        return x if self.norm_pre is None else self.norm_pre(x)
+        x = self.pos_drop(self.add_positions(prefix, x, grid))
+        x, kept = self.patch_drop(x)  # kept: (B, n) or None
+        x = x if self.norm_pre is None else self.norm_pre(x)
+        if self.rope is None:
+            return x, [None] * self.cfg.depth
+        angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
+        return x, [make_rotation(block_angles, kept) for block_angles in angles]
+
+    def classify(self, x: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
+        """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
+
+        Args:
+            x: all tokens (B, P + N, D) after the final norm, if any.
+            pooled: what a single head sees, (B, D).
+        """
+        if self.head is None:
+            return pooled[None]
+        if self.head_dist is None:
+            return self.head(self.head_drop(pooled))[None]
+        by_class = self.head(self.head_drop(x[:, 0]))
+        return torch.stack([by_class, self.head_dist(self.head_drop(x[:, 1]))])
 
     def forward(
         self,
@@ -82,7 +112,7 @@ class ViT(nn.Module):
 
         Args:
             images: (B, C, H, W), normalised.
-            kernel: attention kernel, one of `vit_torch.attention.KERNELS`.
+            kernel: attention kernel, one of `vit_torch.kernels.KERNELS`.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -99,16 +129,17 @@ class ViT(nn.Module):
                 f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"
                 ' use kernel = "reference"'
             )
-        x = self.embed(images)
+        x, rotations = self.embed(images)
         attention, blocks = [], []
-        for block in self.blocks:
-            x, weights = block(x, kernel=kernel)
+        for block, rotation in zip(self.blocks, rotations, strict=True):
+            x, weights = block(x, rotation=rotation, kernel=kernel)
             attention.append(weights)
             blocks.append(x)
         x = x if self.norm is None else self.norm(x)
-        pooled = self.pool(x)  # (B, D)
+        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))  # (B, D)
         pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
-        logits = pooled if self.head is None else self.head(pooled)  # (B, num_classes)
+        by_head = self.classify(x, pooled)  # (heads, B, num_classes)
+        logits = by_head.mean(dim=0)
         if self.cfg.head_activation == "softmax":
             wide = torch.promote_types(logits.dtype, torch.float32)
             logits = torch.softmax(logits.to(wide), dim=-1).to(logits.dtype)
@@ -118,6 +149,7 @@ class ViT(nn.Module):
             pooled=pooled,
             prefix_tokens=x[:, :P],
             patch_tokens=x[:, P:],
+            head_logits=by_head if len(by_head) > 1 else None,
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,
         )

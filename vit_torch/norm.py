@@ -60,3 +60,9 @@ class Identity(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return `x`."""
         return x
+
+
+def make_layer_scale(cfg: ViTConfig, branch: str) -> nn.Module:
+    """The scale of a residual branch - ``attention``, ``mlp`` or ``both`` in one - or nothing."""
+    scaled = cfg.layer_scale is not None and (branch != "mlp" or cfg.layer_scale_on == "both")
+    return LayerScale(cfg) if scaled else Identity()

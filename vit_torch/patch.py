@@ -11,7 +11,7 @@ def patchify(images: torch.Tensor, patch_size: tuple[int, int], *, order: str = 
     """Cut images into flattened patches, row by row.
 
     Args:
-        images: (B, C, H, W), H and W divisible by the patch.
+        images: (B, C, H, W); rows and columns of pixels beyond the last whole patch are ignored.
         order: ``hwc`` flattens each patch in (row, column, channel) order, ``chw`` in (channel, row,
             column) order.
 
@@ -20,9 +20,10 @@ def patchify(images: torch.Tensor, patch_size: tuple[int, int], *, order: str = 
     """
     B, C, H, W = images.shape
     ph, pw = patch_size
-    x = images.reshape(B, C, H // ph, ph, W // pw, pw)  # (B, C, gh, ph, gw, pw)
+    gh, gw = H // ph, W // pw
+    x = images[:, :, : gh * ph, : gw * pw].reshape(B, C, gh, ph, gw, pw)
     axes = {"hwc": (0, 2, 4, 3, 5, 1), "chw": (0, 2, 4, 1, 3, 5)}[order]
-    return x.permute(axes).reshape(B, (H // ph) * (W // pw), ph * pw * C)
+    return x.permute(axes).reshape(B, gh * gw, ph * pw * C)
 
 
 class PatchEmbed(nn.Module):

@@ -4,18 +4,53 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
+from vit_torch.kernels import attend
+from vit_torch.mlp import Mlp
+from vit_torch.norm import make_norm
 
 
 class Pool(nn.Module):
-    """The class token, or the mean of the patch tokens."""
+    """The class token (with a distillation token, the mean of the two), the mean of the patch tokens -
+    or of all tokens - or class token and mean side by side."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
         self.kind = cfg.pool
-        self.num_prefix_tokens = cfg.num_prefix_tokens
+        self.num_class_tokens = 1 + cfg.distill_token
+        self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, P + N, D) to (B, D), or (B, 2 D) of class token and mean."""
+        if self.kind == "class":
+            return x[:, : self.num_class_tokens].mean(dim=1)
+        mean = x[:, self.first_pooled :].mean(dim=1)
+        return mean if self.kind == "mean" else torch.cat([x[:, 0], mean], dim=-1)
+
+
+class AttentionPool(nn.Module):
+    """A learned query attends to the tokens, and an MLP follows (MAP, arXiv 2106.04560)."""
+
+    def __init__(self, cfg: ViTConfig):
+        super().__init__()
+        D = cfg.hidden_size
+        self.num_heads = cfg.pool_num_heads or cfg.num_heads
+        self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
+        self.latent = nn.Parameter(torch.zeros(1, 1, D))
+        self.q = nn.Linear(D, D)
+        self.kv = nn.Linear(D, 2 * D)
+        self.proj = nn.Linear(D, D)
+        self.norm = make_norm(cfg, D)
+        self.mlp = Mlp(cfg.pool_mlp)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Tokens (B, P + N, D) to (B, D)."""
-        if self.kind == "class":
-            return x[:, 0]
-        return x[:, self.num_prefix_tokens :].mean(dim=1)
+        x = x[:, self.first_pooled :]
+        B, N, D = x.shape
+        latent = self.latent.expand(B, 1, D)
+        q = self.q(latent).reshape(B, 1, self.num_heads, -1)  # (B, 1, h, d)
+        kv = self.kv(x).reshape(B, N, 2, self.num_heads, -1)  # (B, N, 2, h, d)
+        k, v = kv[:, :, 0], kv[:, :, 1]
+        y, _ = attend(q, k, v)
+        y = self.proj(y.reshape(B, 1, D))
+        y = y + self.mlp(self.norm(y))
+        return y[:, 0]

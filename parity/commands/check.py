@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import tyro
 
 from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
 from parity.command_line import parse
+from parity.family.report import check_family
 from parity.faults import FAULTS
 from parity.report import print_report, summary_header, summary_lines, write_json, write_svg
 from parity.tolerance import DType
@@ -26,14 +28,23 @@ def _shown_as(metavar: str) -> Any:
 @dataclass(frozen=True)
 class Arguments:
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
-    every module's output, the logits, the loss and every gradient. Exit status: 0 equal, 1 different,
-    2 bad input.
+    every module's output, the logits, the loss and every gradient. With --all, compare both twins with
+    timm: every architecture of the installed version. Exit status: 0 equal, 1 different, 2 bad input.
     """
 
-    subject: Annotated[str | None, tyro.conf.Positional, _shown_as("PRESET or FILE")] = None
-    """A preset, or the path of a weights file."""
+    subject: Annotated[
+        tuple[str, ...], tyro.conf.Positional, _shown_as("[PRESET or FILE or PATTERN ...]")
+    ] = ()
+    """Presets, or paths of weights files; with --all, patterns of architectures such as 'vit_base_*'."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Check every preset instead, one line for each type."""
+    """Check every architecture of the installed timm, in float64: the names and shapes of all its
+    tensors, then the function on a copy shrunk in depth and width."""
+    full_size: tyro.conf.FlagCreatePairsOff[bool] = False
+    """With --all: do not shrink, but leave out what is larger than --max-parameters."""
+    max_parameters: float = 150e6
+    """With --full-size: the largest architecture to check."""
+    processes: int = 2
+    """With --all: how many processes share the work."""
     dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
         DEFAULT_DTYPES
     )
@@ -47,6 +58,9 @@ class Arguments:
     """Draw a preset's positions from N(OFFSET, 2^2): its norms then see inputs of that mean."""
     fault: Annotated[str | None, _shown_as("NAME")] = None
     """Inject a deliberate fault and watch the check fail; `--fault list` shows them all."""
+    wrong: Annotated[str | None, _shown_as("FIELD=VALUE")] = None
+    """Build the PyTorch twin of a preset with another value of a schema field (as JSON, or a bare word),
+    and watch the check fail."""
     json: Annotated[Path | None, _shown_as("FILE")] = None
     """Also write the report as JSON to this file."""
     svg: Annotated[Path | None, _shown_as("FILE")] = None
@@ -58,14 +72,25 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     arguments = parse(Arguments, argv, prog=prog)
     if arguments.fault == "list":
         for name, fault in FAULTS.items():
-            print(f"{name:24}{fault.summary}")
+            print(f"{name:31}{fault.summary}")
         return 0
     for path in (arguments.json, arguments.svg):
         if path is not None:
             check_writable(path)
+    _refuse_misplaced(arguments)
     if arguments.all:
-        return _check_all(arguments)
-    report = _check(arguments)
+        return check_family(
+            arguments.subject,
+            processes=arguments.processes,
+            max_parameters=arguments.max_parameters if arguments.full_size else None,
+            seed=arguments.seed,
+            json_path=arguments.json,
+        )
+    if not arguments.subject:
+        raise ConfigError("give a preset or a weights file, or --all; parity check --help explains")
+    if len(arguments.subject) > 1:
+        return _check_several(arguments)
+    report = _check(arguments, arguments.subject[0])
     print_report(report)
     if arguments.json:
         write_json(report, arguments.json)
@@ -74,45 +99,81 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     return 0 if report.passed else 1
 
 
-def _check_all(arguments: Arguments) -> int:
-    others = arguments.subject, arguments.json, arguments.svg, arguments.fault, arguments.token_offset
-    if any(others):
-        raise ConfigError("--all goes with --dtype, --batch-size and --seed only")
+def _refuse_misplaced(arguments: Arguments) -> None:
+    """Flags that would be ignored are mistakes."""
+    if arguments.seed < 0:
+        raise ConfigError(f"--seed {arguments.seed}: must not be negative")
+    defaults = Arguments()
+
+    def given(*names: str) -> list[str]:
+        changed = [n for n in names if getattr(arguments, n) != getattr(defaults, n)]
+        return ["--" + name.replace("_", "-") for name in changed]
+
+    if arguments.all:
+        if extra := given("dtype", "batch_size", "token_offset", "fault", "wrong", "svg"):
+            raise ConfigError(
+                f"{', '.join(extra)}: does not go with --all, which fixes it; leave it out"
+            )
+        if arguments.processes < 1:
+            raise ConfigError(f"--processes {arguments.processes}: must be at least 1")
+        if given("max_parameters") and not arguments.full_size:
+            raise ConfigError("--max-parameters: goes with --full-size only")
+        return
+    if extra := given("full_size", "max_parameters", "processes"):
+        raise ConfigError(f"{', '.join(extra)}: goes with --all only")
+    if len(arguments.subject) > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset")):
+        raise ConfigError(f"{', '.join(extra)}: goes with one subject, not {len(arguments.subject)}")
+    if arguments.fault and arguments.wrong:
+        raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
+
+
+def _check_several(arguments: Arguments) -> int:
     print("largest error of each level; in brackets, in epsilons of the type\n" + summary_header())
     failed = 0
-    for name in PRESETS:
-        report = check_preset(name, **_common(arguments))
+    for name in arguments.subject:
+        report = _check(arguments, name)
         failed += not report.passed
         print(*summary_lines(report), sep="\n", flush=True)
-    print(f"{len(PRESETS) - failed} of {len(PRESETS)} presets equal")
+    print(f"{len(arguments.subject) - failed} of {len(arguments.subject)} equal")
     versions = (f"{name} {value}" for name, value in environment().items())
     print(", ".join(versions))
     return 1 if failed else 0
 
 
-def _check(arguments: Arguments) -> Report:
-    if arguments.subject is None:
-        raise ConfigError("give a preset or a weights file, or --all; parity check --help explains")
-    if arguments.subject in PRESETS or not _looks_like_a_path(arguments.subject):
+def _check(arguments: Arguments, subject: str) -> Report:
+    if subject in PRESETS or not _looks_like_a_path(subject):
         return check_preset(
-            arguments.subject,
+            subject,
             token_offset=arguments.token_offset,
             fault=arguments.fault,
+            wrong=_wrong(arguments.wrong),
             **_common(arguments),
         )
-    if arguments.token_offset:
+    if arguments.token_offset or arguments.wrong:
+        flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
         raise ConfigError(
-            f"--token-offset {arguments.token_offset:g} draws a preset's positions, but"
-            f" {arguments.subject} is a file, whose weights are checked as they are; leave it out"
+            f"{flag} goes with a preset, but {subject} is a file, whose weights and schema are checked"
+            " as they are; leave it out"
         )
-    return check_weights(arguments.subject, fault=arguments.fault, **_common(arguments))
+    return check_weights(subject, fault=arguments.fault, **_common(arguments))
+
+
+def _wrong(text: str | None) -> dict[str, Any] | None:
+    """FIELD=VALUE as a change to a schema."""
+    if text is None:
+        return None
+    field, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--wrong {text}: expected FIELD=VALUE, such as act=gelu_tanh")
+    try:
+        return {field: json.loads(value)}
+    except ValueError:
+        return {field: value}
 
 
 def _common(arguments: Arguments) -> dict[str, Any]:
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: must be at least 1")
-    if arguments.seed < 0:
-        raise ConfigError(f"--seed {arguments.seed}: must not be negative")
     if not math.isfinite(arguments.token_offset):
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if not arguments.dtype:

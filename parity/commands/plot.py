@@ -79,7 +79,7 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
     with jax.enable_x64(True):
         loaded = load(weights, framework="jax")
         cfg, model = loaded.config, loaded.model
-        table = fixed_position_table(cfg)
+        table = fixed_position_table(cfg, cfg.grid)
         if cfg.pos_embed == "learned":
             table = np.asarray(model.pos_embed[...], np.float64)[0]
         if table is not None:

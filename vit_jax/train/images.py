@@ -35,15 +35,16 @@ def decode_image(encoded: bytes, channels: int) -> np.ndarray:
 
 
 def fit_image(image: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
-    """Resize an image to cover size / crop_fraction, keeping its proportions, and crop the centre.
+    """Resize an image to cover size / crop_fraction and crop the centre.
 
-    The rule, rounding included, is that of torchvision and timm (with PIL). An image that already
-    has the size is returned as it is.
+    Its proportions are kept, unless the crop mode is "squash": then it is resized to just that. The
+    rule, rounding included, is that of torchvision and timm (with PIL). An image that already has the
+    size is returned as it is.
 
     Args:
         image: (h, w, C) uint8.
         size: (H, W) in pixels.
-        preprocess: its `interpolation` and `crop_fraction` apply.
+        preprocess: its `interpolation`, `crop_fraction` and `crop_mode` apply.
 
     Returns:
         (H, W, C) uint8.
@@ -52,7 +53,9 @@ def fit_image(image: np.ndarray, size: tuple[int, int], preprocess: Preprocess) 
         return image
     height, width = image.shape[:2]
     cover_h, cover_w = (math.floor(side / preprocess.crop_fraction) for side in size)
-    if cover_h * width >= cover_w * height:
+    if preprocess.crop_mode == "squash":
+        new_h, new_w = cover_h, cover_w
+    elif cover_h * width >= cover_w * height:
         new_h, new_w = cover_h, cover_h * width // height
     else:
         new_h, new_w = cover_w * height // width, cover_w

@@ -18,9 +18,9 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
-from vit_jax.attention import attend
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
+from vit_jax.kernels import attend
 from vit_jax.step import Batch, Metrics, TrainState, init_state, make_eval_step, make_train_step
 
 Parallel = Literal["jit", "pmap"]

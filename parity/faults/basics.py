@@ -1,67 +1,15 @@
-"""Faults to inject on purpose: a check that cannot fail proves nothing.
-
-Each is a mistake people make when they port a ViT. It is patched into the live model code of one twin
-while `inject` lasts, and `parity check --fault NAME` must then fail and name the module.
-"""
+"""Mistakes in the parts that every Vision Transformer has."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
-from vit_config import ConfigError, ViTConfig
+from parity.faults.registry import fault
 
 
-@dataclass(frozen=True)
-class Fault:
-    """One deliberate mistake."""
-
-    summary: str
-    module: str
-    """The module in which the check must find it; empty for the model itself."""
-    patch: Callable[[], Any]
-    """Makes the context manager that puts it in."""
-    needs: Mapping[str, Any]
-    """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
-
-
-FAULTS: dict[str, Fault] = {}
-
-
-def inject(name: str | None, cfg: ViTConfig) -> Any:
-    """A context in which the fault called `name` is in the model code; None injects nothing.
-
-    Raises:
-        ConfigError: there is no such fault, or a model of this schema cannot have it.
-    """
-    if name is None:
-        return nullcontext()
-    if name not in FAULTS:
-        near = difflib.get_close_matches(name, FAULTS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
-        raise ConfigError(f"no fault is called {name!r}; {hint}")
-    for field, accepted in FAULTS[name].needs.items():
-        value = getattr(cfg, field)
-        if not (accepted(value) if callable(accepted) else value == accepted):
-            raise ConfigError(f"the fault {name!r} has nothing to break where {field} = {value!r}")
-    return FAULTS[name].patch()
-
-
-def _fault(summary: str, module: str, **needs: Any) -> Callable[[Callable[[], Iterator[None]]], None]:
-    """Register a generator function as the fault of its name."""
-
-    def register(function: Callable[[], Iterator[None]]) -> None:
-        name = function.__name__.removeprefix("_")
-        FAULTS[name] = Fault(summary, module, contextmanager(function), needs)
-
-    return register
-
-
-@_fault("PyTorch: tanh GELU where exact is asked", "blocks.0.mlp.act", act="gelu")
+@fault("PyTorch: tanh GELU where exact is asked", "blocks.0.mlp.act", act="gelu")
 def _tanh_gelu() -> Iterator[None]:
     from vit_torch.mlp import ACTIVATIONS
 
@@ -69,7 +17,7 @@ def _tanh_gelu() -> Iterator[None]:
         yield
 
 
-@_fault("JAX: tanh GELU, in the float32 path only", "blocks.0.mlp.act", act="gelu")
+@fault("JAX: tanh GELU, in the float32 path only", "blocks.0.mlp.act", act="gelu")
 def _tanh_gelu_in_float32() -> Iterator[None]:
     from vit_jax.mlp import ACTIVATIONS
 
@@ -78,7 +26,7 @@ def _tanh_gelu_in_float32() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: LayerNorm epsilon ten times too large", "blocks.0.norm1", norm="layernorm")
+@fault("PyTorch: LayerNorm epsilon ten times too large", "blocks.0.norm1", norm="layernorm")
 def _norm_epsilon() -> Iterator[None]:
     from torch import nn
 
@@ -91,7 +39,7 @@ def _norm_epsilon() -> Iterator[None]:
         yield
 
 
-@_fault(
+@fault(
     "JAX: the one-pass variance E[x^2] - E[x]^2 (needs --token-offset 1000 to be seen)",
     "blocks.0.norm1",
     norm="layernorm",
@@ -108,43 +56,43 @@ def _fast_variance() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: queries and keys swapped", "blocks.0.attn")
+@fault("PyTorch: queries and keys swapped", "blocks.0.attn")
 def _swapped_q_and_k() -> Iterator[None]:
-    from vit_torch import attention
+    from vit_torch import heads
 
-    attend = attention.attend
-    with mock.patch.object(attention, "attend", lambda q, k, v, **options: attend(k, q, v, **options)):
+    attend = heads.attend
+    with mock.patch.object(heads, "attend", lambda q, k, v, **options: attend(k, q, v, **options)):
         yield
 
 
-@_fault("PyTorch: heads joined in reverse order", "blocks.0.attn")
+@fault("PyTorch: heads joined in reverse order", "blocks.0.attn")
 def _permuted_heads() -> Iterator[None]:
-    from vit_torch import attention
+    from vit_torch import heads
 
-    attend = attention.attend
+    attend = heads.attend
 
     def wrong(q: Any, k: Any, v: Any, **options: Any) -> Any:
         y, weights = attend(q, k, v, **options)  # (B, N, h, d)
         return y.flip(2), weights
 
-    with mock.patch.object(attention, "attend", wrong):
+    with mock.patch.object(heads, "attend", wrong):
         yield
 
 
-@_fault("PyTorch: attention scaled by the whole width instead of one head's", "blocks.0.attn")
+@fault("PyTorch: attention scaled by the whole width instead of one head's", "blocks.0.attn")
 def _attention_scale() -> Iterator[None]:
-    from vit_torch import attention
+    from vit_torch import heads
 
-    attend = attention.attend
+    attend = heads.attend
 
     def wrong(q: Any, k: Any, v: Any, **options: Any) -> Any:
         return attend(q * q.shape[2] ** -0.5, k, v, **options)  # (B, N, h, d): h times too wide
 
-    with mock.patch.object(attention, "attend", wrong):
+    with mock.patch.object(heads, "attend", wrong):
         yield
 
 
-@_fault(
+@fault(
     "JAX: square projections loaded without the transposition",
     "blocks.0.attn.proj",
     attention_out_proj=True,
@@ -162,12 +110,12 @@ def _transposed_projection() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: the residual around attention dropped", "blocks.0")
+@fault("PyTorch: the residual around attention dropped", "blocks.0")
 def _dropped_residual() -> Iterator[None]:
     from vit_torch.block import Block
 
-    def wrong(self: Any, x: Any, *, kernel: str = "reference") -> Any:
-        x, weights = self.attn(self.norm1(x), kernel=kernel)
+    def wrong(self: Any, x: Any, **options: Any) -> Any:
+        x, weights = self.attn(self.norm1(x), **options)
         x = self.drop_path1(self.ls1(x))
         return x + self.drop_path2(self.ls2(self.mlp(self.norm2(x)))), weights
 
@@ -175,20 +123,20 @@ def _dropped_residual() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: the class token behind the patches", "")
+@fault("PyTorch: the class token behind the patches", "")
 def _class_token_last() -> Iterator[None]:
     from vit_torch.model import ViT
 
     add_positions = ViT.add_positions
 
-    def wrong(self: Any, prefix: Any, x: Any) -> Any:
-        return add_positions(self, prefix, x).roll(-1, dims=1)
+    def wrong(self: Any, *args: Any) -> Any:
+        return add_positions(self, *args).roll(-1, dims=1)
 
     with mock.patch.object(ViT, "add_positions", wrong):
         yield
 
 
-@_fault("PyTorch: positions shifted by one token", "", pos_embed=lambda kind: kind != "none")
+@fault("PyTorch: positions shifted by one token", "", pos_embed=lambda kind: kind != "none")
 def _shifted_positions() -> Iterator[None]:
     from vit_torch.model import ViT
 
@@ -197,7 +145,7 @@ def _shifted_positions() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: no final norm", "norm", final_norm="pre_pool")
+@fault("PyTorch: no final norm", "norm", final_norm="pre_pool")
 def _missing_final_norm() -> Iterator[None]:
     from vit_torch.model import ViT
 
@@ -214,7 +162,7 @@ def _missing_final_norm() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: the mean of all tokens pooled instead of what the schema says", "pool")
+@fault("PyTorch: the mean of all tokens pooled instead of what the schema says", "pool")
 def _wrong_pool() -> Iterator[None]:
     from vit_torch.pooling import Pool
 
@@ -222,7 +170,7 @@ def _wrong_pool() -> Iterator[None]:
         yield
 
 
-@_fault(
+@fault(
     "PyTorch: values of each patch row read from right to left", "patch_embed.proj", patch_embed="conv"
 )
 def _patch_order() -> Iterator[None]:
@@ -237,7 +185,7 @@ def _patch_order() -> Iterator[None]:
         yield
 
 
-@_fault("PyTorch: the bias of the second MLP layer unused", "blocks.0.mlp.fc2", mlp_bias=True)
+@fault("PyTorch: the bias of the second MLP layer unused", "blocks.0.mlp.fc2", mlp_bias=True)
 def _unused_bias() -> Iterator[None]:
     from vit_torch.mlp import Mlp
 
@@ -251,7 +199,7 @@ def _unused_bias() -> Iterator[None]:
         yield
 
 
-@_fault(
+@fault(
     "PyTorch: layer scales of the two branches swapped",
     "blocks.0.ls1",
     layer_scale=lambda gain: gain is not None,
@@ -273,7 +221,7 @@ def _swapped_layer_scales() -> Iterator[None]:
         yield
 
 
-@_fault(
+@fault(
     "PyTorch: positions cut off from the gradient; the forward pass is right",
     "pos_embed",
     pos_embed="learned",

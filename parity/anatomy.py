@@ -1,0 +1,205 @@
+"""What a model is made of: its modules, the shapes that pass through them, parameters and FLOPs.
+
+The PyTorch twin runs on torch's meta device, which knows shapes but has no values: a model of any size
+takes a second and no memory but that of its tables of fixed or relative positions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import vit_torch.leaves
+from vit_config import ViTConfig
+from vit_torch.weights import abstract_model
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One module of a model."""
+
+    path: str
+    """The dotted path, such as ``blocks.0.attn``; empty for the model itself."""
+    depth: int
+    """Names in that path: 0 for the model."""
+    type: str
+    """The name of its class."""
+    input_shape: Shape | None
+    """Of the first tensor that it is called with, the first time; None where it is not called, or
+    without one."""
+    output_shape: Shape | None
+    """Of the first tensor that it returns, the first time; None where there is none."""
+    parameters: int
+    """Numbers in the parameters of the module and of everything below it."""
+    own: dict[str, Shape]
+    """The parameters that the module itself holds: names and shapes."""
+    flops: int
+    """Operations of all its calls, everything below included: two for each multiply-add of a matrix
+    product or convolution, attention's products among them; elementwise work is not counted."""
+
+    @property
+    def own_parameters(self) -> int:
+        """Numbers in the parameters that the module itself holds."""
+        return sum(math.prod(shape) for shape in self.own.values())
+
+
+class Run(NamedTuple):
+    """Neighbours in a list of modules that are alike in everything but their number."""
+
+    first: Part
+    last: str
+    """Path of the last one."""
+    count: int
+
+
+def anatomy(
+    cfg: ViTConfig, *, batch_size: int = 1, image_size: tuple[int, int] | None = None
+) -> list[Part]:
+    """Every module of the schema's model, parents first, in evaluation mode.
+
+    Args:
+        batch_size: images in the batch; shapes and FLOPs are those of the whole batch.
+        image_size: height and width of the images in pixels, if not the schema's. A schema with
+            dynamic_image_size takes them as they are, another one is built for them.
+
+    Raises:
+        ConfigError: the model cannot be built for that size.
+        InputError: the model cannot take that size.
+    """
+    if image_size is not None and not cfg.dynamic_image_size:
+        cfg = cfg.replace(image_size=image_size)
+    model = abstract_model(cfg).eval()
+    size = image_size or cfg.image_size
+    calls = _watch(model, torch.empty(batch_size, cfg.in_channels, *size, device="meta"))
+    flops: dict[str, int] = {}
+    parts = []
+    for path, module in reversed(list(vit_torch.leaves.walk(model))):
+        call = calls.get(path, _Calls())
+        if path not in calls:  # a list of modules, which is never called itself
+            call.flops = sum(flops[_below(path, name)] for name, _ in module.named_children())
+        flops[path] = call.flops
+        parts.append(
+            Part(
+                path=path,
+                depth=len(path.split(".")) if path else 0,
+                type=type(module).__name__,
+                input_shape=call.input_shape,
+                output_shape=call.output_shape,
+                parameters=vit_torch.leaves.count_parameters(module),
+                own={name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)},
+                flops=call.flops,
+            )
+        )
+    return parts[::-1]
+
+
+def count_flops(cfg: ViTConfig) -> int:
+    """FLOPs of one image of the schema's size; see `Part.flops`."""
+    return anatomy(cfg)[0].flops
+
+
+def count_parameters(cfg: ViTConfig) -> int:
+    """Numbers in all parameters of the schema's model."""
+    return vit_torch.leaves.count_parameters(abstract_model(cfg))
+
+
+def fold(parts: Sequence[Part]) -> list[Run]:
+    """Make one of what repeats: of consecutive modules in a list, alike in everything below them.
+
+    Args:
+        parts: modules in the order of `anatomy`.
+
+    Returns:
+        The same order; what is below a repeated module is that of the first.
+    """
+    runs: list[Run] = []
+    start = 0
+    while start < len(parts):
+        first = parts[start]
+        size = _size(parts, start)
+        pattern = _relative(parts, start)
+        end = start + size
+        if first.path.rpartition(".")[2].isdigit():
+            while end < len(parts) and _relative(parts, end) == pattern:
+                end += size
+        count = (end - start) // size
+        runs.append(Run(first, parts[end - size].path, count))
+        runs += fold(parts[start + 1 : start + size])
+        start = end
+    return runs
+
+
+def _size(parts: Sequence[Part], start: int) -> int:
+    """How many parts are one module and everything below it."""
+    depth = parts[start].depth
+    after = (i for i in range(start + 1, len(parts)) if parts[i].depth <= depth)
+    return next(after, len(parts)) - start
+
+
+def _relative(parts: Sequence[Part], start: int) -> list[Part]:
+    """A module and everything below it, the module's own path left out."""
+    skip = len(parts[start].path)
+    return [replace(p, path=p.path[skip:]) for p in parts[start : start + _size(parts, start)]]
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+@dataclass
+class _Calls:
+    """What was seen of one module."""
+
+    input_shape: Shape | None = None
+    output_shape: Shape | None = None
+    flops: int = 0
+    began: list[int] = field(default_factory=list)
+    """FLOPs of the whole run when each call that has not returned yet began."""
+    returned: bool = False
+
+
+def _watch(model: nn.Module, images: torch.Tensor) -> dict[str, _Calls]:
+    """Run the model and watch every call of a module, by its path."""
+    counter = FlopCounterMode(display=False)
+    calls: dict[str, _Calls] = {}
+
+    def before(path: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        call = calls.setdefault(path, _Calls())
+        if not call.began and not call.returned:
+            call.input_shape = _first_shape([*args, *kwargs.values()])
+        call.began.append(counter.get_total_flops())
+
+    def after(path: str, output: Any) -> None:
+        call = calls[path]
+        call.flops += counter.get_total_flops() - call.began.pop()
+        if not call.returned:
+            call.output_shape = _first_shape([output])
+        call.returned = True
+
+    for path, module in vit_torch.leaves.walk(model):
+        module.register_forward_pre_hook(
+            lambda _, args, kwargs, path=path: before(path, args, kwargs), with_kwargs=True
+        )
+        module.register_forward_hook(lambda _, __, output, path=path: after(path, output))
+    # not torch.no_grad(), under which the counter fails on a view of a parameter that needs gradients
+    model.requires_grad_(False)
+    with counter:
+        model(images)
+    return calls
+
+
+def _first_shape(values: Iterable[Any]) -> Shape | None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return tuple(value.shape)
+        if isinstance(value, (tuple, list)) and (shape := _first_shape(value)) is not None:
+            return shape
+    return None

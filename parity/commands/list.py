@@ -1,0 +1,149 @@
+"""``parity list``: which models there are, and what they cost."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from parity.command_line import parse
+from vit_config import PRESETS, ConfigError, preset_tags
+from vit_config.presets import from_timm
+from vit_config.presets.costs import costs
+from vit_config.weights_file import check_writable, write_atomically
+
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """List the presets: parameters, GFLOPs of one image, size of the input, the module of timm that has
+    the model, and how many pretrained tags it has. `parity inspect NAME` shows one of them.
+    """
+
+    patterns: Annotated[
+        tuple[str, ...],
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[PATTERN ...]", help_behavior_hint=""),
+    ] = ()
+    """Which presets, as shell patterns such as 'deit*' (quote them); all unless given."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also write the list as JSON to this file."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One preset."""
+
+    name: str
+    parameters: int
+    flops: int
+    """Of one image."""
+    image_size: tuple[int, int]
+    """Height and width in pixels."""
+    in_channels: int
+    module: str | None
+    """The module of timm; None where the preset is not timm's."""
+    tags: tuple[str, ...]
+    """Pretrained tags, the default one first."""
+
+
+def main(argv: list[str], prog: str = "parity list") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if arguments.json:
+        check_writable(arguments.json)
+    rows = [_row(name) for name in matching(arguments.patterns)]
+    _print(rows)
+    if arguments.json:
+        content = {"version": JSON_VERSION, "presets": [asdict(row) for row in rows]}
+        write_atomically(arguments.json, json.dumps(content, indent=2).encode())
+    return 0
+
+
+def matching(patterns: Sequence[str]) -> list[str]:
+    """Names of the presets that match any of the shell patterns, or of all; sorted.
+
+    Raises:
+        ConfigError: a pattern that matches nothing.
+    """
+    found: set[str] = set() if patterns else set(PRESETS)
+    for pattern in patterns:
+        names = [name for name in PRESETS if fnmatch.fnmatchcase(name, pattern)]
+        if not names:
+            raise ConfigError(
+                f"no preset matches {pattern!r}; the closest name is {_closest(pattern)!r}"
+            )
+        found.update(names)
+    return sorted(found)
+
+
+def _closest(pattern: str) -> str:
+    """The name most like the pattern; of a pattern with wildcards, the one with a part most like it."""
+    literal = re.sub(r"\[[^]]*\]|[*?]", "", pattern)
+
+    def likeness(name: str) -> float:
+        width = len(name) if literal == pattern else len(literal)
+        starts = range(len(name) - width + 1) if pattern[:1] in ("*", "?", "[") else [0]
+        windows = (name[start : start + width] for start in starts)
+        ratios = (difflib.SequenceMatcher(None, literal, each).ratio() for each in windows)
+        return max(ratios, default=0.0)
+
+    return min(PRESETS, key=lambda name: (-likeness(name), name))
+
+
+def _row(name: str) -> Row:
+    cfg, cost = PRESETS[name], costs(name)
+    return Row(
+        name=name,
+        parameters=cost.parameters,
+        flops=cost.flops,
+        image_size=cfg.image_size,
+        in_channels=cfg.in_channels,
+        module=from_timm.architectures().get(name, {}).get("module"),
+        tags=preset_tags(name),
+    )
+
+
+def _print(rows: Sequence[Row]) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("name", no_wrap=True)
+    for name in ("parameters", "GFLOPs", "input"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("module of timm", no_wrap=True)
+    table.add_column("tags", justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.parameters:,}",
+            _giga(row.flops),
+            "x".join(map(str, (*row.image_size, row.in_channels))),
+            row.module or "-",
+            str(len(row.tags)) if row.tags else "-",
+        )
+    console = Console(width=None if Console().is_terminal else 120)
+    console.print(table)
+    of_timm = sum(row.module is not None for row in rows)
+    tags = sum(len(row.tags) for row in rows)
+    console.print(
+        f"[bold]{_many(len(rows), 'preset')}[/], {of_timm} of timm {from_timm.data()['timm']} with"
+        f" {_many(tags, 'pretrained tag')}",
+        highlight=False,
+    )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + ("" if count == 1 else "s")
+
+
+def _giga(flops: int) -> str:
+    return f"{flops / 1e9:,.2f}" if flops >= 1e8 else f"{flops / 1e9:.5f}"

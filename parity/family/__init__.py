@@ -1,0 +1,1 @@
+"""Every Vision Transformer of the installed timm, compared with the twins."""

@@ -1,0 +1,105 @@
+"""timm as the peer that the twins are compared with; nothing else here needs it installed."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FunctionType, ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+
+MODULES = ("vision_transformer", "deit", "eva", "beit")
+"""The modules of timm whose architectures are walked."""
+
+_declared: list[torch.library.Library] = []  # a Library takes its operators along when it is collected
+
+
+def import_timm() -> ModuleType:
+    """timm, with its fused attention off.
+
+    timm imports torchvision. Where torchvision's compiled operators do not load, it stops at the two
+    operators for which it registers a shape function without asking; declaring them is enough for timm.
+
+    Raises:
+        ModuleNotFoundError: timm is not installed; it is in the extra ``peers``.
+    """
+    try:
+        import timm
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] in ("timm", "torchvision")]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _declared.append(library)
+        import timm
+    layers: Any = timm.layers
+    layers.set_fused_attn(False)
+    return timm
+
+
+def architectures() -> dict[str, str]:
+    """Every architecture of the installed timm by name, with its module; aliases left out."""
+    timm = import_timm()
+    return {name: module for module in MODULES for name in sorted(timm.list_models(module=module))}
+
+
+def create_abstract(name: str, **changes: Any) -> torch.nn.Module:
+    """A model of timm's with shapes in place of values."""
+    with torch.device("meta"):
+        return import_timm().create_model(name, pretrained=False, **changes)
+
+
+def create_float64(name: str, **changes: Any) -> torch.nn.Module:
+    """A model of timm's in float64 and evaluation mode."""
+    model = import_timm().create_model(name, pretrained=False, **changes).double().eval()
+    with float64():
+        for module in model.modules():
+            if hasattr(module, "init_non_persistent_buffers"):
+                module.init_non_persistent_buffers()
+    return model
+
+
+@contextmanager
+def float64() -> Iterator[None]:
+    """While it lasts, timm does in float64 what it otherwise does in float32, whatever the model's type.
+
+    That is: rotary tables and the lambda of differential attention. Its code says ``torch.float32`` and
+    ``.float()``; both are made to mean float64.
+    """
+    from timm.layers import pos_embed_sincos
+
+    widened = []
+    for function in _functions(pos_embed_sincos):
+        defaults = function.__defaults__
+        if defaults and torch.float32 in [d for d in defaults if isinstance(d, torch.dtype)]:
+            widened.append((function, defaults))
+    narrow = torch.float32
+    for function, defaults in widened:
+        function.__defaults__ = tuple(torch.float64 if d is narrow else d for d in defaults)
+    try:
+        with (
+            mock.patch.object(torch, "float32", torch.float64),
+            mock.patch.object(torch.Tensor, "float", torch.Tensor.double),
+        ):
+            yield
+    finally:
+        for function, defaults in widened:
+            function.__defaults__ = defaults
+
+
+def _functions(module: ModuleType) -> Iterator[FunctionType]:
+    """The functions of a module and the methods of its classes."""
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) != module.__name__:
+            continue
+        if inspect.isfunction(value):
+            yield inspect.unwrap(value)
+        elif inspect.isclass(value):
+            yield from (method for method in vars(value).values() if inspect.isfunction(method))

@@ -1,0 +1,111 @@
+"""Printing the walk over timm's architectures, one line each, and writing it as JSON."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from parity.family.walk import ArchitectureResult, check_all
+from vit_config import PRESETS, ConfigError
+from vit_config.presets.costs import costs
+from vit_config.weights_file import write_atomically
+
+JSON_VERSION = 1
+HEADER = (
+    f"{'architecture':46}{'parameters':>13}{'tensors':>8}"
+    f"{'JAX - timm':>12}{'torch - timm':>13}{'twins':>9}{'gradients':>10}"
+)
+"""The head of the columns of `line`."""
+
+
+def line(result: ArchitectureResult) -> str:
+    """One architecture: its tensors, the largest error of each twin's outputs, and the verdict."""
+    if not result.to_timm:
+        numbers = " " * 44
+    else:
+        jax, torch = (max(errors.values()) for errors in result.to_timm.values())
+        forward = max(error for level, error in result.twins.items() if level != "gradients")
+        numbers = f"{jax:12.1e}{torch:13.1e}{forward:9.1e}{result.twins['gradients']:10.1e}"
+    verdict = "equal" if result.passed else "DIFFERENT: " + "; ".join(result.problems[:3])
+    more = len(result.problems) - 3
+    verdict += f"; {more} more" if more > 0 else ""
+    return f"{result.name:46}{result.parameters:13,}{result.tensors:8}{numbers}  {verdict}"
+
+
+def check_family(
+    patterns: Sequence[str],
+    *,
+    processes: int,
+    max_parameters: float | None,
+    seed: int,
+    json_path: Path | None,
+) -> int:
+    """Walk the architectures of the installed timm that match; print one line each and the total.
+
+    Args:
+        patterns: shell-style patterns of names; none means all.
+        max_parameters: check the real sizes, up to this one; None checks small copies.
+
+    Returns:
+        The exit status: 0 if all are equal, else 1.
+
+    Raises:
+        ConfigError: no architecture matches.
+        ModuleNotFoundError: timm is not installed.
+    """
+    from parity.family import peer
+
+    every = peer.architectures()
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in every):
+            raise ConfigError(
+                f"no architecture of timm is called {pattern}; parity list shows the names"
+            )
+    names = {
+        name: module
+        for name, module in every.items()
+        if not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    found = len(names)
+    if max_parameters is not None:
+        smallest_first = sorted(names, key=_parameters)
+        names = {name: names[name] for name in smallest_first if _parameters(name) <= max_parameters}
+        if not names:
+            raise ConfigError(
+                f"--max-parameters {max_parameters:g} leaves none of {found} architectures; the smallest"
+                f" has {_parameters(smallest_first[0]):,}"
+            )
+    start, results = time.monotonic(), []
+    print(HEADER)
+    for result in check_all(names, processes=processes, full_size=max_parameters is not None, seed=seed):
+        results.append(result)
+        print(line(result), flush=True)
+    equal = sum(result.passed for result in results)
+    timm = peer.import_timm()
+    size = (
+        "shrunk" if max_parameters is None else f"at full size (up to {max_parameters:,.0f} parameters)"
+    )
+    left_out = f", {found - len(names)} larger ones left out" if found > len(names) else ""
+    print(
+        f"{equal} of {len(results)} architectures of timm {timm.__version__} equal, {size}{left_out};"
+        f" float64, seed {seed}, {time.monotonic() - start:.0f} s"
+    )
+    if json_path is not None:
+        data = {
+            "version": JSON_VERSION,
+            "timm": timm.__version__,
+            "passed": equal == len(results),
+            "full_size": max_parameters is not None,
+            "seed": seed,
+            "architectures": [{**asdict(result), "passed": result.passed} for result in results],
+        }
+        write_atomically(json_path, json.dumps(data, indent=1).encode())
+    return 0 if equal == len(results) else 1
+
+
+def _parameters(name: str) -> int:
+    return costs(name).parameters if name in PRESETS else 0

@@ -1,0 +1,106 @@
+"""One change to each field of the schema, and the module in which a check must notice it."""
+
+from typing import Any, NamedTuple
+
+from tiny import TINY
+
+from vit_config.rope import Rope
+
+# every part that some field shapes is there
+BASE = TINY.replace(
+    hidden_size=40,
+    layer_scale=0.1,
+    register_tokens=2,
+    dropout_embed=0.1,
+    dropout_patch=0.3,
+    dropout_head=0.1,
+    dropout_attention=0.1,
+    dropout_attention_out=0.1,
+    dropout_mlp_inner=0.1,
+    dropout_mlp_outer=0.1,
+    stochastic_depth=0.1,
+)
+REFUSED = "refused"  # the twin does not take the images that the other one takes
+UNSEEN = "unseen"  # decides something other than what one evaluation at the configured size computes
+
+
+class Flip(NamedTuple):
+    """Another value of a field."""
+
+    value: Any
+    where: str
+    """The first module in which the twins then part, empty for the model itself; or the first output."""
+    companions: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """What BASE needs for both values to be valid."""
+
+
+ROPE = Rope(theta=100.0, reference_grid=(5, 2), offset=1.0)
+NO_REGISTERS = {"register_tokens": 0}
+FLIPS = {
+    "image_size": Flip((28, 15), REFUSED),
+    "patch_size": Flip((3, 5), "patch_embed.proj"),
+    "patch_remainder": Flip("crop", UNSEEN),
+    "in_channels": Flip(1, REFUSED),
+    "hidden_size": Flip(80, "patch_embed.proj"),
+    "depth": Flip(2, "blocks.2"),
+    "num_heads": Flip(4, "blocks.0.attn"),
+    "num_kv_heads": Flip((1, 5, 5), "blocks.0.attn.qkv"),
+    "mlp_dim": Flip(45, "blocks.0.mlp.fc1"),
+    "num_classes": Flip(12, "head"),
+    "patch_embed": Flip("linear_hwc", "patch_embed"),
+    "patch_bias": Flip(False, "patch_embed.proj"),
+    "patch_input_norm": Flip(True, "patch_embed.norm_in", {"patch_embed": "linear_hwc"}),
+    "patch_norm": Flip(True, "patch_embed.norm"),
+    "class_token": Flip(False, "", {"pool": "mean"}),
+    "distill_token": Flip(True, ""),
+    "register_tokens": Flip(1, ""),
+    "pos_embed": Flip("sincos1d", ""),
+    "pos_embed_prefix": Flip("none", ""),
+    "pos_embed_resize": Flip("bilinear_corners", UNSEEN, {"dynamic_image_size": True}),
+    "dynamic_image_size": Flip(True, UNSEEN),
+    "rope": Flip(ROPE, "rope"),
+    "rel_pos_bias": Flip(True, "blocks.0.attn.rel_pos_bias", {**NO_REGISTERS, "dropout_patch": 0.0}),
+    "pre_norm": Flip(True, "norm_pre"),
+    "block": Flip("res_post", "blocks.0"),
+    "num_parallel": Flip(2, "blocks.0.norm1"),
+    "attention": Flip("differential", "blocks.0.attn"),
+    "qkv_bias": Flip(False, "blocks.0.attn.qkv"),
+    "k_bias": Flip(False, "blocks.0.attn.qkv"),
+    "qk_norm": Flip(True, "blocks.0.attn.q_norm"),
+    "attention_norm": Flip(True, "blocks.0.attn.norm"),
+    "attention_out_proj": Flip(False, "blocks.0.attn.proj", {"attention_out_bias": False}),
+    "attention_out_bias": Flip(False, "blocks.0.attn.proj"),
+    "mlp": Flip("swiglu", "blocks.0.mlp.fc1"),
+    "act": Flip("silu", "blocks.0.mlp.act"),
+    "mlp_bias": Flip(False, "blocks.0.mlp.fc1"),
+    "mlp_norm": Flip(True, "blocks.0.mlp.norm"),
+    "layer_scale": Flip(None, "blocks.0.ls1"),
+    "layer_scale_on": Flip("attention", "blocks.0.ls2"),
+    "norm": Flip("rmsnorm", "blocks.0.norm1"),
+    "norm_eps": Flip(1e-2, "blocks.0.norm1"),
+    "final_norm": Flip("none", "norm"),
+    "pool": Flip("mean", "pool"),
+    "pool_prefix": Flip(True, "pool", {"pool": "mean"}),
+    "pool_num_heads": Flip(8, "attn_pool", {"pool": "map"}),
+    "pool_mlp_dim": Flip(45, "attn_pool.mlp.fc1", {"pool": "map"}),
+    "head_activation": Flip("softmax", "logits"),
+    "dropout_embed": Flip(0.5, UNSEEN),
+    "dropout_patch": Flip(0.8, UNSEEN),
+    "dropout_head": Flip(0.5, UNSEEN),
+    "dropout_attention": Flip(0.5, UNSEEN),
+    "dropout_attention_out": Flip(0.5, UNSEEN),
+    "dropout_mlp_inner": Flip(0.5, UNSEEN),
+    "dropout_mlp_outer": Flip(0.5, UNSEEN),
+    "stochastic_depth": Flip(0.5, UNSEEN),
+    "init": Flip("xavier_normal", UNSEEN),
+}
+
+# the fields of the nested schema of rotary positions, away from ROPE
+ROPE_FLIPS = {
+    "kind": Flip(Rope(kind="mixed", theta=100.0), "rope"),
+    "theta": Flip(ROPE.replace(theta=50.0), "rope"),
+    "reference_grid": Flip(ROPE.replace(reference_grid=None), "rope"),
+    "offset": Flip(ROPE.replace(offset=0.5), "rope"),
+    "axes": Flip(ROPE.replace(axes="wh"), "rope"),
+    "pairs": Flip(ROPE.replace(pairs="half"), "blocks.0.attn"),
+}

@@ -1,0 +1,457 @@
+"""What models are made of: FLOPs by hand, parameters of both twins, `parity list`, `parity inspect`."""
+
+import functools
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from tiny import TINY, VARIANTS, variant
+
+import vit_jax.leaves
+import vit_jax.weights
+import vit_torch
+import vit_torch.leaves
+import vit_torch.weights
+from parity import save
+from parity.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
+from parity.cli import main
+from vit_config import (
+    PRESETS,
+    ConfigError,
+    InputError,
+    Preprocess,
+    ViTConfig,
+    WeightsError,
+    preset,
+    read_weights,
+    write_weights,
+)
+from vit_config.presets import from_timm
+from vit_config.presets.costs import Cost, costs, data
+from vit_config.weights_file import read_header
+
+pytestmark = pytest.mark.slow
+
+LARGEST = "vit_7b_patch16_dinov3"
+
+
+@functools.cache
+def by_path(cfg: ViTConfig) -> dict[str, Part]:
+    return {part.path: part for part in anatomy(cfg)}
+
+
+# FLOPs: two per multiply-add
+
+N, T, D, M, H, C = 9, 10, 30, 44, 5, 11  # patches, tokens, width, hidden width, heads, classes of TINY
+PATCH = 2 * N * (7 * 5 * 3) * D
+QKV, PRODUCTS, PROJ = 2 * T * D * 3 * D, 2 * 2 * T * T * D, 2 * T * D * D
+MLP = 2 * 2 * T * D * M
+HEAD = 2 * D * C
+
+
+def of_more_tokens(tokens: int) -> int:
+    """FLOPs of TINY's three blocks for another number of tokens."""
+    return 3 * (2 * tokens * D * 4 * D + 2 * 2 * tokens**2 * D + 2 * 2 * tokens * D * M)
+
+
+BY_HAND = {
+    "plain": PATCH + 3 * (QKV + PRODUCTS + PROJ + MLP) + HEAD,
+    "linear_hwc": PATCH + 3 * (QKV + PRODUCTS + PROJ + MLP) + HEAD,
+    "swiglu": PATCH + 3 * (QKV + PRODUCTS + PROJ + 3 * 2 * T * D * M) + HEAD,
+    "swiglu_packed": PATCH + 3 * (QKV + PRODUCTS + PROJ + 3 * 2 * T * D * M) + HEAD,
+    # 6 heads of width 5; keys and values have 6, 2 and 3 of them, products still have 6
+    "grouped": PATCH
+    + sum(2 * T * D * (30 + 2 * 5 * kv) for kv in (6, 2, 3))
+    + 3 * (PRODUCTS + PROJ + MLP)
+    + HEAD,
+    "parallel": PATCH + 3 * (2 * T * D * (M + 3 * D) + PRODUCTS + PROJ + 2 * T * M * D) + HEAD,
+    # two attentions: queries and keys of half a width each, values whole in both
+    "differential": PATCH + 3 * (QKV + 2 * (T * T * D + 2 * T * T * D) + PROJ + MLP) + HEAD,
+    "per_head": PATCH + 3 * (3 * 2 * T * D * (D // H) + PRODUCTS + PROJ + MLP) + HEAD,
+    "branches": PATCH + 3 * 2 * (QKV + PRODUCTS + PROJ + MLP) + HEAD,
+    # two register tokens; the head sees two vectors
+    "class_mean": PATCH + of_more_tokens(12) + 2 * HEAD,
+    # a distillation and two register tokens; two heads
+    "distilled": PATCH + of_more_tokens(13) + 2 * HEAD,
+    # no class token; one query, whose products see every token, and an MLP of its own on one token
+    "map": PATCH
+    + of_more_tokens(9)
+    + (2 * D * D + 2 * 9 * D * 2 * D + 2 * 2 * 9 * D + 2 * D * D + 2 * 2 * D * 37)
+    + HEAD,
+}
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_flops_by_hand(name):
+    assert count_flops(variant(name)) == BY_HAND[name]
+
+
+def test_flops_of_vit_base_by_hand():
+    N, T, D = 196, 197, 768
+    block = 2 * T * D * 3 * D + 2 * T * T * D + 2 * T * T * D + 2 * T * D * D + 2 * 2 * T * D * 4 * D
+    flops = 2 * N * 16 * 16 * 3 * D + 12 * block + 2 * D * 1000
+    assert count_flops(preset("vit_base_patch16_224")) == flops == 35_127_656_448
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_module_costs_what_is_below_it_and_its_own(name):
+    """Only attention's products, and weights that are no layer's, are computed by a module itself."""
+    parts = by_path(variant(name))
+    for path, part in parts.items():
+        dot = f"{path}." if path else ""
+        below = [each for each in parts.values() if each.path and each.depth == part.depth + 1]
+        below = [each for each in below if each.path.startswith(dot)]
+        own = part.flops - sum(each.flops for each in below)
+        products = part.type.endswith(("Attention", "ParallelBlock", "AttentionPool"))
+        assert own == 0 or not below or (products and own > 0), path
+        assert part.parameters == part.own_parameters + sum(each.parameters for each in below), path
+
+
+def test_flops_grow_with_the_batch_and_shapes_show_it():
+    one, three = anatomy(TINY), anatomy(TINY, batch_size=3)
+    assert [part.flops for part in three] == [3 * part.flops for part in one]
+    assert three[0].input_shape == (3, 3, 21, 15)
+    assert three[0].output_shape == (3, 11)
+
+
+def test_another_image_size_is_taken_or_built_for():
+    taken, built = variant("leading_rows"), TINY
+    small = {"image_size": (14, 10)}  # 4 patches
+    expected = 2 * 4 * 105 * D + of_more_tokens(5) + HEAD
+    assert anatomy(taken, **small)[0].flops == anatomy(built, **small)[0].flops == expected
+    assert anatomy(taken, **small)[0].parameters == count_parameters(taken)
+    assert anatomy(built, **small)[0].parameters == count_parameters(built) - 5 * D
+    with pytest.raises(InputError, match="not divisible by patch_size"):
+        anatomy(taken, image_size=(15, 10))
+    with pytest.raises(ConfigError, match="not divisible by patch_size"):
+        anatomy(built, image_size=(15, 10))
+
+
+# Parts
+
+
+QUICK = {"plain", "grouped", "differential", "map"}  # what `make quick` looks at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in VARIANTS]
+)
+def test_parameters_are_those_of_both_twins(name):
+    cfg = variant(name)
+    parts = by_path(cfg)
+    assert parts[""].parameters == count_parameters(cfg)
+    assert count_parameters(cfg) == vit_jax.leaves.count_parameters(vit_jax.weights.abstract_model(cfg))
+    found = {
+        f"{part.path}.{each}" if part.path else each: shape
+        for part in parts.values()
+        for each, shape in part.own.items()
+    }
+    model = vit_torch.weights.abstract_model(cfg)
+    assert found == {leaf.name: leaf.shape for leaf in vit_torch.leaves.leaves(model)}
+    assert sum(part.own_parameters for part in parts.values()) == parts[""].parameters
+
+
+def test_shapes():
+    parts = by_path(TINY)
+    assert list(parts)[:3] == ["", "patch_embed", "patch_embed.proj"]
+    assert (parts[""].depth, parts["blocks"].depth, parts["blocks.0.attn.qkv"].depth) == (0, 1, 4)
+    assert parts["patch_embed.proj"].output_shape == (1, 30, 3, 3)
+    assert parts["blocks"].input_shape is parts["blocks"].output_shape is None  # a list, never called
+    assert parts["blocks.0"].output_shape == (1, 10, 30)  # of a tuple, its first tensor
+    assert parts["patch_drop"].output_shape == (1, 10, 30)
+    assert parts["head"].type == "Linear"
+
+
+def test_modules_that_are_not_called_with_an_image():
+    bias = by_path(variant("rel_pos_bias"))["blocks.1.attn.rel_pos_bias"]
+    assert (bias.input_shape, bias.output_shape) == (None, (5, 10, 10))
+    assert bias.own == {"table": (28, 5)}
+    unused = by_path(variant("no_head"))["head_drop"]
+    assert (unused.input_shape, unused.output_shape, unused.flops) == (None, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "own"),
+    [
+        ("plain", "", ["cls_token", "pos_embed"]),
+        ("differential", "blocks.2.attn", ["lambda_q1", "lambda_k1", "lambda_q2", "lambda_k2"]),
+        ("map", "attn_pool", ["latent"]),
+        ("rope_mixed", "rope", ["freqs"]),
+        ("no_k_bias", "blocks.0.attn", ["q_bias", "v_bias"]),
+    ],
+)
+def test_parameters_that_are_no_layers_are_their_owners_own(name, path, own):
+    assert list(by_path(variant(name))[path].own) == own
+
+
+def test_a_module_that_is_called_twice_costs_twice():
+    first, second = (torch.nn.Linear(*sizes, device="meta") for sizes in [(30, 11), (11, 30)])
+    calls = _watch(torch.nn.Sequential(first, second, first), torch.empty(2, 30, device="meta"))
+    product = 2 * 2 * 30 * 11
+    assert (calls["0"].flops, calls["1"].flops, calls[""].flops) == (2 * product, product, 3 * product)
+    assert (calls["0"].input_shape, calls["0"].output_shape) == ((2, 30), (2, 11))
+
+
+def test_blocks_fold_only_where_they_are_alike():
+    runs = {run.first.path: run for run in fold(anatomy(TINY))}
+    assert (runs["blocks.0"].last, runs["blocks.0"].count) == ("blocks.2", 3)
+    assert "blocks.1" not in runs
+    assert runs["blocks.0.mlp.fc1"].count == 1
+    branches = {run.first.path: run for run in fold(anatomy(variant("branches")))}
+    assert (branches["blocks.0.attns.0"].count, branches["blocks.0"].count) == (2, 3)
+    grouped = fold(anatomy(variant("grouped")))
+    assert {run.count for run in grouped} == {1}
+    assert [run.first for run in grouped] == anatomy(variant("grouped"))
+
+
+@pytest.mark.slow
+def test_the_largest_preset_takes_no_memory():
+    code = (
+        "from resource import getrusage, RUSAGE_SELF as me\n"
+        "from parity.anatomy import anatomy\n"
+        "from vit_config import preset\n"
+        "anatomy(preset('digits'))\n"
+        "before = getrusage(me).ru_maxrss\n"
+        f"print(anatomy(preset({LARGEST!r}))[0].parameters, getrusage(me).ru_maxrss - before)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    parameters, kilobytes = map(int, done.stdout.split())
+    assert parameters == 6_716_030_976  # 27 GB in float32
+    assert kilobytes < 200_000
+
+
+# What is stored of presets
+
+
+def test_the_stored_costs_are_of_every_preset():
+    assert data()["flops"].keys() == set(PRESETS)
+    assert data()["parameters"].keys() == set(PRESETS) - from_timm.architectures().keys()
+    assert costs("vit_base_patch16_224") == Cost(86_567_656, 35_127_656_448)
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist_exercise", "vit_tiny_patch16_224", "test_vit4"])
+def test_stored_costs(name):
+    model = anatomy(PRESETS[name])[0]
+    assert costs(name) == Cost(model.parameters, model.flops)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PRESETS)[::32])
+def test_stored_costs_of_more(name):
+    test_stored_costs(name)
+
+
+def test_costs_are_not_of_tags():
+    with pytest.raises(ConfigError, match="leave the tag out"):
+        costs("vit_base_patch16_224.dino")
+    with pytest.raises(ConfigError, match="did you mean 'vit_base_patch16_224'"):
+        costs("vit_base_patch16_22")
+
+
+# The header of a file
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("anatomy") / "tiny.safetensors"
+    save(path, vit_torch.ViT(variant("differential")), preprocess=Preprocess(class_names=("a", "b")))
+    return path
+
+
+def test_a_header_says_what_the_file_holds(file):
+    header, whole = read_header(file), read_weights(file)
+    assert (header.config, header.preprocess) == (whole.config, whole.preprocess)
+    assert {name: (t.shape, t.dtype) for name, t in header.tensors.items()} == {
+        name: (array.shape, array.dtype) for name, array in whole.arrays.items()
+    }
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "uint32", "bool"])
+def test_a_header_knows_every_type(dtype, tmp_path):
+    path = tmp_path / "w.safetensors"
+    write_weights(path, TINY, {"a": np.zeros((2, 3), dtype)})
+    assert read_header(path).tensors == {"a": ((2, 3), np.dtype(dtype))}
+
+
+def test_a_header_is_checked_and_the_tensors_are_not_read(file, tmp_path):
+    content = file.read_bytes()
+    cases = {
+        "the header was changed": content.replace(b'\\"hidden_size\\":30', b'\\"hidden_size\\":31', 1),
+        "damaged or truncated": content[:-1],
+        "is a zip archive": b"PK" + content[2:8] + b"PK",
+    }
+    path = tmp_path / "w.safetensors"
+    for words, damaged in cases.items():
+        path.write_bytes(damaged)
+        with pytest.raises(WeightsError, match=words):
+            read_header(path)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # a bit of the last tensor
+    assert read_header(path) == read_header(file)
+    with pytest.raises(WeightsError, match="damaged, the bytes of"):
+        read_weights(path)
+
+
+# The commands
+
+
+def out_of(capsys, *argv: str, status: int = 0) -> str:
+    assert main(argv) == status
+    captured = capsys.readouterr()
+    assert not captured.err
+    return captured.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["list", "vit_bsae*"], ["'vit_bsae*'", "'vit_base_"]),
+        (["list", "digits", "*dinov4*"], ["'*dinov4*'", "dinov3"]),
+        (["list", "digit"], ["'digit'", "'digits'"]),
+        (["list", "--json", "/nowhere/x.json"], ["/nowhere: no such folder"]),
+        (["list", "--nope"], ["--nope"]),
+        (["inspect"], ["give a preset or a weights file"]),
+        (["inspect", "vit_base_patch16_22"], ["did you mean 'vit_base_patch16_224'"]),
+        (["inspect", "vit_base_patch16_224.nope"], ["has no tag 'nope'", "augreg_in21k"]),
+        (["inspect", "none.safetensors"], ["none.safetensors: no such file"]),
+        (["inspect", __file__], ["is not a safetensors file"]),
+        (["inspect", "digits", "--depth", "-1"], ["--depth -1"]),
+        (["inspect", "digits", "--batch-size", "0"], ["--batch-size 0"]),
+        (["inspect", "digits", "--image-size", "8by8"], ["--image-size 8by8", "224x224"]),
+        (["inspect", "digits", "--image-size", "0"], ["--image-size 0"]),
+        (["inspect", "digits", "--image-size", "9999999"], ["at most 8192"]),
+        (["inspect", "digits", "--image-size", "9x9"], ["image_size = (9, 9)", "patch_size = (8, 2)"]),
+        (["inspect", "digits", "--json", "/nowhere/x.json"], ["/nowhere: no such folder"]),
+    ],
+    ids=lambda value: " ".join(value[:3])[-30:],
+)
+def test_mistakes_are_one_line(argv, words, capsys):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert not captured.out
+    assert captured.err.count("\n") == 1
+    for word in words:
+        assert word in captured.err
+
+
+def test_list(tmp_path, capsys):
+    path = tmp_path / "list.json"
+    lines = out_of(capsys, "list", "deit_*_224", "digits", "--json", str(path)).splitlines()
+    names = [line.split()[0] for line in lines[1:-1]]
+    assert names == sorted(names)
+    assert "digits" in names
+    row = next(line.split() for line in lines if line.startswith("deit_base_distilled_patch16_224"))
+    assert row[1:] == ["87,338,192", "35.31", "224x224x3", "deit", "1"]
+    assert lines[-1].startswith(f"{len(names)} presets, {len(names) - 1} of timm")
+    content = json.loads(path.read_text())
+    assert content["version"] == 1
+    assert [each["name"] for each in content["presets"]] == names
+    assert content["presets"][names.index("digits")] == {
+        "name": "digits",
+        "parameters": 136138,
+        "flops": 1345792,
+        "image_size": [8, 8],
+        "in_channels": 1,
+        "module": None,
+        "tags": [],
+    }
+
+
+def test_list_shows_every_preset_whole_and_needs_neither_framework():
+    code = (
+        "import sys\nfrom parity.cli import main\nassert main(['list']) == 0\n"
+        "assert not {'jax', 'torch'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:-1]] == sorted(PRESETS)
+    assert lines[-1].startswith(f"{len(PRESETS)} presets")
+
+
+LAYER = {
+    "path", "depth", "type", "input_shape", "output_shape", "parameters", "own_parameters", "own",
+    "flops",
+}  # fmt: skip
+
+
+def test_inspect_a_preset(tmp_path, capsys):
+    path = tmp_path / "anatomy.json"
+    argv = ["inspect", "vit_tiny_patch16_224.augreg_in21k", "--batch-size", "2", "--json", str(path)]
+    out = out_of(capsys, *argv)
+    for words in (
+        "num_classes=21843",
+        "of the tag augreg_in21k",
+        "license=apache-2.0",
+        "0 - 11 (each of 12)",
+        "2x197x192",
+        "for 2 images",
+    ):
+        assert words in out
+    assert "patch_size=" not in out  # the default
+    assert "Dropout" not in out
+    content = json.loads(path.read_text())
+    assert set(content) == {
+        "version", "subject", "schema", "preprocess", "tag", "file", "input_shape", "parameters",
+        "float32_bytes", "flops", "flops_per_image", "layers",
+    }  # fmt: skip
+    assert content["file"] is None
+    assert content["tag"] == "augreg_in21k"
+    assert content["float32_bytes"] == 4 * content["parameters"]
+    assert content["flops"] == 2 * content["flops_per_image"]
+    cfg = ViTConfig.from_json(json.dumps(content["schema"]))
+    assert cfg == preset("vit_tiny_patch16_224.augreg_in21k")
+    assert all(set(layer) == LAYER for layer in content["layers"])
+    assert [layer["path"] for layer in content["layers"]] == [part.path for part in anatomy(cfg)]
+
+
+def test_depth_and_all(capsys):
+    def layers(*argv):
+        lines = out_of(capsys, "inspect", "digits", *argv).splitlines()
+        start = next(i for i, line in enumerate(lines) if line.startswith("layer"))
+        return [line.split()[0] for line in lines[start + 1 : -1]]
+
+    assert layers("--depth", "0") == ["model"]
+    top = ["model", "cls_token", "pos_embed", "patch_embed", "blocks", "norm", "pool", "head"]
+    assert layers("--depth", "1") == top
+    assert {"pos_drop", "patch_drop", "0", "1", "2", "3"} < set(layers("--depth", "2", "--all"))
+    assert "1" not in layers("--depth", "9")
+    everything = layers("--depth", "9", "--all")
+    own = 2  # class token and positions
+    assert len(everything) == len(anatomy(preset("digits"))) + own
+
+
+def test_another_size_on_the_command_line(capsys):
+    out = out_of(capsys, "inspect", "digits", "--image-size", "16x4", "--depth", "0")
+    assert "16x4x1" in out
+    assert "1x1x16x4" in out
+    assert "8x8x1" in out_of(capsys, "inspect", "digits", "--image-size", "8", "--depth", "0")
+
+
+def test_inspect_a_file(file, tmp_path, capsys):
+    path = tmp_path / "anatomy.json"
+    out = out_of(capsys, "inspect", str(file), "--depth", "4", "--json", str(path))
+    joined = " ".join(out.split())
+    assert "61 tensors in float32, 94.1 kB; their names and shapes are those of the schema" in joined
+    assert "attention=differential" in out
+    assert "2 class names" in joined
+    assert "lambda_q1" in out
+    content = json.loads(path.read_text())
+    assert content["file"]["matches"] is True
+    assert content["file"]["tensors"]["cls_token"] == {"shape": [1, 1, 30], "dtype": "float32"}
+
+
+def test_a_file_that_its_schema_does_not_describe(tmp_path, capsys):
+    path, out = tmp_path / "w.safetensors", tmp_path / "out.json"
+    arrays = vit_torch.weights.to_arrays(vit_torch.ViT(TINY))
+    arrays["head.bias"] = arrays["head.bias"][:3]
+    del arrays["cls_token"]
+    write_weights(path, TINY, arrays)
+    printed = " ".join(out_of(capsys, "inspect", str(path), "--json", str(out), status=1).split())
+    assert "not those of the schema: 2 mismatches" in printed
+    assert "cls_token: missing, the model has (1, 1, 30)" in printed
+    assert json.loads(out.read_text())["file"]["matches"] is False

@@ -1,0 +1,428 @@
+"""A model of timm's, as it stands in memory, read into the schema; what is not understood is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from parity.dialects.timm import read
+from vit_config import ConfigError, ViTConfig
+from vit_torch.leaves import leaves
+from vit_torch.weights import abstract_model
+
+T = TypeVar("T")
+Fields = dict[str, Any]
+"""Some fields of the schema."""
+
+_LAYERS, _MODELS, _TORCH = "timm.layers.", "timm.models.", "torch.nn.modules."
+_VIT = {"weight_init_mode": "", "fix_init": False}
+_HEAD_INIT = {"head_init_scale": 0.001}
+
+UNDERSTOOD: dict[str, Fields] = {
+    _MODELS + "vision_transformer.VisionTransformer": _VIT,
+    _MODELS + "deit.VisionTransformerDistilled": _VIT,
+    _MODELS + "eva.Eva": _HEAD_INIT,
+    _MODELS + "beit.Beit": _HEAD_INIT,
+    _MODELS + "vision_transformer.Block": {},
+    _MODELS + "vision_transformer.ResPostBlock": {},
+    _MODELS + "vision_transformer.ParallelScalingBlock": {},
+    _MODELS + "vision_transformer.DiffParallelScalingBlock": {"dual_lambda": False},
+    _MODELS + "vision_transformer.ParallelThingsBlock": {},
+    _MODELS + "eva.EvaBlock": {},
+    _MODELS + "eva.EvaBlockPostNorm": {},
+    _MODELS + "eva.EvaAttention": {"gate": None},
+    _MODELS + "beit.Block": {},
+    _MODELS + "beit.Attention": {},
+    _LAYERS + "attention.Attention": {"gate": None},
+    _LAYERS + "attention.AttentionRope": {"gate": None},
+    _LAYERS + "attention_pool.AttentionPoolLatent": {"pool": "token", "latent_len": 1},
+    _LAYERS + "diff_attention.DiffAttention": {"dual_lambda": False},
+    _LAYERS + "layer_scale.LayerScale": {},
+    _LAYERS + "mlp.Mlp": {},
+    _LAYERS + "mlp.GluMlp": {"gate_last": False},
+    _LAYERS + "mlp.SwiGLU": {},
+    _LAYERS + "norm.LayerNorm": {"elementwise_affine": True},
+    _LAYERS + "norm.RmsNorm": {"elementwise_affine": True},
+    _LAYERS + "patch_embed.PatchEmbed": {"dynamic_img_pad": False},
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingCat": {
+        "grid_type": "index",
+        "in_pixels": False,
+        "linear_bands": False,
+    },
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingDinoV3": {
+        "normalize_coords": "separate",
+        "min_period": None,
+        "max_period": None,
+    },
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingMixed": {},
+    _LAYERS + "activations.GELUTanh": {},
+    _LAYERS + "activations.QuickGELU": {},
+    _TORCH + "activation.GELU": {"approximate": "none"},
+    _TORCH + "activation.ReLU": {},
+    _TORCH + "activation.SiLU": {},
+    _TORCH + "container.ModuleList": {},
+    _TORCH + "container.Sequential": {},
+    _TORCH + "conv.Conv2d": {"padding": (0, 0), "dilation": (1, 1), "groups": 1},
+    _TORCH + "dropout.Dropout": {"p": 0.0},
+    _TORCH + "linear.Identity": {},
+    _TORCH + "linear.Linear": {},
+}
+"""Every class a model may be made of, each with attributes that the schema takes for granted."""
+
+_ARGUMENTS = """
+    act_layer attn_layer attn_only_layer_scale attn_pool_mlp_ratio attn_pool_num_heads attn_type
+    block_fn class_token depth dynamic_img_size embed_dim embed_norm_layer fc_norm final_norm
+    global_pool img_size in_chans init_values mlp_layer mlp_ratio no_embed_class norm_layer
+    num_classes num_heads num_kv_heads num_reg_tokens patch_size pool_include_prefix pre_norm
+    proj_bias qk_norm qkv_bias qkv_fused ref_feat_shape reg_tokens rope_grid_indexing
+    rope_grid_offset rope_rotate_half rope_temperature rope_type scale_attn_inner scale_attn_norm
+    scale_mlp scale_mlp_norm swiglu_align_to swiglu_mlp use_abs_pos_emb use_fc_norm use_post_norm
+    use_post_transformer_norm use_pre_transformer_norm use_rel_pos_bias use_rot_pos_emb
+"""
+ARGUMENTS = frozenset(_ARGUMENTS.split())
+"""Arguments of a model whose effect is seen in the model and read from there."""
+
+TRAINING_ONLY = frozenset({"rope_shift_coords", "rope_jitter_coords", "rope_rescale_coords"})
+"""Arguments that change nothing but training, for which the schema has no word."""
+
+_ACTIVATIONS = {
+    _TORCH + "activation.GELU": "gelu",
+    _LAYERS + "activations.GELUTanh": "gelu_tanh",
+    _LAYERS + "activations.QuickGELU": "quick_gelu",
+    _TORCH + "activation.SiLU": "silu",
+    _TORCH + "activation.ReLU": "relu",
+}
+_NORMS = {_LAYERS + "norm.LayerNorm": "layernorm", _LAYERS + "norm.RmsNorm": "rmsnorm"}
+_MLPS = {
+    _LAYERS + "mlp.Mlp": "mlp",
+    _LAYERS + "mlp.SwiGLU": "swiglu",
+    _LAYERS + "mlp.GluMlp": "swiglu_packed",
+}
+_ROPES = {
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingCat": "axial",
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingDinoV3": "centered",
+    _LAYERS + "pos_embed_sincos.RotaryEmbeddingMixed": "mixed",
+}
+_POOLS = {"token": "class", "avg": "mean", "map": "map"}
+_RESAMPLING = {  # interpolation, antialias, align_corners of timm's checkpoint filter
+    ("bicubic", True, False): "bicubic_antialias",
+    ("bilinear", False, False): "bilinear",
+    ("bilinear", False, True): "bilinear_corners",
+}
+
+
+class NotUnderstoodError(ValueError):
+    """Something in a model that the reader does not know."""
+
+
+def read_schema(model: nn.Module, arguments: Iterable[str], loading: Fields) -> ViTConfig:
+    """The schema of a model, all of whose tensors are accounted for.
+
+    Args:
+        model: a model of timm's; it may be on the meta device.
+        arguments: names of the arguments it was made with.
+        loading: the options with which timm fits a checkpoint's positions to the model.
+
+    Raises:
+        NotUnderstoodError: an unknown class, argument or option, a tensor that is not accounted for, or
+            parts that differ where the schema has one word for all.
+    """
+    if strange := sorted(set(arguments) - ARGUMENTS - TRAINING_ONLY):
+        raise NotUnderstoodError(f"arguments {', '.join(strange)}")
+    try:
+        for name, module in model.named_modules():
+            _check_class(name or "the model", module)
+        cfg = ViTConfig(**_fields(model, loading))
+    except (AttributeError, KeyError, ConfigError) as error:  # a part has moved, or parts contradict
+        raise NotUnderstoodError(f"{type(error).__name__}: {error}") from None
+    _check_tensors(cfg, model)
+    return cfg
+
+
+def _fields(model: nn.Module, loading: Fields) -> Fields:
+    block = _one((_block(model, block) for block in model.blocks), "blocks")
+    _check_lambdas(model)
+    return {
+        **_patches(model),
+        **_positions(model, loading),
+        **block,
+        **_kv_heads(model),
+        **_norms(model),
+        **_head(model, block),
+        "init": "eva" if hasattr(model, "head_init_scale") else "timm",
+    }
+
+
+def _check_class(name: str, module: nn.Module) -> None:
+    kind = _kind(module)
+    if kind not in UNDERSTOOD:
+        raise NotUnderstoodError(f"{name} is a {kind}")
+    for attribute, value in UNDERSTOOD[kind].items():
+        if (found := getattr(module, attribute)) != value:
+            raise NotUnderstoodError(f"{name}.{attribute} = {found!r}, not {value!r}")
+    if name.endswith("sub_norm") and (_NORMS.get(kind), module.eps) != ("rmsnorm", 1e-5):
+        raise NotUnderstoodError(f"{name} is not an RmsNorm of eps 1e-5")
+
+
+def _check_tensors(cfg: ViTConfig, model: nn.Module) -> None:
+    """Hold the schema's own model against the names and shapes of this one's tensors."""
+    state = read(cfg, model.state_dict(), join=torch.cat)
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    claim = {leaf.name: leaf.shape for leaf in leaves(abstract_model(cfg))}
+    for name in sorted(claim.keys() | found.keys()):
+        if claim.get(name) != found.get(name):
+            shapes = f"{found.get(name)}, by its schema {claim.get(name)}"
+            raise NotUnderstoodError(f"tensor {name} of shape {shapes}")
+
+
+def _patches(model: nn.Module) -> Fields:
+    embed = model.patch_embed
+    sizes, patch = tuple(embed.img_size), tuple(embed.patch_size)
+    if tuple(embed.proj.stride) != patch:
+        raise NotUnderstoodError(f"patch_embed.proj.stride = {embed.proj.stride}, not {patch}")
+    whole = all(side % p == 0 for side, p in zip(sizes, patch, strict=True))
+    registers = getattr(model, "reg_token", None)
+    return {
+        "image_size": sizes,
+        "patch_size": patch,
+        "patch_remainder": "refuse" if whole else "crop",
+        "dynamic_image_size": getattr(model, "dynamic_img_size", False),
+        "in_channels": embed.proj.in_channels,
+        "hidden_size": model.embed_dim,
+        "patch_bias": embed.proj.bias is not None,
+        "patch_norm": _is_there(embed.norm),
+        "class_token": model.cls_token is not None,
+        "distill_token": getattr(model, "dist_token", None) is not None,
+        "register_tokens": 0 if registers is None else registers.shape[1],
+        "pre_norm": _is_there(getattr(model, "norm_pre", None)),
+    }
+
+
+def _positions(model: nn.Module, loading: Fields) -> Fields:
+    table = model.pos_embed is not None
+    bare_prefix = table and model.num_prefix_tokens and getattr(model, "no_embed_class", False)
+    options = {"interpolation": "bicubic", "antialias": True, "align_corners": False, **loading}
+    rule = options.pop("interpolation"), options.pop("antialias"), bool(options.pop("align_corners"))
+    if options or rule not in _RESAMPLING:
+        raise NotUnderstoodError(f"a checkpoint filter with {loading}")
+    return {
+        "pos_embed": "learned" if table else "none",
+        "pos_embed_prefix": "none" if bare_prefix else "auto",
+        "pos_embed_resize": _RESAMPLING[rule],
+        "rope": _rope(model),
+        "rel_pos_bias": any(name.endswith("position_bias_table") for name in model.state_dict()),
+    }
+
+
+def _rope(model: nn.Module) -> Fields | None:
+    rope = getattr(model, "rope", None)
+    if rope is None:
+        return None
+    grid, own = tuple(model.patch_embed.grid_size), rope.feat_shape
+    if own is not None and tuple(own) != grid:
+        raise NotUnderstoodError(f"rope.feat_shape = {own}, but the grid is {grid}")
+    reference = getattr(rope, "ref_feat_shape", None)
+    return {
+        "kind": _ROPES[_kind(rope)],
+        "theta": float(rope.temperature),
+        "reference_grid": None if reference is None else tuple(reference),
+        "offset": float(getattr(rope, "grid_offset", 0.0)),
+        "axes": {"ij": "hw", "xy": "wh"}[rope.grid_indexing],
+        "pairs": "half" if getattr(rope, "rotate_half", False) else "interleaved",
+    }
+
+
+def _block(model: nn.Module, block: nn.Module) -> Fields:
+    """The fields that are the same for every block."""
+    kind = type(block).__name__
+    if kind in ("ParallelScalingBlock", "DiffParallelScalingBlock"):
+        return _parallel_scaling_block(model, block, differential=kind.startswith("Diff"))
+    things = kind == "ParallelThingsBlock"
+    post = kind in ("ResPostBlock", "EvaBlockPostNorm")
+    attentions = [branch.attn for branch in block.attns] if things else [block.attn]
+    mlps = [branch.mlp for branch in block.ffns] if things else [block.mlp]
+    return {
+        "depth": len(model.blocks),
+        "block": "res_post" if post else "pre_norm",
+        "num_parallel": len(attentions),
+        **_one((_attention(model, attention) for attention in attentions), "attentions of a block"),
+        **_one((_mlp(mlp) for mlp in mlps), "MLPs of a block"),
+        **_layer_scale(block, post=post),
+    }
+
+
+def _attention(model: nn.Module, attention: nn.Module) -> Fields:
+    differential = type(attention).__name__ == "DiffAttention"
+    _check_heads(model, attention, differential=differential)
+    rope = getattr(model, "rope", None)
+    if rope is not None and attention.rotate_half != getattr(rope, "rotate_half", False):
+        raise NotUnderstoodError(f"attn.rotate_half = {attention.rotate_half}, but not that of rope")
+    if attention.qkv is None:
+        layers = attention.q_proj, attention.k_proj, attention.v_proj
+        q, k, v = (layer.bias is not None for layer in layers)
+    elif attention.qkv.bias is not None:
+        q, k, v = True, True, True
+    else:
+        q, v = (getattr(attention, name, None) is not None for name in ("q_bias", "v_bias"))
+        k = False
+    if q != v or (k and not q):
+        raise NotUnderstoodError(f"biases of q, k, v: {q}, {k}, {v}")
+    return {
+        "num_heads": attention.num_heads,
+        "attention": "differential" if differential else "fused",
+        "qkv_bias": q,
+        "k_bias": k or not q,
+        "qk_norm": _is_there(getattr(attention, "q_norm", None)),
+        "attention_norm": _is_there(getattr(attention, "norm", None)),
+        "attention_out_bias": attention.proj.bias is not None,
+    }
+
+
+def _check_heads(model: nn.Module, attention: nn.Module, *, differential: bool) -> None:
+    """Heads share the width evenly and scale by the root of their own."""
+    parts = attention.num_heads * (2 if differential else 1)
+    width = round(attention.scale**-2)
+    if parts * width != model.embed_dim or not math.isclose(attention.scale, width**-0.5):
+        raise NotUnderstoodError(
+            f"attn.scale = {attention.scale} for {parts} parts of {model.embed_dim}"
+        )
+    prefix = getattr(attention, "num_prefix_tokens", model.num_prefix_tokens)
+    if prefix != model.num_prefix_tokens:
+        raise NotUnderstoodError(f"attn.num_prefix_tokens = {prefix}, not {model.num_prefix_tokens}")
+
+
+def _check_lambdas(model: nn.Module) -> None:
+    """What is added to lambda grows with the block as in arXiv 2410.05258, blocks counted from 0."""
+    for index, block in enumerate(model.blocks):
+        for module in block.modules():
+            added = getattr(module, "lambda_init", None)
+            if added is not None and not math.isclose(added, 0.8 - 0.6 * math.exp(-0.3 * index)):
+                raise NotUnderstoodError(f"lambda_init = {added} in block {index}")
+
+
+def _mlp(mlp: nn.Module) -> Fields:
+    if _kind(mlp) not in _MLPS:
+        raise NotUnderstoodError(f"an MLP that is a {_kind(mlp)}")
+    return {
+        "mlp": _MLPS[_kind(mlp)],
+        "mlp_dim": mlp.fc2.in_features,
+        "act": _activation(mlp.act),
+        "mlp_bias": mlp.fc2.bias is not None,
+        "mlp_norm": _is_there(mlp.norm),
+    }
+
+
+def _parallel_scaling_block(model: nn.Module, block: nn.Module, *, differential: bool) -> Fields:
+    _check_heads(model, block, differential=differential)
+    outputs = (block.out_proj,) * 2 if differential else (block.attn_out_proj, block.mlp_out_proj)
+    return {
+        "depth": len(model.blocks),
+        "block": "parallel",
+        "attention": "differential" if differential else "fused",
+        "num_heads": block.num_heads,
+        "qkv_bias": block.in_proj.bias is not None,
+        "qk_norm": _is_there(block.q_norm),
+        "attention_out_bias": outputs[0].bias is not None,
+        "mlp_dim": block.in_split[0],
+        "act": _activation(block.mlp_act),
+        "mlp_bias": outputs[1].bias is not None,
+        "layer_scale": _gain(block.ls),
+    }
+
+
+def _layer_scale(block: nn.Module, *, post: bool) -> Fields:
+    if post:  # EVA's block of this kind takes the argument and forgets it
+        return {"layer_scale": getattr(block, "init_values", None)}
+    if hasattr(block, "gamma_1"):
+        gains = [
+            None if gamma is None else block.init_values for gamma in (block.gamma_1, block.gamma_2)
+        ]
+    elif hasattr(block, "attns"):
+        gains = [_one((_gain(b.ls) for b in bs), "gains") for bs in (block.attns, block.ffns)]
+    else:
+        gains = [_gain(block.ls1), _gain(block.ls2)]
+    first, second = gains
+    if second not in (None, first):
+        raise NotUnderstoodError(f"gains of a block: {first} and {second}")
+    return {"layer_scale": first, "layer_scale_on": "both" if second == first else "attention"}
+
+
+def _kv_heads(model: nn.Module) -> Fields:
+    """The one field that may differ from block to block."""
+    heads = [m.num_kv_heads for b in model.blocks for m in b.modules() if hasattr(m, "num_kv_heads")]
+    if not heads or heads == [block.attn.num_heads for block in model.blocks]:
+        return {}
+    return {"num_kv_heads": heads[0] if len(set(heads)) == 1 else tuple(heads)}
+
+
+def _norms(model: nn.Module) -> Fields:
+    modules = [
+        module
+        for name, module in model.named_modules()
+        if _kind(module) in _NORMS and not name.endswith("sub_norm")
+    ]
+    return {
+        "norm": _one((_NORMS[_kind(module)] for module in modules), "kinds of norm"),
+        "norm_eps": _one((module.eps for module in modules), "eps of norms"),
+    }
+
+
+def _head(model: nn.Module, block: Fields) -> Fields:
+    if model.global_pool not in _POOLS:
+        raise NotUnderstoodError(f"global_pool = {model.global_pool!r}")
+    pool, before, after = _POOLS[model.global_pool], _is_there(model.norm), _is_there(model.fc_norm)
+    if before and after:
+        raise NotUnderstoodError("a norm before the pool and one after it")
+    fields = {
+        "num_classes": model.num_classes,
+        "final_norm": "pre_pool" if before else "post_pool" if after else "none",
+        "pool": pool,
+    }
+    # EVA's attention pooling sees every token, without a flag that says so
+    everyone = getattr(model, "pool_include_prefix", pool == "map")
+    if pool != "class" and model.num_prefix_tokens:
+        fields["pool_prefix"] = everyone
+    if pool == "map":
+        fields.update(_attention_pool(model.attn_pool, block))
+    return fields
+
+
+def _attention_pool(pool: nn.Module, block: Fields) -> Fields:
+    """The fields of attention pooling that are not those of the blocks."""
+    if (act := _activation(pool.mlp.act)) != block["act"]:
+        raise NotUnderstoodError(f"activation {act} in attn_pool, {block['act']} in the blocks")
+    heads, width = pool.num_heads, pool.mlp.fc1.out_features
+    return {
+        "pool_num_heads": None if heads == block["num_heads"] else heads,
+        "pool_mlp_dim": None if width == block["mlp_dim"] else width,
+    }
+
+
+def _kind(module: nn.Module) -> str:
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _is_there(module: nn.Module | None) -> bool:
+    return module is not None and not isinstance(module, nn.Identity)
+
+
+def _activation(module: nn.Module) -> str:
+    if _kind(module) not in _ACTIVATIONS:
+        raise NotUnderstoodError(f"an activation that is a {_kind(module)}")
+    return _ACTIVATIONS[_kind(module)]
+
+
+def _gain(scale: nn.Module) -> float | None:
+    return scale.init_values if _is_there(scale) else None
+
+
+def _one(values: Iterable[T], what: str) -> T:
+    """The value that all have in common."""
+    first, *rest = values
+    if strange := [value for value in rest if value != first]:
+        raise NotUnderstoodError(f"{what} differ: {first} and {strange[0]}")
+    return first

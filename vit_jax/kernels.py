@@ -1,0 +1,66 @@
+"""Scaled dot-product attention: one reference path in any precision, and named fast kernels."""
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vit_config import InputError
+from vit_jax.drop import Dropout
+
+KERNELS = ("reference", "xla", "cudnn")
+"""``reference`` is plain einsum and softmax; the others are `jax.nn.dot_product_attention`, which
+computes in float32 even for float64 inputs."""
+
+
+def attend(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    *,
+    bias: jax.Array | None = None,
+    kernel: str = "reference",
+    drop: Dropout | None = None,
+    rngs: nnx.Rngs | None = None,
+) -> tuple[jax.Array, jax.Array | None]:
+    """softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
+
+    Args:
+        q: (B, N, h, d).
+        k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
+        bias: (h, N, M), added to the logits.
+        kernel: one of `KERNELS`.
+        drop: dropout on the weights.
+
+    Returns:
+        The heads' outputs (B, N, h, d), and the weights (B, h, N, M) before dropout - None from a
+        fast kernel, which never forms them.
+
+    Raises:
+        InputError: an unknown kernel, or a fast one while attention weights are dropped.
+    """
+    scale = q.shape[-1] ** -0.5
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1:
+        k, v = (jnp.repeat(x, groups, axis=2) for x in (k, v))  # (B, M, h, d)
+    if kernel == "reference":
+        logits = jnp.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, M)
+        logits = logits if bias is None else logits + bias
+        wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
+        weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
+        kept = weights if drop is None else drop(weights, rngs=rngs)
+        return jnp.einsum("bhnm,bmhd->bnhd", kept, v), weights
+    if kernel not in ("xla", "cudnn"):
+        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
+    if rngs is not None and drop is not None and drop.rate:
+        raise InputError(
+            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
+            ' use kernel = "reference" or dropout_attention = 0'
+        )
+    bias = None if bias is None else bias[None]  # (1, h, N, M)
+    # the kernel wants values as wide as keys; those of differential heads are twice as wide
+    parts = jnp.split(v, v.shape[-1] // k.shape[-1], axis=-1)
+    mixed = [
+        jax.nn.dot_product_attention(q, k, part, bias, scale=scale, implementation=kernel)
+        for part in parts
+    ]
+    return jnp.concatenate(mixed, axis=-1), None

@@ -1,0 +1,85 @@
+"""Rotary positions: the angles of a grid, and turning queries and keys by them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vit_config import Rope, ViTConfig
+from vit_config.rope import coordinates, rotation_table
+
+
+class Rotation(NamedTuple):
+    """Sine and cosine of the angle of every pair, each (1 or B, N, 1 or h, d / 2)."""
+
+    sin: jax.Array
+    cos: jax.Array
+
+
+def make_rotation(angles: jax.Array, kept: jax.Array | None) -> Rotation:
+    """A rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
+    angles = angles.transpose(1, 0, 2)[None]  # (1, N, 1 or h, d/2)
+    if kept is not None:
+        angles = angles[0][kept]  # (B, n, 1 or h, d/2)
+    return Rotation(jnp.sin(angles), jnp.cos(angles))
+
+
+def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
+    """Turn each pair of values of the patch tokens (arXiv 2104.09864, equation 15).
+
+    Args:
+        x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
+        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
+    """
+    P = x.shape[1] - rotation.sin.shape[1]
+    patches = x[:, P:].astype(rotation.sin.dtype)
+    if pairs == "half":
+        a, b = jnp.split(patches, 2, axis=-1)  # (B, N, h, d/2)
+    else:
+        a, b = patches[..., ::2], patches[..., 1::2]
+    a, b = a * rotation.cos - b * rotation.sin, b * rotation.cos + a * rotation.sin
+    if pairs == "half":
+        turned = jnp.concatenate([a, b], axis=-1)
+    else:
+        turned = jnp.stack([a, b], axis=-1).reshape(patches.shape)
+    return jnp.concatenate([x[:, :P], turned.astype(x.dtype)], axis=1)
+
+
+class RotaryPositions(nnx.Module):
+    """The angles of every patch, the same in every block and head."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        self.rope = cfg.rope or Rope()
+        self.depth, self.head_dim = cfg.depth, cfg.head_dim
+
+    def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
+        """The angles (depth, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        wide = jnp.promote_types(x.dtype, jnp.float32)
+        table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
+        angles = jnp.asarray(table, wide)
+        return jnp.broadcast_to(angles, (self.depth, 1, *angles.shape))
+
+
+class MixedRotaryPositions(RotaryPositions):
+    """Angles from frequencies learned per block and head, both axes mixed (arXiv 2403.13298)."""
+
+    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
+        super().__init__(cfg, rngs=rngs)
+        self.freqs = nnx.Param(jnp.zeros((2, cfg.depth, cfg.num_heads, cfg.head_dim // 2)))
+
+    def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
+        """The angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        wide = jnp.promote_types(x.dtype, jnp.float32)
+        places = jnp.asarray(coordinates(self.rope, grid), wide)  # (N, 2)
+        first, second = places[:, 0, None], places[:, 1, None]  # (N, 1)
+        freqs = self.freqs[...].astype(wide)[:, :, :, None]  # (2, depth, h, 1, d/2)
+        return first * freqs[0] + second * freqs[1]
+
+
+def make_rope(cfg: ViTConfig, *, rngs: nnx.Rngs) -> RotaryPositions | None:
+    """The schema's rotary positions."""
+    if cfg.rope is None:
+        return None
+    kind = MixedRotaryPositions if cfg.rope.kind == "mixed" else RotaryPositions
+    return kind(cfg, rngs=rngs)

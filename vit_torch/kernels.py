@@ -1,0 +1,59 @@
+"""Scaled dot-product attention: one reference path in any precision, and a named fast kernel."""
+
+import torch
+from torch.nn import functional as F
+
+from vit_config import InputError
+from vit_torch.drop import Dropout
+
+KERNELS = ("reference", "sdpa")
+"""``reference`` is plain einsum and softmax; ``sdpa`` is torch's scaled_dot_product_attention, which
+chooses the fastest implementation of the device."""
+
+
+def attend(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    bias: torch.Tensor | None = None,
+    kernel: str = "reference",
+    drop: Dropout | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
+
+    Args:
+        q: (B, N, h, d).
+        k, v: (B, M, h / groups, d); each of their heads serves a group of neighbouring query heads.
+        bias: (h, N, M), added to the logits.
+        kernel: one of `KERNELS`.
+        drop: dropout on the weights.
+
+    Returns:
+        The heads' outputs (B, N, h, d), and the weights (B, h, N, M) before dropout - None from a
+        fast kernel, which never forms them.
+
+    Raises:
+        InputError: an unknown kernel, or a fast one while attention weights are dropped.
+    """
+    scale = q.shape[-1] ** -0.5
+    groups = q.shape[2] // k.shape[2]
+    if groups > 1:
+        k, v = (x.repeat_interleave(groups, dim=2) for x in (k, v))  # (B, M, h, d)
+    if kernel == "reference":
+        logits = torch.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, M)
+        logits = logits if bias is None else logits + bias
+        wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
+        weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
+        kept = weights if drop is None else drop(weights)
+        return torch.einsum("bhnm,bmhd->bnhd", kept, v), weights
+    if kernel != "sdpa":
+        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
+    if drop is not None and drop.training and drop.rate:
+        raise InputError(
+            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
+            ' use kernel = "reference" or dropout_attention = 0'
+        )
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, h, N, d)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)
+    return y.transpose(1, 2), None
