@@ -1,6 +1,19 @@
-"""Conversion between the twins, and the proof that they are the same function."""
+"""Any Vision Transformer checkpoint in either twin or any dialect; the proof that the twins agree."""
 
-from parity.files import Loaded, load, save
+from parity.checkpoint import read_checkpoint
+from parity.conversion import convert
+from parity.files import load, save
+from parity.model import Loaded, Prediction
 from parity.pairing import pair, to_jax, to_torch
 
-__all__ = ["Loaded", "load", "pair", "save", "to_jax", "to_torch"]
+__all__ = [
+    "Loaded",
+    "Prediction",
+    "convert",
+    "load",
+    "pair",
+    "read_checkpoint",
+    "save",
+    "to_jax",
+    "to_torch",
+]

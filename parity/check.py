@@ -11,14 +11,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from parity.checkpoint import read_checkpoint
 from parity.compare import Divergence, LevelResult, Runs, compare
 from parity.recording import Recording
-from parity.redraw import Batch, Weights, random_batch, redraw
+from parity.redraw import Batch, Weights, branch_norms, random_batch, redraw
 from parity.tolerance import DType
-from vit_config import ConfigError, InputError, ViTConfig, WeightsError, preset, read_weights
-from vit_config import Weights as StoredWeights
+from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
-from vit_config.weights_file import match_arrays
 
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
 
@@ -112,7 +111,7 @@ def check_config(
         )
 
     def weights(name: str, kind: Kind, shape: tuple[int, ...]) -> np.ndarray:
-        value = redraw(name, kind, shape, seed)
+        value = redraw(name, kind, shape, seed, branch_norms=branch_norms(cfg))
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
@@ -132,7 +131,7 @@ def check_config(
 
 
 def check_weights(
-    path: str | Path,
+    source: str | Path,
     *,
     images: np.ndarray | None = None,
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
@@ -140,30 +139,33 @@ def check_weights(
     seed: int = 0,
     fault: str | None = None,
 ) -> Report:
-    """Check the weights of a file, on given images or on random ones.
+    """Check the weights of a checkpoint, on given images or on random ones.
 
     Args:
+        source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
 
     Raises:
-        MissingFileError, WeightsError: see `vit_config.read_weights`.
+        MissingFileError, WeightsError, ConfigError: see `parity.checkpoint.read_checkpoint`.
         InputError: images that the model was not built for.
     """
-    stored = read_weights(path)
-    source = _matched(path, stored)
-    batch = random_batch(stored.config, batch_size if images is None else len(images), seed)
+    stored = read_checkpoint(source)
+    cfg = stored.config
+    arrays = {name: each.load() for name, each in stored.arrays.items()}
+    dtype = next(iter(arrays.values())).dtype.name
+    batch = random_batch(cfg, batch_size if images is None else len(images), seed)
     if images is not None:
         if images.ndim != 4:
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
-        stored.config.check_image(*images.shape[1:])
+        cfg.check_image(*images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
     results, divergences = _check(
-        stored.config, lambda name, kind, shape: stored.arrays[name], source, batch, dtypes, fault
+        cfg, lambda name, kind, shape: arrays[name], dtype, batch, dtypes, fault
     )
     return Report(
-        str(path),
-        stored.config,
-        f"the file's, {source}",
+        str(source),
+        cfg,
+        f"the file's, {dtype}",
         f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
         seed,
         results,
@@ -171,18 +173,6 @@ def check_weights(
         fault,
         environment(),
     )
-
-
-def _matched(path: str | Path, stored: StoredWeights) -> str:
-    """The type of a file's tensors, which are exactly those of the model that its schema describes."""
-    from vit_torch.leaves import leaves
-    from vit_torch.weights import abstract_model
-
-    expected = {leaf.name: leaf.shape for leaf in leaves(abstract_model(stored.config))}
-    try:
-        return match_arrays(expected, stored.arrays).name
-    except WeightsError as error:
-        raise WeightsError(f"{path}: {error}") from None
 
 
 def environment() -> dict[str, str]:

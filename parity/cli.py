@@ -13,6 +13,8 @@ from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
+    "convert": "a checkpoint of any dialect to any other, exact and verified",
+    "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train the JAX twin, export the weights and port them to PyTorch",
     "plot": "draw a training run: curves, positions, attention",
     "list": "which models there are: parameters, FLOPs, input size",

@@ -3,37 +3,43 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, read_weights, write_weights
-
-Framework = Literal["jax", "torch"]
-
-
-class Loaded(NamedTuple):
-    """A model read from a file."""
-
-    config: ViTConfig
-    preprocess: Preprocess | None
-    """None where nobody knows how the images were prepared."""
-    model: Any
-    """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
+from parity.checkpoint import read_checkpoint
+from parity.model import Framework, Loaded
+from vit_config import ConfigError, Preprocess, WeightsError, write_weights
 
 
-def load(path: str | Path, *, framework: Framework) -> Loaded:
-    """Read a weights file into one twin; the other framework is not imported.
+def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
+    """Read a checkpoint of any dialect into one twin; the other framework is not imported.
+
+    Args:
+        source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
+            ``timm:name.tag``, see `parity.hub`.
+        reading: what the checkpoint does not say itself, see `parity.checkpoint.read_checkpoint`.
 
     Raises:
-        MissingFileError: there is no such file.
-        WeightsError: not a weights file of this project, truncated or damaged, or not the tensors
-            that its schema asks for.
+        MissingFileError: there is no such file, or nothing of that name.
+        WeightsError: not a checkpoint of a known dialect, truncated or damaged, or not the tensors that
+            its schema asks for.
+        ConfigError: something that has to be stated was not, or what was stated is not valid.
     """
-    weights = read_weights(path)
+    twin = _twin(framework)
+    checkpoint = read_checkpoint(source, **reading)
     try:
-        model = _twin(framework).from_arrays(weights.config, weights.arrays)
+        arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
+        model = twin.from_arrays(checkpoint.config, arrays)
     except WeightsError as error:
-        raise WeightsError(f"{path}: {error}") from None
-    return Loaded(weights.config, weights.preprocess, model)
+        text = str(error)
+        raise WeightsError(text if str(checkpoint.path) in text else f"{source}: {text}") from None
+    return Loaded(
+        config=checkpoint.config,
+        preprocess=checkpoint.preprocess,
+        origins=checkpoint.origins,
+        notes=checkpoint.notes,
+        framework=framework,
+        model=model,
+    )
 
 
 def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) -> None:

@@ -23,8 +23,9 @@ from vit_jax.weights import abstract_model
 class JaxTwin:
     """The JAX twin of a schema, to be run in several types; compiled once for each."""
 
-    def __init__(self, cfg: ViTConfig, *, modules: bool = True):
-        """Prepare a schema; without `modules`, their inputs and outputs are not recorded."""
+    def __init__(self, cfg: ViTConfig, *, modules: bool = True, gradients: bool = True):
+        """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
+        `gradients`, there is no backward pass."""
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
@@ -49,7 +50,10 @@ class JaxTwin:
             fields = {name: value for name, value in output._asdict().items() if value is not None}
             return loss.mean(), (arrays, fields, loss)
 
-        self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True))
+        def forward(*args: Any) -> tuple[Any, Params]:
+            return loss_fn(*args), {}
+
+        self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True) if gradients else forward)
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
         """Run forward and backward once, at the highest matmul precision, without dropout.
@@ -71,7 +75,7 @@ class JaxTwin:
             for name, value in fields.items():
                 recording.add(Key("output", name), np.asarray(value))
             recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
-            for leaf in self._leaves:
+            for leaf in self._leaves if grads else ():
                 recording.add(Key("gradients", leaf.name), leaf.to_common(grads[leaf.name]))
         return recording
 

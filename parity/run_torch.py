@@ -23,10 +23,12 @@ from vit_torch.weights import abstract_model, from_numpy, to_numpy
 class TorchTwin:
     """The PyTorch twin of a schema, to be run in several types."""
 
-    def __init__(self, cfg: ViTConfig, *, modules: bool = True):
-        """Prepare a schema; without `modules`, their inputs and outputs are not recorded."""
+    def __init__(self, cfg: ViTConfig, *, modules: bool = True, gradients: bool = True):
+        """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
+        `gradients`, there is no backward pass."""
         self._cfg = cfg
         self._modules = modules
+        self._gradients = gradients
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
         """Run forward and backward once, at the highest matmul precision, in evaluation mode.
@@ -36,7 +38,7 @@ class TorchTwin:
         """
         recording = Recording()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
-        model = abstract_model(self._cfg).eval()
+        model = abstract_model(self._cfg).eval().requires_grad_(self._gradients)
         # converted one by one: of a huge model there is room for one copy
         state = {
             leaf.name: from_numpy(weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype))
@@ -61,12 +63,13 @@ class TorchTwin:
         with watch(model, record) if self._modules else nullcontext(), highest_precision():
             output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
-            loss.mean().backward()
+            if self._gradients:
+                loss.mean().backward()
         for name, value in output._asdict().items():
             if value is not None:
                 recording.add(Key("output", name), to_numpy(value))
         recording.add(Key("loss", "cross entropy per image"), to_numpy(loss))
-        for leaf in leaves(model):
+        for leaf in leaves(model) if self._gradients else ():
             grad = leaf.variable.grad
             # torch leaves None where JAX gives zeros: a parameter that the loss does not reach
             grad = torch.zeros_like(leaf.variable) if grad is None else grad

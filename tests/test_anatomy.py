@@ -67,6 +67,9 @@ BY_HAND = {
     + sum(2 * T * D * (30 + 2 * 5 * kv) for kv in (6, 2, 3))
     + 3 * (PRODUCTS + PROJ + MLP)
     + HEAD,
+    # 4 heads of width 7 are 28 wide
+    "narrow_heads": PATCH + 3 * (2 * T * D * 3 * 28 + 2 * 2 * T * T * 28 + 2 * T * 28 * D + MLP) + HEAD,
+    "tanh_before_head": PATCH + 3 * (QKV + PRODUCTS + PROJ + MLP) + 2 * 17 * (D + C),
     "parallel": PATCH + 3 * (2 * T * D * (M + 3 * D) + PRODUCTS + PROJ + 2 * T * M * D) + HEAD,
     # two attentions: queries and keys of half a width each, values whole in both
     "differential": PATCH + 3 * (QKV + 2 * (T * T * D + 2 * T * T * D) + PROJ + MLP) + HEAD,

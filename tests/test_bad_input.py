@@ -106,6 +106,22 @@ CONTRADICTIONS = {
         {"pos_embed": "sincos1d", "hidden_size": 15, "num_heads": 5},
         ['pos_embed = "sincos1d"', "hidden_size = 15", "even"],
     ),
+    "heads of a width that differential ones cannot have": (
+        {"attention": "differential", "attention_head_dim": 8},
+        ['attention = "differential"', "attention_head_dim = 8", "attention_head_dim = null"],
+    ),
+    "joined heads that no projection brings back to the width": (
+        {"attention_head_dim": 7, "attention_out_proj": False, "attention_out_bias": False},
+        ["attention_out_proj = false", "hidden_size = 30", "attention_head_dim = 7", "make 35"],
+    ),
+    "a layer before two heads": (
+        {"head_hidden": 17, "distill_token": True},
+        ["head_hidden = 17", "distill_token = true"],
+    ),
+    "a missing head without a bias": (
+        {"head_bias": False, "num_classes": 0},
+        ["head_bias = false", "num_classes = 0"],
+    ),
     "a row for the class token only, of many": (
         {"pos_embed_prefix": "class"},
         ['pos_embed_prefix = "class"', "class_token = true", "register_tokens = 0"],
@@ -339,12 +355,12 @@ def check(capsys, monkeypatch):
         (["digits", "--dtypo", "float32"], ["--dtypo", "--dtype"]),
         (["digits", "--batch-size", "many"], ["--batch-size", "many"]),
         (["digits", "--fault"], ["--fault"]),
-        ([], ["a preset or a weights file"]),
+        ([], ["a preset or a checkpoint"]),
         (["--all", "digits"], ["no architecture of timm is called digits"]),
         (["--all", "--token-offset", "5", "--dtype", "float64"], ["--all"]),
         (["nowhere.safetensors"], ["nowhere.safetensors: no such file"]),
         (["some/folder/nowhere"], ["some/folder/nowhere: no such file"]),
-        (["."], [".: is a folder"]),
+        (["."], [".: none of model.safetensors"]),
         (["digits", "--json", "nowhere/report.json"], ["nowhere: no such folder"]),
         (["digits", "--svg", "nowhere/report.svg"], ["nowhere: no such folder"]),
         (["digits", "--json", "."], [".: is a folder"]),
@@ -379,11 +395,11 @@ def damaged_files() -> dict:
     """name -> (how the file is made from a good one, what must be said)."""
     return {
         "truncated": (lambda content: content[: len(content) // 2], ["truncated", "bytes"]),
-        "empty": (lambda content: b"", ["not a safetensors file"]),
+        "empty": (lambda content: b"", ["its first bytes (none)"]),
         "pickle": (lambda content: pickle.dumps({"a": 1}), ["is a Python pickle"]),
-        "zip": (lambda content: b"PK\x03\x04" + bytes(40), ["is a zip archive"]),
-        "flipped": (lambda content: content[:-1] + bytes([content[-1] ^ 1]), ["pos_embed"]),
-        "json": (lambda content: b'{"num_heads": 5}', ["not a safetensors file"]),
+        "zip": (lambda content: b"PK\x03\x04" + bytes(40), ["damaged or truncated zip archive"]),
+        "flipped": (lambda content: content[:-1] + bytes([content[-1] ^ 1]), ["damaged", "head.bias"]),
+        "json": (lambda content: b'{"num_heads": 5}', ["are of no kind of checkpoint"]),
     }
 
 

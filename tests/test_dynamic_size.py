@@ -103,12 +103,12 @@ def test_timm_agrees_at_another_size(name):
     cfg, module = PRESETS[name], peer.architectures()[name]
     model = peer.create_float64(name, **shrunk_arguments(cfg, module), dynamic_img_size=True)
     small = shrunk_schema(cfg, model).replace(dynamic_image_size=True)
-    from parity.dialects.timm import read
+    from parity.dialects.timm import read_state
     from parity.family.walk import redraw_model
 
     state = redraw_model(model, 0)
     model.load_state_dict(state, strict=True)
-    arrays = read(small, {name: tensor.numpy() for name, tensor in state.items()})
+    arrays = read_state({name: tensor.numpy() for name, tensor in state.items()}, join=np.concatenate)
     size = (4 * cfg.patch_size[0], 5 * cfg.patch_size[1])
     with torch.no_grad(), peer.float64():
         theirs = model.forward_head(model.forward_features(nchw(images(size))))

@@ -16,9 +16,9 @@ import vit_jax
 import vit_jax.init
 import vit_torch
 import vit_torch.init
-from parity.dialects.timm import read
+from parity.dialects.timm import read_state
 from vit_config import PRESETS
-from vit_config.init import Draw, initial_draws
+from vit_config.init import ZERO, Draw, initial_draws
 from vit_config.rope import Rope
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
@@ -135,6 +135,11 @@ OWN = {
     },
     "moco, linear patches": {"init": "moco", "patch_embed": "linear_hwc", "patch_norm": True},
     "jax, grouped": {"init": "jax", "num_kv_heads": 2, "k_bias": False},
+    **{
+        f"{recipe}, tanh before the head": {"init": recipe, "head_hidden": 60, "head_bias": False}
+        for recipe in ("timm", "jax", "jax_nlhb", "moco", "eva", "torch")
+    },
+    "jax, wide heads": {"init": "jax", "num_heads": 5, "attention_head_dim": 28},
     "eva, parallel": {"init": "eva", "block": "parallel"},
     "timm_truncated, mixed": {"init": "timm_truncated", "rope": Rope(kind="mixed"), "mlp": "swiglu"},
 }
@@ -246,7 +251,7 @@ def test_the_recipe_is_timms(case):
     for seed in SEEDS:
         torch.manual_seed(seed)
         state = kind(**{**SHARED, **theirs}).state_dict()
-        models.append({name: x.numpy() for name, x in read(cfg, state, join=torch.cat).items()})
+        models.append({name: x.numpy() for name, x in read_state(state, join=torch.cat).items()})
     assert misfits(cfg, models) == {}
 
 
@@ -264,6 +269,19 @@ def test_torch_draws_by_the_recipe(case):
 def test_jax_draws_by_the_recipe(case):
     arrays = vit_jax.to_arrays(vit_jax.ViT(SCHEMAS[case], rngs=nnx.Rngs(0)))
     assert misfits(SCHEMAS[case], [arrays]) == {}
+
+
+def test_the_tanh_layer_before_the_head_is_a_layer_like_others():
+    """Except that Google's ViT draws it LeCun-normal, in JAX."""
+    for recipe in ("timm", "moco", "eva", "torch", "xavier_normal"):
+        draws = draws_of(WIDE.replace(init=recipe, head_hidden=WIDE.mlp_dim))
+        assert draws["pre_logits.weight"] == draws["blocks.0.mlp.fc1.weight"]
+        assert draws["pre_logits.bias"] == draws["blocks.0.mlp.fc1.bias"]
+    draws = draws_of(WIDE.replace(init="jax", head_hidden=70))
+    _, spread, _, low, high = describe(draws["pre_logits.weight"][0])
+    assert spread == pytest.approx(96**-0.5)
+    assert high == -low < 2.3 * spread
+    assert draws["pre_logits.bias"] == draws["head.weight"] == draws["head.bias"] == ZERO
 
 
 def test_every_recipe_is_tested():

@@ -107,6 +107,17 @@ def test_contradictions_name_both_fields_and_values():
         ({"num_classes": 0, "dropout_head": 0.1}, ("dropout_head = 0.1", "num_classes = 0")),
         ({"pos_embed": "sincos1d", "hidden_size": 15}, ("sincos1d", "hidden_size = 15")),
         ({"pos_embed_prefix": "class"}, ('pos_embed_prefix = "class"', "register_tokens = 0")),
+        (
+            {"attention_head_dim": 7, "attention_out_proj": False, "attention_out_bias": False},
+            ("attention_out_proj = false", "hidden_size = 30", "attention_head_dim = 7 make 35"),
+        ),
+        ({"attention_head_dim": 7, "rope": Rope()}, ("heads of 4 n", "attention_head_dim = 7")),
+        ({"attention": "per_head", "attention_head_dim": 7}, ("per_head", "attention_head_dim = 7")),
+        ({"attention": "differential", "attention_head_dim": 8}, ("differential", "attention_head_dim")),
+        ({"block": "parallel", "attention_head_dim": 7}, ('"parallel"', "attention_head_dim = 7")),
+        ({"pool": "map", "num_heads": 4, "attention_head_dim": 7}, ('"map"', "num_heads = 4", "= 30")),
+        ({"head_hidden": 17, "distill_token": True}, ("head_hidden = 17", "distill_token = true")),
+        ({"head_bias": False, "num_classes": 0}, ("head_bias = false", "num_classes = 0")),
         ({"depth": 1, "stochastic_depth": 0.1}, ("stochastic_depth = 0.1", "depth = 1")),
     ]:
         with pytest.raises(ConfigError) as caught:

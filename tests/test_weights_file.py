@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from tiny import TINY
 
 import parity
-import vit_config.weights_file
+import vit_config.seal
 import vit_jax
 import vit_jax.weights
 import vit_torch
@@ -159,7 +159,7 @@ def test_either_twin_reads_it_without_the_other_framework(framework, other, tmp_
 def test_the_header_says_what_the_tensors_mean(path):
     with safe_open(path, framework="numpy") as file:
         metadata, names = file.metadata(), set(file.keys())
-    assert metadata["vit.format"] == "1"
+    assert metadata["vit.format"] == "2"
     assert vit_config.ViTConfig.from_json(metadata["vit.schema"]) == CFG
     assert json.loads(metadata["vit.preprocess"])["class_names"] == list(PREPROCESS.class_names)
     assert Preprocess.from_json(metadata["vit.preprocess"]) == PREPROCESS
@@ -315,16 +315,16 @@ def test_any_other_file_is_refused(tmp_path, content):
 def test_safetensors_of_someone_else_are_refused(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file(arrays_of("float32"), path)
-    refused(path, "without vit.format, vit.schema, vit.preprocess, vit.digests, vit.seal", "parity.save")
+    refused(path, "without vit.format, vit.schema, vit.preprocess, vit.dialect", "parity.save")
     save_file(arrays_of("float32"), path, metadata={"format": "pt"})
     refused(path, "without vit.format")
 
 
 def test_a_later_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(vit_config.weights_file, "FORMAT", "2")
+    monkeypatch.setattr(vit_config.seal, "FORMAT", "3")
     write_weights(path, CFG, arrays_of("float32"))
     monkeypatch.undo()
-    refused(path, "format 2, this version reads 1")
+    refused(path, "format 3, this version reads 2")
 
 
 def test_a_folder_is_refused(tmp_path):
@@ -336,7 +336,7 @@ def test_a_missing_file_is_named(tmp_path, twin):
     path = tmp_path / "nowhere.safetensors"
     with pytest.raises(MissingFileError) as caught:
         parity.load(path, framework=twin)
-    assert str(caught.value) == f"{path}: no such file; give the path of a .safetensors file"
+    assert str(caught.value) == f"{path}: no such file or folder; give the path of a checkpoint"
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from parity.dialects.timm import read
+from parity.dialects.timm import read_state
 from vit_config import ConfigError, ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
@@ -59,6 +59,7 @@ UNDERSTOOD: dict[str, Fields] = {
         "max_period": None,
     },
     _LAYERS + "pos_embed_sincos.RotaryEmbeddingMixed": {},
+    _LAYERS + "activations.GELU": {},
     _LAYERS + "activations.GELUTanh": {},
     _LAYERS + "activations.QuickGELU": {},
     _TORCH + "activation.GELU": {"approximate": "none"},
@@ -91,6 +92,7 @@ TRAINING_ONLY = frozenset({"rope_shift_coords", "rope_jitter_coords", "rope_resc
 
 _ACTIVATIONS = {
     _TORCH + "activation.GELU": "gelu",
+    _LAYERS + "activations.GELU": "gelu",
     _LAYERS + "activations.GELUTanh": "gelu_tanh",
     _LAYERS + "activations.QuickGELU": "quick_gelu",
     _TORCH + "activation.SiLU": "silu",
@@ -170,7 +172,7 @@ def _check_class(name: str, module: nn.Module) -> None:
 
 def _check_tensors(cfg: ViTConfig, model: nn.Module) -> None:
     """Hold the schema's own model against the names and shapes of this one's tensors."""
-    state = read(cfg, model.state_dict(), join=torch.cat)
+    state = read_state(model.state_dict(), join=torch.cat)
     found = {name: tuple(tensor.shape) for name, tensor in state.items()}
     claim = {leaf.name: leaf.shape for leaf in leaves(abstract_model(cfg))}
     for name in sorted(claim.keys() | found.keys()):

@@ -11,6 +11,7 @@ from vit_config.errors import (
     WeightsError,
 )
 from vit_config.output import ViTOutput
+from vit_config.parameters import Parameter, parameters
 from vit_config.preprocess import Preprocess
 from vit_config.presets import PRESETS, preset, preset_preprocess, preset_tags
 from vit_config.recipe import Augment, Recipe
@@ -27,6 +28,7 @@ __all__ = [
     "DataError",
     "InputError",
     "MissingFileError",
+    "Parameter",
     "Preprocess",
     "Recipe",
     "Rope",
@@ -36,6 +38,7 @@ __all__ = [
     "ViTOutput",
     "Weights",
     "WeightsError",
+    "parameters",
     "preset",
     "preset_preprocess",
     "preset_tags",

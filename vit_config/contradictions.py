@@ -17,6 +17,7 @@ def contradictions(cfg: ViTConfig) -> Iterator[str]:
     yield from _attention(cfg)
     yield from _blocks(cfg)
     yield from _pooling(cfg)
+    yield from _head(cfg)
     yield from _training(cfg)
 
 
@@ -38,10 +39,10 @@ def _sizes(cfg: ViTConfig) -> Iterator[str]:
             f"image_size = {cfg.image_size} is not divisible by patch_size = {cfg.patch_size}; "
             + nearest_sizes(cfg.image_size, cfg.patch_size)
         )
-    if cfg.hidden_size % cfg.num_heads:
+    if cfg.attention_head_dim is None and cfg.hidden_size % cfg.num_heads:
         yield (
             f"num_heads = {cfg.num_heads} does not divide hidden_size = {cfg.hidden_size};"
-            " make the width a multiple of the heads"
+            " make the width a multiple of the heads, or give attention_head_dim"
         )
     if cfg.patch_input_norm and cfg.patch_embed == "conv":
         yield (
@@ -93,10 +94,12 @@ def _positions(cfg: ViTConfig) -> Iterator[str]:
             f'pos_embed = "{kind}" needs hidden_size divisible by 4, but hidden_size = {cfg.hidden_size}'
         )
     if cfg.rope is not None and cfg.head_dim % 4:
-        yield (
-            "rope turns pairs along two axes and needs heads of 4 n values, but hidden_size ="
-            f" {cfg.hidden_size} and num_heads = {cfg.num_heads} make {cfg.head_dim}"
+        made = (
+            f"hidden_size = {cfg.hidden_size} and num_heads = {cfg.num_heads} make {cfg.head_dim}"
+            if cfg.attention_head_dim is None
+            else f"attention_head_dim = {cfg.attention_head_dim}"
         )
+        yield f"rope turns pairs along two axes and needs heads of 4 n values, but {made}"
     if cfg.rope is not None and cfg.rope.kind == "mixed" and set(cfg.kv_heads) != {cfg.num_heads}:
         yield (
             'rope.kind = "mixed" learns frequencies per query head, but num_kv_heads ='
@@ -126,6 +129,13 @@ def _attention(cfg: ViTConfig) -> Iterator[str]:
             "attention_out_bias = true has no projection to belong to, because"
             " attention_out_proj = false; set attention_out_bias = false"
         )
+    own_width = cfg.attention_head_dim is not None
+    if own_width and not cfg.attention_out_proj and cfg.attention_width != cfg.hidden_size:
+        yield (
+            f"attention_out_proj = false needs joined heads of hidden_size = {cfg.hidden_size}, but"
+            f" num_heads = {cfg.num_heads} and attention_head_dim = {cfg.attention_head_dim} make"
+            f" {cfg.attention_width}"
+        )
     if not cfg.k_bias and not cfg.qkv_bias:
         yield "k_bias = false says that q and v alone have biases, but qkv_bias = false; leave it out"
     if cfg.attention == "differential" and cfg.head_dim % 2:
@@ -141,6 +151,7 @@ def _attention(cfg: ViTConfig) -> Iterator[str]:
             f'attention = "{cfg.attention}"',
             k_bias=True,
             num_kv_heads=None,
+            attention_head_dim=None,
             **({"qk_norm": False} if cfg.attention == "per_head" else {}),
             **({"rope": None, "rel_pos_bias": False} if cfg.attention == "differential" else {}),
         )
@@ -163,6 +174,7 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
             attention_out_proj=True,
             k_bias=True,
             num_kv_heads=None,
+            attention_head_dim=None,
             rope=None,
             rel_pos_bias=False,
             layer_scale_on="both",
@@ -197,8 +209,23 @@ def _pooling(cfg: ViTConfig) -> Iterator[str]:
         )
     if cfg.pool != "map":
         yield from _needs(cfg, f'pool = "{cfg.pool}"', pool_num_heads=None, pool_mlp_dim=None)
-    elif cfg.hidden_size % (cfg.pool_num_heads or cfg.num_heads):
+    elif cfg.pool_num_heads is not None and cfg.hidden_size % cfg.pool_num_heads:
         yield f"pool_num_heads = {cfg.pool_num_heads} does not divide hidden_size = {cfg.hidden_size}"
+    elif cfg.pool_num_heads is None and cfg.hidden_size % cfg.num_heads:
+        yield (
+            f'pool = "map" shares hidden_size = {cfg.hidden_size} among num_heads = {cfg.num_heads},'
+            " which does not divide it; set pool_num_heads"
+        )
+
+
+def _head(cfg: ViTConfig) -> Iterator[str]:
+    if cfg.head_hidden is not None and cfg.distill_token:
+        yield (
+            f"head_hidden = {cfg.head_hidden} is a layer before a single head, but distill_token = true"
+            " has two; leave one of them out"
+        )
+    if not cfg.head_bias and not cfg.num_classes:
+        yield "head_bias = false has no head to belong to, because num_classes = 0; leave it out"
     if cfg.head_activation != "none" and not cfg.num_classes:
         yield (
             f'head_activation = "{cfg.head_activation}" has no head to follow, because'

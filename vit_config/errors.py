@@ -9,6 +9,15 @@ class ConfigError(ValueError):
     """A schema, recipe or command line that contradicts itself or has an unknown field."""
 
 
+class UnstatedError(ConfigError):
+    """Something that a file leaves open and that must not be guessed: it has to be stated."""
+
+    def __init__(self, message: str, fields: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.fields = fields
+        """The schema's fields that would answer it; none where something else would."""
+
+
 class InputError(ValueError):
     """Images, labels or call arguments that do not fit the model."""
 

@@ -8,7 +8,8 @@ Recipes
     ``timm_truncated``: as ``timm``, but cut at two deviations, as JAX's ``truncated_normal`` means it:
         the real deviation is 0.0176.
     ``jax``: as ``timm``, but linear weights Xavier-uniform, MLP biases normal with deviation 1e-6, the
-        head 0, the patch convolution LeCun-normal (timm ``init_weights_vit_jax``, after Google's ViT).
+        head 0, the patch convolution and the tanh layer before the head LeCun-normal (timm
+        ``init_weights_vit_jax``, after Google's ViT).
     ``jax_nlhb``: as ``jax``, with the head's bias at -log(classes).
     ``moco``: as ``timm``, but linear weights Xavier-uniform, q, k and v each as a layer of its own
         (arXiv 2104.02057; timm ``init_weights_vit_moco``).
@@ -186,7 +187,8 @@ def _jax_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tuple
     if is_bias:
         mlp = "mlp" in name and not name.endswith("mlp_bias")
         return Draw("normal", 0.0, 1e-6) if mlp else Draw("constant", 0.0)
-    if kind == "conv":  # LeCun-normal: cut at two deviations, then widened to what it should be
+    if kind == "conv" or name == "pre_logits.weight":
+        # LeCun-normal: cut at two deviations, then widened to what it should be
         deviation = math.sqrt(1.0 / _fans(shape)[0]) / 0.87962566103423978
         return Draw("truncated_normal", 0.0, deviation, bound=2 * deviation)
     return _xavier_uniform(shape)

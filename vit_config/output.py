@@ -9,7 +9,8 @@ class ViTOutput(NamedTuple):
     """Arrays (JAX) or tensors (PyTorch); a pytree, so it passes through `jax.jit`."""
 
     logits: Any
-    """(B, num_classes), or the pooled features (B, D) of a model without a head."""
+    """(B, num_classes); of a model without a head what it would see: the pooled features (B, D), or the
+    tanh layer's output (B, head_hidden)."""
     pooled: Any
     """(B, D): what the head sees; 2 D where class token and mean are joined."""
     prefix_tokens: Any

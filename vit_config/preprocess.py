@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from vit_config.base import FloatTuple, NameTuple, Schema
-from vit_config.errors import InputError
+from vit_config.base import FloatTuple, NameTuple, Schema, Size
+from vit_config.errors import ConfigError, InputError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -21,13 +22,17 @@ class Preprocess(Schema, frozen=True):
     """Per-channel mean, on pixels scaled to [0, 1]."""
     std: FloatTuple = (0.5, 0.5, 0.5)
     """Per-channel standard deviation, on pixels scaled to [0, 1]."""
-    interpolation: Literal["nearest", "bilinear", "bicubic"] = "bicubic"
-    """How an image of another size is resized."""
+    image_size: Size | None = None
+    """Height and width in pixels that images are brought to; None means the model's image_size. Another
+    size is for a model with dynamic_image_size."""
+    interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] = "bicubic"
+    """How an image of another size is resized: one of PIL's filters, all of which average over as many
+    pixels as become one, but for nearest."""
     crop_fraction: float = Field(default=1.0, gt=0, le=1)
     """Share of the resized image that the centre crop keeps."""
-    crop_mode: Literal["center", "squash"] = "center"
+    crop_mode: Literal["center", "squash", "border"] = "center"
     """How an image of other proportions is fitted before that crop: its shorter side, proportions kept;
-    or both sides, proportions lost."""
+    both sides, proportions lost; or its longer side, proportions kept, with bars of colour `mean`."""
     class_names: NameTuple | None = None
     """What each class is called, in the order of the logits; None where nobody said."""
     license: str | None = None
@@ -42,6 +47,11 @@ class Preprocess(Schema, frozen=True):
         if min(self.std) <= 0:
             raise ValueError(f"std = {self.std}: every channel must be greater than 0")
         return self
+
+    def resized(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Height and width that an image is resized to, or to cover, for a crop of `size`."""
+        height, width = (math.floor(side / self.crop_fraction) for side in size)
+        return height, width
 
     def normalise(self, images: np.ndarray) -> np.ndarray:
         """Scale uint8 pixels to [0, 1], subtract the mean, divide by the standard deviation.
@@ -64,3 +74,19 @@ class Preprocess(Schema, frozen=True):
         mean = np.asarray(self.mean, np.float32)
         std = np.asarray(self.std, np.float32)
         return (images.astype(np.float32) / np.float32(255) - mean) / std
+
+
+def crop_fraction(size: int, resized: int) -> float:
+    """The `Preprocess.crop_fraction` by which `size` pixels are kept of exactly `resized`.
+
+    The quotient is not always the one: dividing by it again may give a little less than `resized`.
+
+    Raises:
+        ConfigError: more are to be kept than there are.
+    """
+    if not 0 < size <= resized:
+        raise ConfigError(f"a crop of {size} pixels does not fit into {resized}")
+    fraction = size / resized
+    while math.floor(size / fraction) < resized:
+        fraction = math.nextafter(fraction, 0.0)
+    return fraction

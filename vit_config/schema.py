@@ -63,14 +63,17 @@ class ViTConfig(Schema, frozen=True):
     depth: PositiveInt = 12
     """Number of encoder blocks."""
     num_heads: PositiveInt = 12
-    """Attention heads; must divide hidden_size."""
+    """Attention heads; must divide hidden_size, unless attention_head_dim is given."""
     num_kv_heads: PositiveInt | IntTuple | None = None
     """Heads of keys and values, each shared by a group of query heads (arXiv 2305.13245): one number, or
     one per block; None means as many as queries."""
+    attention_head_dim: PositiveInt | None = None
+    """Width of one attention head; None means hidden_size / num_heads. Heads of another width are
+    projected from hidden_size values and, joined, back to as many."""
     mlp_dim: PositiveInt = 3072
     """Width M of the hidden layer of each MLP."""
     num_classes: NonNegativeInt = 1000
-    """Width of the classification head; 0 builds no head and returns the pooled features."""
+    """Width of the classification head; 0 builds no head and returns what it would see."""
 
     patch_embed: Literal["conv", "linear_hwc", "linear_chw"] = "conv"
     """Patch projection: a strided convolution, or a linear layer on the flattened patch with its
@@ -160,6 +163,11 @@ class ViTConfig(Schema, frozen=True):
     """Heads of attention pooling; None means num_heads."""
     pool_mlp_dim: PositiveInt | None = None
     """Hidden width of the MLP of attention pooling; None means mlp_dim."""
+    head_hidden: PositiveInt | None = None
+    """Width of a linear layer with tanh before the head (the representation of arXiv 2010.11929, section
+    3.1); None builds none."""
+    head_bias: bool = True
+    """Whether the head has a bias."""
     head_activation: Literal["none", "softmax"] = "none"
     """What is applied to the head's output inside the model."""
 
@@ -215,7 +223,12 @@ class ViTConfig(Schema, frozen=True):
     @property
     def head_dim(self) -> int:
         """Width d of one attention head."""
-        return self.hidden_size // self.num_heads
+        return self.attention_head_dim or self.hidden_size // self.num_heads
+
+    @property
+    def attention_width(self) -> int:
+        """Width h d of all heads joined."""
+        return self.num_heads * self.head_dim
 
     @property
     def kv_heads(self) -> tuple[int, ...]:
@@ -235,8 +248,13 @@ class ViTConfig(Schema, frozen=True):
 
     @property
     def head_inputs(self) -> int:
-        """Width of what the head sees."""
+        """Width of what was pooled: what the head sees, or the tanh layer before it."""
         return self.hidden_size * (2 if self.pool == "class_mean" else 1)
+
+    @property
+    def num_logits(self) -> int:
+        """Width of the logits, which are what the head would see where there is none."""
+        return self.num_classes or self.head_hidden or self.head_inputs
 
     @property
     def block_drop_rates(self) -> tuple[float, ...]:

@@ -16,40 +16,39 @@ class Attention(Heads, nnx.Module):
     """One q, k, v projection of the whole width, heads, an optional output projection."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
-        D = cfg.hidden_size
-        self.num_heads = cfg.num_heads
+        D, width = cfg.hidden_size, cfg.attention_width
+        self.num_heads, self.head_dim = cfg.num_heads, cfg.head_dim
         self.num_kv_heads = cfg.kv_heads[index]
         self.pairs = (cfg.rope or Rope()).pairs
         self.add_qkv(cfg, rngs=rngs)
         self.add_qk_norm(cfg, rngs=rngs)
         self.rel_pos_bias = RelativePositionBias(cfg, rngs=rngs) if cfg.rel_pos_bias else None
         self.attn_drop = Dropout(cfg.dropout_attention)
-        self.norm = make_norm(cfg, D, rngs=rngs) if cfg.attention_norm else None
+        self.norm = make_norm(cfg, width, rngs=rngs) if cfg.attention_norm else None
         if cfg.attention_out_proj:
-            self.proj = nnx.Linear(D, D, use_bias=cfg.attention_out_bias, rngs=rngs)
+            self.proj = nnx.Linear(width, D, use_bias=cfg.attention_out_bias, rngs=rngs)
         else:
             self.proj = None
         self.proj_drop = Dropout(cfg.dropout_attention_out)
 
     def add_qkv(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection to q, k, v."""
-        kv_width = self.num_kv_heads * cfg.head_dim
+        q_width, kv_width = cfg.attention_width, self.num_kv_heads * cfg.head_dim
         joint_bias = cfg.qkv_bias and cfg.k_bias
-        width = cfg.hidden_size + 2 * kv_width
-        self.qkv = nnx.Linear(cfg.hidden_size, width, use_bias=joint_bias, rngs=rngs)
+        self.qkv = nnx.Linear(cfg.hidden_size, q_width + 2 * kv_width, use_bias=joint_bias, rngs=rngs)
         apart = cfg.qkv_bias and not cfg.k_bias
-        self.q_bias = nnx.Param(jnp.zeros((cfg.hidden_size,))) if apart else None
+        self.q_bias = nnx.Param(jnp.zeros((q_width,))) if apart else None
         self.v_bias = nnx.Param(jnp.zeros((kv_width,))) if apart else None
 
     def split_heads(self, x: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Project (B, N, D) to q (B, N, h, d) and k, v (B, N, kv heads, d)."""
-        B, N, D = x.shape
-        h, kv = self.num_heads, self.num_kv_heads
+        B, N, _ = x.shape
+        h, kv, d = self.num_heads, self.num_kv_heads, self.head_dim
         qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
-        q, k, v = jnp.split(qkv, [D, D + kv * D // h], axis=-1)
+        q, k, v = jnp.split(qkv, [h * d, (h + kv) * d], axis=-1)
         if self.q_bias is not None and self.v_bias is not None:
             q, v = q + self.q_bias[...], v + self.v_bias[...]
-        return q.reshape(B, N, h, -1), k.reshape(B, N, kv, -1), v.reshape(B, N, kv, -1)
+        return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def __call__(
         self,
@@ -66,9 +65,9 @@ class Attention(Heads, nnx.Module):
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
         y, weights = self.mix(q, k, v, bias=bias, kernel=kernel, rngs=rngs)
-        y = y.reshape(x.shape)  # (B, N, D)
+        y = y.reshape(*x.shape[:2], -1)  # (B, N, h d)
         y = y if self.norm is None else self.norm(y)
-        y = y if self.proj is None else self.proj(y)
+        y = y if self.proj is None else self.proj(y)  # (B, N, D)
         return self.proj_drop(y, rngs=rngs), weights
 
 

@@ -47,8 +47,11 @@ class ViT(nnx.Module):
         self.attn_pool = AttentionPool(cfg, rngs=rngs) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "post_pool" else None
         self.head_drop = Dropout(cfg.dropout_head)
-        self.head = nnx.Linear(cfg.head_inputs, C, rngs=rngs) if C else None
-        self.head_dist = nnx.Linear(D, C, rngs=rngs) if C and cfg.distill_token else None
+        inputs, hidden, bias = cfg.head_inputs, cfg.head_hidden, cfg.head_bias
+        self.pre_logits = nnx.Linear(inputs, hidden, rngs=rngs) if hidden else None
+        self.head = nnx.Linear(hidden or inputs, C, use_bias=bias, rngs=rngs) if C else None
+        distilled = C and cfg.distill_token
+        self.head_dist = nnx.Linear(D, C, use_bias=bias, rngs=rngs) if distilled else None
         initialise(self, cfg, rngs=rngs)
 
     def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
@@ -91,8 +94,10 @@ class ViT(nnx.Module):
 
         Args:
             x: all tokens (B, P + N, D) after the final norm, if any.
-            pooled: what a single head sees, (B, D).
+            pooled: what a single head sees, or the tanh layer before it, (B, D).
         """
+        if self.pre_logits is not None:
+            pooled = jnp.tanh(self.pre_logits(pooled))  # (B, head_hidden)
         if self.head is None:
             return pooled[None]
         if self.head_dist is None:

@@ -16,40 +16,39 @@ class Attention(Heads, nn.Module):
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
-        D = cfg.hidden_size
-        self.num_heads = cfg.num_heads
+        D, width = cfg.hidden_size, cfg.attention_width
+        self.num_heads, self.head_dim = cfg.num_heads, cfg.head_dim
         self.num_kv_heads = cfg.kv_heads[index]
         self.pairs = (cfg.rope or Rope()).pairs
         self.add_qkv(cfg)
         self.add_qk_norm(cfg)
         self.rel_pos_bias = RelativePositionBias(cfg) if cfg.rel_pos_bias else None
         self.attn_drop = Dropout(cfg.dropout_attention)
-        self.norm = make_norm(cfg, D) if cfg.attention_norm else None
+        self.norm = make_norm(cfg, width) if cfg.attention_norm else None
         if cfg.attention_out_proj:
-            self.proj = nn.Linear(D, D, bias=cfg.attention_out_bias)
+            self.proj = nn.Linear(width, D, bias=cfg.attention_out_bias)
         else:
             self.proj = None
         self.proj_drop = Dropout(cfg.dropout_attention_out)
 
     def add_qkv(self, cfg: ViTConfig) -> None:
         """Create the projection to q, k, v."""
-        kv_width = self.num_kv_heads * cfg.head_dim
+        q_width, kv_width = cfg.attention_width, self.num_kv_heads * cfg.head_dim
         joint_bias = cfg.qkv_bias and cfg.k_bias
-        width = cfg.hidden_size + 2 * kv_width
-        self.qkv = nn.Linear(cfg.hidden_size, width, bias=joint_bias)
+        self.qkv = nn.Linear(cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
         apart = cfg.qkv_bias and not cfg.k_bias
-        self.q_bias = nn.Parameter(torch.zeros(cfg.hidden_size)) if apart else None
+        self.q_bias = nn.Parameter(torch.zeros(q_width)) if apart else None
         self.v_bias = nn.Parameter(torch.zeros(kv_width)) if apart else None
 
     def split_heads(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Project (B, N, D) to q (B, N, h, d) and k, v (B, N, kv heads, d)."""
-        B, N, D = x.shape
-        h, kv = self.num_heads, self.num_kv_heads
+        B, N, _ = x.shape
+        h, kv, d = self.num_heads, self.num_kv_heads, self.head_dim
         qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
-        q, k, v = torch.tensor_split(qkv, [D, D + kv * D // h], dim=-1)
+        q, k, v = torch.tensor_split(qkv, [h * d, (h + kv) * d], dim=-1)
         if self.q_bias is not None and self.v_bias is not None:
             q, v = q + self.q_bias, v + self.v_bias
-        return q.reshape(B, N, h, -1), k.reshape(B, N, kv, -1), v.reshape(B, N, kv, -1)
+        return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def forward(
         self,
@@ -65,9 +64,9 @@ class Attention(Heads, nn.Module):
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
         y, weights = self.mix(q, k, v, bias=bias, kernel=kernel)
-        y = y.reshape(x.shape)  # (B, N, D)
+        y = y.reshape(*x.shape[:2], -1)  # (B, N, h d)
         y = y if self.norm is None else self.norm(y)
-        y = y if self.proj is None else self.proj(y)
+        y = y if self.proj is None else self.proj(y)  # (B, N, D)
         return self.proj_drop(y), weights
 
 

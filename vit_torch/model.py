@@ -47,8 +47,11 @@ class ViT(nn.Module):
         self.attn_pool = AttentionPool(cfg) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D) if cfg.final_norm == "post_pool" else None
         self.head_drop = Dropout(cfg.dropout_head)
-        self.head = nn.Linear(cfg.head_inputs, C) if C else None
-        self.head_dist = nn.Linear(D, C) if C and cfg.distill_token else None
+        inputs, hidden, bias = cfg.head_inputs, cfg.head_hidden, cfg.head_bias
+        self.pre_logits = nn.Linear(inputs, hidden) if hidden else None
+        self.head = nn.Linear(hidden or inputs, C, bias=bias) if C else None
+        distilled = C and cfg.distill_token
+        self.head_dist = nn.Linear(D, C, bias=bias) if distilled else None
         initialise(self, cfg)
 
     def position_table(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor | None:
@@ -91,8 +94,10 @@ class ViT(nn.Module):
 
         Args:
             x: all tokens (B, P + N, D) after the final norm, if any.
-            pooled: what a single head sees, (B, D).
+            pooled: what a single head sees, or the tanh layer before it, (B, D).
         """
+        if self.pre_logits is not None:
+            pooled = torch.tanh(self.pre_logits(pooled))  # (B, head_hidden)
         if self.head is None:
             return pooled[None]
         if self.head_dist is None:

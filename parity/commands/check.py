@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
+from parity import hub
 from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
 from parity.command_line import parse
+from parity.commands.reading import is_path
 from parity.family.report import check_family
 from parity.faults import FAULTS
 from parity.report import print_report, summary_header, summary_lines, write_json, write_svg
@@ -35,7 +38,11 @@ class Arguments:
     subject: Annotated[
         tuple[str, ...], tyro.conf.Positional, _shown_as("[PRESET or FILE or PATTERN ...]")
     ] = ()
-    """Presets, or paths of weights files; with --all, patterns of architectures such as 'vit_base_*'."""
+    """Presets; or checkpoints of any dialect: paths, or names on the Hub; with --all, patterns of
+    architectures such as 'vit_base_*'."""
+    pretrained: Annotated[tuple[str, ...], _shown_as("TAG ...")] = ()
+    """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, which are
+    downloaded from the Hub unless its cache has them, or hf-hub:ORG/NAME."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
     """Check every architecture of the installed timm, in float64: the names and shapes of all its
     tensors, then the function on a copy shrunk in depth and width."""
@@ -86,17 +93,25 @@ def main(argv: list[str], prog: str = "parity check") -> int:
             seed=arguments.seed,
             json_path=arguments.json,
         )
-    if not arguments.subject:
-        raise ConfigError("give a preset or a weights file, or --all; parity check --help explains")
-    if len(arguments.subject) > 1:
-        return _check_several(arguments)
-    report = _check(arguments, arguments.subject[0])
+    subjects = _subjects(arguments)
+    if not subjects:
+        raise ConfigError("give a preset or a checkpoint, or --all; parity check --help explains")
+    if len(subjects) > 1:
+        return _check_several(arguments, subjects)
+    report = _check(arguments, subjects[0])
     print_report(report)
     if arguments.json:
         write_json(report, arguments.json)
     if arguments.svg:
         write_svg(report, arguments.svg)
     return 0 if report.passed else 1
+
+
+def _subjects(arguments: Arguments) -> list[str]:
+    """What to check, presets and files first."""
+    prefixes = (hub.HUB, hub.TIMM)
+    weights = (each if each.startswith(prefixes) else hub.TIMM + each for each in arguments.pretrained)
+    return [*arguments.subject, *weights]
 
 
 def _refuse_misplaced(arguments: Arguments) -> None:
@@ -110,7 +125,7 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         return ["--" + name.replace("_", "-") for name in changed]
 
     if arguments.all:
-        if extra := given("dtype", "batch_size", "token_offset", "fault", "wrong", "svg"):
+        if extra := given("pretrained", "dtype", "batch_size", "token_offset", "fault", "wrong", "svg"):
             raise ConfigError(
                 f"{', '.join(extra)}: does not go with --all, which fixes it; leave it out"
             )
@@ -121,27 +136,28 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         return
     if extra := given("full_size", "max_parameters", "processes"):
         raise ConfigError(f"{', '.join(extra)}: goes with --all only")
-    if len(arguments.subject) > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset")):
-        raise ConfigError(f"{', '.join(extra)}: goes with one subject, not {len(arguments.subject)}")
+    count = len(_subjects(arguments))
+    if count > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset")):
+        raise ConfigError(f"{', '.join(extra)}: goes with one subject, not {count}")
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
 
 
-def _check_several(arguments: Arguments) -> int:
+def _check_several(arguments: Arguments, subjects: Sequence[str]) -> int:
     print("largest error of each level; in brackets, in epsilons of the type\n" + summary_header())
     failed = 0
-    for name in arguments.subject:
+    for name in subjects:
         report = _check(arguments, name)
         failed += not report.passed
         print(*summary_lines(report), sep="\n", flush=True)
-    print(f"{len(arguments.subject) - failed} of {len(arguments.subject)} equal")
+    print(f"{len(subjects) - failed} of {len(subjects)} equal")
     versions = (f"{name} {value}" for name, value in environment().items())
     print(", ".join(versions))
     return 1 if failed else 0
 
 
 def _check(arguments: Arguments, subject: str) -> Report:
-    if subject in PRESETS or not _looks_like_a_path(subject):
+    if subject in PRESETS or not is_path(subject):
         return check_preset(
             subject,
             token_offset=arguments.token_offset,
@@ -152,8 +168,8 @@ def _check(arguments: Arguments, subject: str) -> Report:
     if arguments.token_offset or arguments.wrong:
         flag = f"--wrong {arguments.wrong}" if arguments.wrong else "--token-offset"
         raise ConfigError(
-            f"{flag} goes with a preset, but {subject} is a file, whose weights and schema are checked"
-            " as they are; leave it out"
+            f"{flag} goes with a preset, but {subject} is a checkpoint, whose weights and schema are"
+            " checked as they are; leave it out"
         )
     return check_weights(subject, fault=arguments.fault, **_common(arguments))
 
@@ -179,7 +195,3 @@ def _common(arguments: Arguments) -> dict[str, Any]:
     if not arguments.dtype:
         raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
     return {"dtypes": arguments.dtype, "batch_size": arguments.batch_size, "seed": arguments.seed}
-
-
-def _looks_like_a_path(subject: str) -> bool:
-    return Path(subject).exists() or "/" in subject or subject.endswith(".safetensors")

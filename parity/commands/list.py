@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.command_line import parse
+from parity.dialects import dialects
 from vit_config import PRESETS, ConfigError, preset_tags
 from vit_config.presets import from_timm
 from vit_config.presets.costs import costs
@@ -38,6 +39,8 @@ class Arguments:
     """Which presets, as shell patterns such as 'deit*' (quote them); all unless given."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Also write the list as JSON to this file."""
+    dialects: tyro.conf.FlagCreatePairsOff[bool] = False
+    """List the dialects that checkpoints are converted to and from instead."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,11 @@ def main(argv: list[str], prog: str = "parity list") -> int:
     arguments = parse(Arguments, argv, prog=prog)
     if arguments.json:
         check_writable(arguments.json)
+    if arguments.dialects:
+        if arguments.patterns or arguments.json:
+            raise ConfigError("--dialects: goes alone")
+        _print_dialects()
+        return 0
     rows = [_row(name) for name in matching(arguments.patterns)]
     _print(rows)
     if arguments.json:
@@ -139,6 +147,16 @@ def _print(rows: Sequence[Row]) -> None:
         f" {_many(tags, 'pretrained tag')}",
         highlight=False,
     )
+
+
+def _print_dialects() -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("dialect", "family", "of", "written as"):
+        table.add_column(heading, overflow="fold")
+    for each in dialects():
+        written = each.container if each.writes else "read only"
+        table.add_row(each.name, each.family, each.title, written)
+    Console(width=None if Console().is_terminal else 120).print(table)
 
 
 def _many(count: int, what: str) -> str:

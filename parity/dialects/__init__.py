@@ -1,1 +1,59 @@
-"""How other libraries spell the parameters: one table each, read in both directions."""
+"""Every spelling of a Vision Transformer that is known here, a table each.
+
+A package adds its own by an entry point in the group ``parity.dialects`` that names a `Dialect` or a
+tuple of them; docs/dialects.md shows how.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+
+from parity.dialects.dialect import Dialect
+from vit_config import ConfigError
+
+ROOMS = (
+    "own", "dino", "native", "timm", "clip", "torchvision", "google", "big_vision", "vit_pytorch",
+    "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3", "hf.clip", "hf.siglip", "hf_flax",
+)  # fmt: skip
+"""The modules here that hold dialects, the more special spellings first."""
+
+
+@cache
+def dialects() -> tuple[Dialect, ...]:
+    """Every dialect: those of other packages, then those here, in the order in which they are tried.
+
+    Raises:
+        ConfigError: an entry point that is no dialect, or a name that is taken.
+    """
+    found: list[Dialect] = []
+    for entry in entry_points(group="parity.dialects"):
+        loaded = entry.load()
+        for each in loaded if isinstance(loaded, tuple) else (loaded,):
+            if not isinstance(each, Dialect):
+                raise ConfigError(f"entry point {entry.value} is a {type(each).__name__}, not a Dialect")
+            found.append(each)
+    for room in ROOMS:
+        found += importlib.import_module(f"parity.dialects.{room}").DIALECTS
+    names = [each.name for each in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ConfigError(f"several dialects are called {', '.join(twice)}")
+    return tuple(found)
+
+
+def called(name: str) -> tuple[Dialect, ...]:
+    """The dialect of that name, or those of that family.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    by_name = tuple(each for each in dialects() if each.name == name)
+    found = by_name or tuple(each for each in dialects() if each.family == name)
+    if not found:
+        families = sorted({each.family for each in dialects()})
+        raise ConfigError(
+            f"no dialect is called {name!r}; there are {', '.join(families)}, and parity list --dialects"
+            " shows what is in each"
+        )
+    return found

@@ -28,8 +28,10 @@ def line(result: ArchitectureResult) -> str:
         numbers = " " * 44
     else:
         jax, torch = (max(errors.values()) for errors in result.to_timm.values())
+        backward = result.twins.get("gradients")
+        gradients = "not run" if backward is None else f"{backward:.1e}"
         forward = max(error for level, error in result.twins.items() if level != "gradients")
-        numbers = f"{jax:12.1e}{torch:13.1e}{forward:9.1e}{result.twins['gradients']:10.1e}"
+        numbers = f"{jax:12.1e}{torch:13.1e}{forward:9.1e}{gradients:>10}"
     verdict = "equal" if result.passed else "DIFFERENT: " + "; ".join(result.problems[:3])
     more = len(result.problems) - 3
     verdict += f"; {more} more" if more > 0 else ""

@@ -15,7 +15,7 @@ import numpy as np
 
 from parity.compare import LevelResult, Runs, compare
 from parity.recording import Key, Recording
-from parity.redraw import Batch, random_batch, redraw
+from parity.redraw import Batch, branch_norms, random_batch, redraw
 from parity.tolerance import FLOAT64, relative_error
 from vit_config import PRESETS, InputError, ViTConfig
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 OUTPUTS = ("tokens", "pooled", "logits")
 """What timm's model is compared in: all tokens after the last norm, what the head sees, the logits."""
+
+
+MOST_BYTES = 24 * 2**30
+"""What a backward pass may keep of one image."""
 
 
 @dataclass(frozen=True)
@@ -161,9 +165,9 @@ def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
     import vit_jax.weights
     import vit_torch.leaves
     import vit_torch.weights
-    from parity.dialects.timm import read
+    from parity.dialects.timm import read_state
 
-    state = read(cfg, real.state_dict(), join=torch.cat)  # on the meta device: nothing is allocated
+    state = read_state(real.state_dict(), join=torch.cat)  # on the meta device: nothing is allocated
     theirs = {name: tuple(tensor.shape) for name, tensor in state.items()}
     problems = []
     for twin, leaves in (
@@ -184,15 +188,16 @@ def _compare_function(
     """Errors of each twin's outputs against timm's, the twins' own comparison, and where they part.
 
     At full size one image is fed, and what modules do inside is not recorded: it would fill the memory.
+    So would the backward pass of the largest images, which is left out.
     """
     import torch
 
-    from parity.dialects.timm import read
+    from parity.dialects.timm import read_state
     from parity.run_torch import TorchTwin
     from vit_torch.weights import abstract_model
 
-    model.load_state_dict(redraw_model(model, seed), strict=True)
-    state = read(cfg, model.state_dict(), join=torch.cat)
+    model.load_state_dict(redraw_model(model, seed, branch_norms=branch_norms(cfg)), strict=True)
+    state = read_state(model.state_dict(), join=torch.cat)
     abstract_model(cfg).load_state_dict(state, strict=True, assign=True)  # nothing missing, nothing over
     arrays = {name: tensor.numpy() for name, tensor in state.items()}
     batch = random_batch(cfg, 1 if full_size else 2, seed)
@@ -201,9 +206,10 @@ def _compare_function(
     def weights(name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
         return arrays[name]
 
+    modules, gradients = not full_size, _backward_bytes(cfg) <= MOST_BYTES
     runs = {
-        "JAX": _jax_twin(cfg, not full_size).run(weights, batch, "float64"),
-        "PyTorch": TorchTwin(cfg, modules=not full_size).run(weights, batch, "float64"),
+        "JAX": _jax_twin(cfg, modules, gradients).run(weights, batch, "float64"),
+        "PyTorch": TorchTwin(cfg, modules=modules, gradients=gradients).run(weights, batch, "float64"),
     }
     levels, divergence = compare(
         Runs("float64", runs["JAX"], runs["PyTorch"], runs["JAX"], runs["PyTorch"])
@@ -216,14 +222,20 @@ def _compare_function(
 
 
 @lru_cache(maxsize=2)  # architectures come sorted by likeness
-def _jax_twin(cfg: ViTConfig, modules: bool) -> JaxTwin:
+def _jax_twin(cfg: ViTConfig, modules: bool, gradients: bool) -> JaxTwin:
     from parity.run_jax import JaxTwin
 
-    return JaxTwin(cfg, modules=modules)
+    return JaxTwin(cfg, modules=modules, gradients=gradients)
 
 
-def redraw_model(model: nn.Module, seed: int) -> dict[str, torch.Tensor]:
-    """A new value for every tensor of timm's model, by timm's names."""
+def _backward_bytes(cfg: ViTConfig) -> int:
+    """About what the attention weights of one image take that a backward pass keeps, in float64."""
+    tokens = cfg.num_prefix_tokens + cfg.num_patches
+    return 3 * 8 * cfg.depth * cfg.num_heads * tokens**2
+
+
+def redraw_model(model: nn.Module, seed: int, *, branch_norms: int = 0) -> dict[str, torch.Tensor]:
+    """A new value for every tensor of timm's model, by timm's names; see `parity.redraw.redraw`."""
     import torch
 
     norms = {name for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
@@ -231,7 +243,7 @@ def redraw_model(model: nn.Module, seed: int) -> dict[str, torch.Tensor]:
     def draw(name: str, shape: tuple[int, ...]) -> torch.Tensor:
         path, _, leaf = name.rpartition(".")
         kind = "norm" if path in norms else "linear" if leaf == "weight" else "param"
-        return torch.from_numpy(redraw(name, kind, shape, seed))
+        return torch.from_numpy(redraw(name, kind, shape, seed, branch_norms=branch_norms))
 
     return {name: draw(name, tuple(value.shape)) for name, value in model.state_dict().items()}
 

@@ -96,6 +96,7 @@ def _attention_scale() -> Iterator[None]:
     "JAX: square projections loaded without the transposition",
     "blocks.0.attn.proj",
     attention_out_proj=True,
+    attention_head_dim=None,
 )
 def _transposed_projection() -> Iterator[None]:
     from vit_jax.leaves import Leaf

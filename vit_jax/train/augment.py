@@ -7,8 +7,8 @@ import math
 import numpy as np
 from PIL import Image
 
+from vit_config.pixels import through_pil
 from vit_config.recipe import Augment
-from vit_jax.train.images import through_pil
 
 
 def augment(image: np.ndarray, augment: Augment, rng: np.random.Generator) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from vit_config.errors import DataError
-from vit_jax.train.images import decode_image
+from vit_config.pixels import decode
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
@@ -88,7 +88,7 @@ class Records:
         image, label = raw["image"], int(raw["label"])
         if isinstance(image, bytes):
             try:
-                image = decode_image(image, self.image_shape[2])
+                image = decode(image, self.image_shape[2])
             except (OSError, SyntaxError, ValueError) as error:  # how PIL says that it cannot
                 raise self._damaged(index, error) from None
         if not 0 <= label < self.num_classes:

@@ -1,0 +1,186 @@
+"""A checkpoint of any dialect, read into the one form that all dialects share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity import hub
+from parity.containers import open_container
+from parity.containers.base import Container, Stored
+from parity.dialects import called, dialects
+from parity.dialects.buffers import compare_buffers
+from parity.dialects.dialect import Dialect
+from parity.dialects.folds import FOLDS, canonical
+from parity.dialects.matching import match, some
+from parity.dialects.recognise import Found, find
+from parity.dialects.resolve import GIVEN, Resolved, resolve
+from parity.dialects.transfer import cast, letters, read
+from parity.provenance import Hop, from_header
+from parity.sources import preprocessing, schema_sources
+from vit_config import Preprocess, ViTConfig, WeightsError
+from vit_config.matching import match_arrays
+from vit_config.parameters import parameters
+from vit_config.weights_file import DIALECT
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A model in a file: what it is, its tensors unread."""
+
+    path: Path
+    container: Container
+    dialect: Dialect
+    why: str
+    """How the dialect was recognised."""
+    config: ViTConfig
+    origins: dict[str, str]
+    """Where each field of the schema is from."""
+    tensors: dict[str, Stored]
+    """By the dialect's names, everything in the file that is of this model."""
+    arrays: dict[str, Stored]
+    """By the twins' names, in PyTorch's layout; all of one type."""
+    preprocess: Preprocess | None
+    """None where nobody says how pixels are prepared."""
+    preprocess_origin: str
+    license: str | None
+    """Under which licence the weights are; None where nobody says."""
+    notes: tuple[str, ...]
+    """What was stripped, left out or widened, a sentence each."""
+    hops: tuple[Hop, ...]
+    """The files that the weights came through before this one."""
+    name: str
+    """The file's name; of what was found on the Hub, the repository and the commit."""
+
+
+def read_checkpoint(
+    path: str | Path,
+    *,
+    dialect: str | None = None,
+    part: str | None = None,
+    like: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    preprocess: Preprocess | None = None,
+    license: str | None = None,
+) -> Checkpoint:
+    """Open a checkpoint; tensors are read when they are used.
+
+    Args:
+        path: a file or folder, or a name on the Hub, see `parity.hub`.
+        dialect: its dialect, if it should not be recognised.
+        part: which model to take where a file has several, such as ``state_dict_ema``.
+        like: a preset that the model was built from, for what its file does not say.
+        given: fields of the schema that the user states.
+        preprocess: how pixels are prepared, if the user states it.
+        license: under which licence the weights are, if the user states it.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: no Vision Transformer of a known dialect, damaged, or not what it says it is.
+        ConfigError: something that has to be stated was not, or what was stated is not valid.
+    """
+    located = hub.locate(path)
+    path = located.path
+    container = open_container(path)
+    found = _found(container, dialect, part)
+    try:
+        matched = match(found)
+        # an empty tensor is how some libraries write that there is none
+        arrays = {
+            n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
+        }
+        _match_own(container, found.dialect, arrays, given or {})
+        sources = schema_sources(container, found, like, located.preset, given or {})
+        shapes = {name: stored.shape for name, stored in arrays.items()}
+        heads = letters(matched.bound, found.tensors)
+        resolved = resolve(found.dialect, shapes, heads, sources)
+        buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
+        _refuse_foreign(found.dialect, resolved)
+        arrays, widened = _of_one_type(arrays)
+    except WeightsError as error:
+        raise WeightsError(f"{path}: {error}") from None
+    channels = resolved.config.in_channels
+    asked = like or located.preset
+    told, origin = preprocessing(container, found.dialect, asked, preprocess, channels)
+    return Checkpoint(
+        path=Path(path),
+        container=container,
+        dialect=found.dialect,
+        why=found.why,
+        config=resolved.config,
+        origins=resolved.origins,
+        tensors=matched.tensors,
+        arrays=arrays,
+        preprocess=told,
+        preprocess_origin=origin,
+        license=license or (told.license if told else None),
+        notes=(*_stripped(container, found), *matched.notes, *buffers, *widened),
+        hops=from_header(container.metadata, str(path)),
+        name=located.name,
+    )
+
+
+def _stripped(container: Container, found: Found) -> list[str]:
+    """What was done to the names, and what lies outside of the model."""
+    notes = [f"stripped {found.branch!r} of every name"] if found.branch else []
+    if outside := len(container.tensors) - len(found.tensors):
+        notes.append(f"left out {outside} tensors that are not under {found.branch!r}")
+    return notes
+
+
+def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
+    """Refuse a schema that no model of the dialect has: something was lost on the way.
+
+    What is said by hand goes before the library. What an exact rewriting mends is no obstacle, except a
+    bias that is not there: it may have been there once.
+    """
+    problems = [
+        said
+        for name, said in dialect.problems(canonical(resolved.config)).items()
+        if (name not in FOLDS or name.endswith("_bias")) and resolved.origins.get(name) != GIVEN
+    ]
+    if problems:
+        raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")
+
+
+def _found(container: Container, name: str | None, part: str | None) -> Found:
+    """The model in the file; what the header or the user says goes before what tensors look like."""
+    told = container.metadata.get("vit.dialect")
+    if told is not None and name is None:
+        (dialect,) = called(told)
+        prefix = f"{dialect.wrapper}."
+        names = {name.removeprefix(prefix): stored for name, stored in container.tensors.items()}
+        return Found(dialect, "", dialect.within_body(names), "its header")
+    found = find(container, called(name) if name else dialects(), part=part, asked=name is not None)
+    return found._replace(why=f"{found.why}, as asked") if name else found
+
+
+def _match_own(
+    container: Container, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
+) -> None:
+    """Refuse a file of the project's own whose tensors are not those of its schema; all that is wrong at
+    once, where shapes would only contradict the first field."""
+    if dialect.name == DIALECT and "vit.schema" in container.metadata and not given:
+        cfg = ViTConfig.from_json(container.metadata["vit.schema"], where="vit.schema")
+        match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
+
+
+def _of_one_type(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], list[str]]:
+    """Tensors of several types in the widest of them, which holds every value of the others."""
+    types = {stored.dtype for stored in arrays.values()}
+    if odd := sorted(str(t) for t in types if not _is_float(t)):
+        names = [name for name, stored in arrays.items() if str(stored.dtype) in odd]
+        raise WeightsError(f"{some(names)}: of type {', '.join(odd)}, expected floating-point numbers")
+    if len(types) == 1:
+        return arrays, []
+    widest = np.result_type(*types)
+    said = f"widened {', '.join(sorted(map(str, types - {widest})))} to {widest}"
+    return {name: cast(stored, widest) for name, stored in arrays.items()}, [said]
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.name in ("float16", "bfloat16", "float32", "float64")

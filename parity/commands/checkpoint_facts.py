@@ -1,0 +1,124 @@
+"""What `parity inspect` says of a checkpoint beside its layers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parity.checkpoint import Checkpoint
+from parity.commands.layer_table import bytes_text, shape_text
+from parity.dialects.resolve import ASSUMED
+from parity.provenance import Hop
+from vit_config import Preprocess, Schema
+
+
+def facts_table() -> Table:
+    """A table of two columns: what, and what it is."""
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    facts.add_column(style="dim", no_wrap=True)
+    facts.add_column(overflow="fold")
+    return facts
+
+
+def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | None) -> None:
+    """Add what a file is and how that is known.
+
+    Args:
+        found: anomalies; None where values were not looked at.
+    """
+    arrays = checkpoint.arrays.values()
+    types = ", ".join(sorted({stored.dtype.name for stored in checkpoint.tensors.values()}))
+    size = bytes_text(sum(stored.nbytes for stored in arrays))
+    facts.add_row("file", f"{checkpoint.container.kind}: {len(arrays)} tensors, {types}, {size}")
+    facts.add_row("dialect", escape(f"{checkpoint.dialect.name}, by {checkpoint.why}"))
+    for note in checkpoint.notes:
+        facts.add_row("", escape(note))
+    facts.add_row("licence", escape(checkpoint.license or "unknown"))
+    for hop in checkpoint.hops:
+        facts.add_row("came from", escape(_hop(hop)))
+    if found is None:
+        facts.add_row("anomalies", "not looked for")
+    else:
+        facts.add_row("anomalies", "[bold red]" + escape("; ".join(found)) if found else "none")
+
+
+def print_origins(console: Console, checkpoint: Checkpoint) -> None:
+    """Print every field of the schema with its origin; what is assumed, on one line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for heading in ("field", "value", "from"):
+        table.add_column(heading, overflow="fold")
+    assumed = []
+    for name, value in flat_fields(checkpoint.config, defaults=True):
+        origin = checkpoint.origins[name.partition(".")[0]]
+        if origin == ASSUMED:
+            assumed.append(f"{name}={value}")
+        else:
+            table.add_row(name, escape(value), escape(origin))
+    console.print(table)
+    if assumed:
+        console.print(f"[dim]assumed: {escape(', '.join(assumed))}[/]")
+    console.print()
+
+
+def differences(schema: Schema) -> str:
+    """The fields that are not their default, as one line."""
+    return ", ".join(f"{name}={value}" for name, value in flat_fields(schema, defaults=False))
+
+
+def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
+    """Fields and values as text, those of a schema inside it as ``rope.theta``.
+
+    Args:
+        defaults: whether to give fields at their default too.
+    """
+    yield from _flat(schema.model_dump(exclude_defaults=not defaults))
+
+
+def preprocessing(preprocess: Preprocess) -> str:
+    """How pixels are prepared, as one line."""
+    texts = [
+        f"{name}={getattr(preprocess, name)}"
+        for name in preprocess.fields()
+        if name != "class_names" and getattr(preprocess, name) is not None
+    ]
+    names = preprocess.class_names
+    return ", ".join(texts if names is None else [*texts, f"{len(names)} class names"])
+
+
+def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, Any]:
+    """What is known of a file as plain data."""
+    return {
+        "container": checkpoint.container.kind,
+        "dialect": checkpoint.dialect.name,
+        "recognised_by": checkpoint.why,
+        "origins": checkpoint.origins,
+        "preprocess_from": checkpoint.preprocess_origin,
+        "license": checkpoint.license,
+        "notes": list(checkpoint.notes),
+        "anomalies": None if found is None else list(found),
+        "provenance": [hop.to_dict() for hop in checkpoint.hops],
+        "tensors": {
+            name: {"shape": stored.shape, "dtype": stored.dtype.name}
+            for name, stored in checkpoint.tensors.items()
+        },
+    }
+
+
+def _flat(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}.{below}", text) for below, text in _flat(value))
+        elif name in ("image_size", "patch_size", "reference_grid") and value is not None:
+            yield name, shape_text(value)
+        else:
+            yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _hop(hop: Hop) -> str:
+    said = f"{hop.source}, {hop.container}, {hop.dialect}, sha256 {hop.digest[:16]}"
+    return said + (f"; {'; '.join(hop.done)}" if hop.done else "")

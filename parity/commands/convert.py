@@ -1,0 +1,164 @@
+"""``parity convert``: a checkpoint of any dialect to any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from parity.checkpoint import read_checkpoint
+from parity.command_line import parse
+from parity.commands.reading import Reading, shown_as
+from parity.commands.sizes import parse_size
+from parity.conversion import convert
+from vit_config import ConfigError
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Convert a checkpoint of any dialect to any other, every tensor exact, with the config files that
+    the target's library expects. Nothing is written unless everything fits. Exit status: 0 done, 1 not
+    equal when verified, 2 refused.
+    """
+
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional, shown_as("SRC DST")] = ()
+    """The checkpoint, a file or folder; and what to write: a folder, or a file that ends in
+    .safetensors, .npz or .pth."""
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+    to: Annotated[str, shown_as("DIALECT")] = ""
+    """A dialect, or a family of them that chooses by the model: parity, jax and torch (the project's own
+    file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows all."""
+    dtype: Literal["float64", "float32", "float16", "bfloat16"] | None = None
+    """The type of all tensors; by default the one they have."""
+    image_size: Annotated[str | None, shown_as("HxW")] = None
+    """Fit the model to images of this size, by its own rule for positions."""
+    num_classes: int | None = None
+    """0 takes the head off, another number puts a head of zeros on."""
+    verify: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Run what was read and what was written on the same images, in every framework and library at hand,
+    and write the result beside the output."""
+    license_allow: Annotated[tuple[str, ...] | None, shown_as("NAME ...")] = None
+    """Refuse weights under any other licence than these."""
+    force: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace what is at DST."""
+    manifest: Annotated[Path | None, shown_as("FILE")] = None
+    """Convert every checkpoint of a manifest that `parity scan` wrote, into --out."""
+    out: Annotated[Path | None, shown_as("DIR")] = None
+    """With --manifest: the folder to write to; a run that was stopped goes on where it was."""
+    jobs: int = 1
+    """With --manifest: how many processes convert at once."""
+    junit: Annotated[Path | None, shown_as("FILE")] = None
+    """With --manifest: also write the results as JUnit XML."""
+
+
+def main(argv: list[str], prog: str = "parity convert") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    if not arguments.to:
+        raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
+    if arguments.manifest is not None:
+        return _convert_manifest(arguments, console)
+    if arguments.out or arguments.junit or arguments.jobs != 1:
+        raise ConfigError("--out, --jobs, --junit: go with --manifest only")
+    if len(arguments.paths) != 2:
+        raise ConfigError(
+            f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
+        )
+    source, out = arguments.paths
+    return _convert_one(arguments, source, out, console)
+
+
+def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console) -> int:
+    checkpoint = read_checkpoint(source, **arguments.reading.options())
+    size = parse_size(arguments.image_size)
+    with _bar(console) as bar:
+        task = bar.add_task("writing", total=None)
+        result = convert(
+            checkpoint,
+            to=arguments.to,
+            out=out,
+            dtype=arguments.dtype,
+            image_size=size,
+            num_classes=arguments.num_classes,
+            license_allow=arguments.license_allow,
+            force=arguments.force,
+            started=lambda total: bar.update(task, total=total),
+            progress=lambda count: bar.update(task, advance=count),
+        )
+    console.print(
+        f"[bold]{escape(str(source))}[/]  {checkpoint.container.kind}, {checkpoint.dialect.name}"
+    )
+    for note in result.notes:
+        console.print(f"  {escape(note)}")
+    for warning in result.warnings:
+        console.print(f"  [yellow]warning:[/] {escape(warning)}")
+    console.print(f"[bold]{escape(str(out))}[/]  {result.dialect}, {result.nbytes:,} bytes of tensors")
+    if not arguments.verify:
+        return 0
+    from parity.verify import print_verification, verify, write_verification
+
+    verification = verify(result)
+    write_verification(verification, result)
+    print_verification(verification, console)
+    return 0 if verification.passed else 1
+
+
+def _convert_manifest(arguments: Arguments, console: Console) -> int:
+    from parity.fleet import run_manifest
+
+    if arguments.manifest is None or arguments.paths:
+        raise ConfigError("--manifest: takes --out DIR, not SRC and DST")
+    if arguments.out is None:
+        raise ConfigError("--manifest: needs --out DIR, the folder to write to")
+    given = [
+        flag
+        for flag, value in {
+            "--dtype": arguments.dtype,
+            "--image-size": arguments.image_size,
+            "--num-classes": arguments.num_classes,
+            "--set, --like, --dialect, --part, --preprocess, --license": arguments.reading != Reading(),
+        }.items()
+        if value not in (None, False)
+    ]
+    if given:
+        raise ConfigError(
+            f"{', '.join(given)}: go with one checkpoint; write them in the manifest's rows"
+        )
+    return run_manifest(
+        arguments.manifest,
+        to=arguments.to,
+        out=arguments.out,
+        jobs=arguments.jobs,
+        verify=arguments.verify,
+        junit=arguments.junit,
+        license_allow=arguments.license_allow,
+        force=arguments.force,
+        console=console,
+    )
+
+
+def _bar(console: Console) -> Progress:
+    """A bar of bytes, on a terminal alone."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )

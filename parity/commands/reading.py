@@ -1,0 +1,85 @@
+"""What every command that reads a checkpoint may be told about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from parity import hub
+from vit_config import ConfigError, Preprocess, ViTConfig
+
+
+def shown_as(metavar: str, *, name: str | None = None) -> Any:
+    """How the help shows a flag that has no default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="", name=name)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a file does not say itself."""
+
+    fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
+    """Fields of the schema that the file leaves open, such as num_heads=12 norm_eps=1e-6 act=gelu;
+    values are JSON, or a bare word."""
+    like: Annotated[str | None, shown_as("PRESET")] = None
+    """The preset that the model was built from, for everything that its file leaves open."""
+    dialect: Annotated[str | None, shown_as("NAME")] = None
+    """The file's dialect, if it should not be recognised; `parity list --dialects` shows all."""
+    part: Annotated[str | None, shown_as("NAME")] = None
+    """Which model to take where a file holds several, such as state_dict_ema."""
+    preprocess: Annotated[Path | None, shown_as("FILE")] = None
+    """How pixels are prepared, as JSON: mean, std, interpolation, crop_fraction, crop_mode."""
+    license: Annotated[str | None, shown_as("NAME")] = None
+    """The licence of the weights, if the file does not state it."""
+
+    def options(self) -> dict[str, Any]:
+        """The arguments of `parity.checkpoint.read_checkpoint`.
+
+        Raises:
+            ConfigError: a field or value that is not valid.
+            MissingFileError: the file with the preprocessing is not there.
+        """
+        return {
+            "given": parse_fields(self.fields),
+            "like": self.like,
+            "dialect": self.dialect,
+            "part": self.part,
+            "preprocess": Preprocess.load(self.preprocess) if self.preprocess else None,
+            "license": self.license,
+        }
+
+
+def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
+    """FIELD=VALUE as fields of a schema.
+
+    Raises:
+        ConfigError: not of that form, no such field, or one given twice.
+    """
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"{flag} {text}: expected FIELD=VALUE, such as num_heads=12")
+        if name in found:
+            raise ConfigError(f"{flag} {text}: {name} is given twice; keep one")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    known = ViTConfig.fields()
+    for name in found:
+        if name not in known:
+            ViTConfig(**{name: found[name]})  # says which field was meant
+    return found
+
+
+def is_path(subject: str) -> bool:
+    """Whether a word means a file or folder, or a name on the Hub, and not a preset."""
+    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".msgpack")
+    known = Path(subject).exists() or hub.is_name(subject)
+    return known or "/" in subject or subject.endswith(endings)

@@ -1,0 +1,122 @@
+"""``parity scan``: every checkpoint in a folder, as a list to convert."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parity.command_line import parse
+from parity.fleet import Job, Scan, scan
+from vit_config import ConfigError
+from vit_config.atomic import check_writable, write_atomically
+
+COLOURS = {"ready": "green", "ask": "yellow", "broken": "red"}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Find every Vision Transformer below a folder: files, and folders of Hugging Face, the Trainer or
+    Orbax. Only headers are read, and nothing in a file is executed. Exit status: 0 if all can be
+    converted, 1 if some are broken or leave something open.
+    """
+
+    folder: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help_behavior_hint="")
+    ] = ()
+    """The folder. Hidden files are skipped, links out of it are not followed."""
+    out: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="", aliases=("-o",))
+    ] = None
+    """Write the list to this file, for `parity convert --manifest FILE`. What is open - "set" - is to be
+    filled in there; "like", "dialect", "part", "preprocess", "license" and "skip" may be too."""
+
+
+def main(argv: list[str], prog: str = "parity scan") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if len(arguments.folder) != 1:
+        raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
+    if arguments.out is not None:
+        check_writable(arguments.out)
+    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    with console.status("looking for checkpoints") as status:
+        count = 0
+
+        def found(job: Job) -> None:
+            nonlocal count
+            count += 1
+            status.update(f"{count} checkpoints, last {escape(job.path)}")
+
+        result = scan(arguments.folder[0], manifest=arguments.out, found=found)
+    if arguments.out is not None:
+        write_atomically(arguments.out, (result.manifest.to_json(indent=2) + "\n").encode())
+    _print(console, result)
+    return 0 if result.manifest.count("ready") == len(result.manifest.checkpoints) else 1
+
+
+def _print(console: Console, result: Scan) -> None:
+    jobs = result.manifest.checkpoints
+    if jobs:
+        console.print(_kinds(jobs))
+    if unready := [job for job in jobs if job.status != "ready"]:
+        console.print()
+        console.print(_problems(unready))
+    walk = result.walk
+    said = ", ".join(
+        f"[{colour}]{count} {status}[/]"
+        for status, colour in COLOURS.items()
+        if (count := result.manifest.count(status))  # pyright: ignore[reportArgumentType]
+    )
+    console.print(f"[bold]{len(jobs)} checkpoints[/]" + (f": {said}" if said else ""))
+    console.print(
+        f"[dim]left out: {walk.others} other files, {walk.links} links,"
+        f" {walk.outputs} folders of earlier conversions[/]"
+    )
+
+
+def _kinds(jobs: Sequence[Job]) -> Table:
+    """How many there are of each dialect and kind of file."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("dialect", "kind of file", ""):
+        table.add_column(name)
+    for name in ("checkpoints", "parameters", "bytes"):
+        table.add_column(name, justify="right")
+    kinds = Counter((*_kind(job), job.status) for job in jobs)
+    for (dialect, container, status), count in sorted(kinds.items()):
+        found = [
+            job.found
+            for job in jobs
+            if job.found and (*_kind(job), job.status) == (dialect, container, status)
+        ]
+        table.add_row(
+            dialect,
+            container,
+            f"[{COLOURS[status]}]{status}",
+            f"{count:,}",
+            f"{sum(each.parameters for each in found):,}" if found else "-",
+            f"{sum(each.bytes for each in found):,}" if found else "-",
+        )
+    return table
+
+
+def _kind(job: Job) -> tuple[str, str]:
+    if job.found is None:
+        return "-", "-"
+    return job.found.dialect or "-", job.found.container
+
+
+def _problems(jobs: Sequence[Job]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("not ready", "", "why"):
+        table.add_column(name, overflow="fold")
+    for job in jobs:
+        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", escape(job.said or ""))
+    return table

@@ -1,0 +1,62 @@
+"""Checkpoint files of every kind, read lazily and written as a stream, without the frameworks.
+
+A file's kind is told by its first bytes, never by its name. Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from parity.containers.base import Container, Stored, guarded
+from parity.containers.folder import find_weights, read_shards, read_sidecars
+from parity.containers.msgpack_writer import write_msgpack
+from parity.containers.npz import write_npz
+from parity.containers.safetensors import write_safetensors
+from parity.containers.sniff import read_file
+from parity.containers.torch_writer import write_torch
+from vit_config.errors import MissingFileError
+
+__all__ = [
+    "Container",
+    "Stored",
+    "open_container",
+    "write_msgpack",
+    "write_npz",
+    "write_safetensors",
+    "write_torch",
+]
+
+
+def open_container(path: str | Path) -> Container:
+    """Open a checkpoint; its tensors are read one by one, when asked for.
+
+    Args:
+        path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, or an Orbax
+            checkpoint.
+
+    Raises:
+        MissingFileError: there is no such path, no weights in the folder, or a shard is missing.
+        WeightsError: damaged, truncated, of a kind that is not read, or with something in it that has no
+            business in a checkpoint. Loading a tensor raises it too.
+    """
+    path = Path(path)
+    with guarded(path, "checkpoint"):
+        if path.is_dir():
+            return replace(_open_folder(path), path=path, sidecars=read_sidecars(path))
+        if not path.is_file():
+            raise MissingFileError(f"{path}: no such file or folder; give the path of a checkpoint")
+        if path.name.endswith(".index.json"):
+            container = read_shards(path, read_file)
+        else:
+            container = read_file(path)
+        return replace(container, sidecars=read_sidecars(path.parent))
+
+
+def _open_folder(folder: Path) -> Container:
+    from parity.containers.orbax import find_checkpoint, read_orbax
+
+    if checkpoint := find_checkpoint(folder):
+        return read_orbax(checkpoint)
+    weights = find_weights(folder)
+    return read_shards(weights, read_file) if weights.suffix == ".json" else read_file(weights)

@@ -1,0 +1,187 @@
+"""Zip archives whose members are read in part, by their place in the file, and checked by their CRC."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from parity.containers.comment import unpack
+from vit_config.errors import WeightsError
+from vit_config.stored import guarded
+
+_CHUNK = 2**20
+_UTF8 = 0x800
+_LONGEST_END = 22 + 2**16
+_HIGHEST_RATIO = 1032
+"""No deflated byte stands for more."""
+
+
+class Archive:
+    """A zip archive; its table of contents is read and checked at once, its members are not.
+
+    Args:
+        kind: what to call the file in messages.
+
+    Raises:
+        WeightsError: truncated, a name twice, an encrypted member, or a member outside of the file.
+    """
+
+    def __init__(self, path: Path, kind: str):
+        self.path = path
+        self.kind = kind
+        self._verified: set[str] = set()
+        size = path.stat().st_size
+        try:
+            with zipfile.ZipFile(path) as archive:
+                members = archive.infolist()
+                self.metadata = unpack(archive.comment)
+        except zipfile.BadZipFile as error:
+            raise WeightsError(
+                f"{path}: damaged or truncated {kind} of {size} bytes ({error}: the table of"
+                " contents at its end is not whole); copy it again"
+            ) from None
+        self._members = {member.filename: member for member in members}
+        if len(members) != _announced_members(path, size):
+            raise WeightsError(
+                f"{path}: damaged, members of the archive are missing; copy the file again"
+            )
+        if len(self._members) != len(members):
+            raise WeightsError(f"{path}: two members of the archive have the same name")
+        for member in members:
+            self._check(member, size)
+
+    @property
+    def names(self) -> list[str]:
+        """The members' names."""
+        return list(self._members)
+
+    def size(self, name: str) -> int:
+        """The bytes of a member. WeightsError: there is no such member."""
+        return self._member(name).file_size
+
+    def read(self, name: str) -> bytes:
+        """A whole member, checked."""
+        return self.range(name, 0, self.size(name)).tobytes()
+
+    def head(self, name: str, count: int) -> bytes:
+        """At most `count` bytes of the start of a member, not checked against the CRC."""
+        found = b""
+        with guarded(self.path, self.kind), self.path.open("rb") as file:
+            for chunk in self._chunks(file, self._member(name), min(count, _CHUNK)):
+                found += chunk
+                if len(found) >= count:
+                    break
+        return found[:count]
+
+    def range(self, name: str, begin: int, end: int) -> np.ndarray:
+        """Bytes `begin` to `end` of a member, a fresh array of uint8.
+
+        The first time that a member is read, all of it is read and compared to its CRC.
+
+        Raises:
+            WeightsError: the member is damaged; it is named.
+        """
+        member = self._member(name)
+        with guarded(self.path, self.kind), self.path.open("rb") as file:
+            if not 0 <= begin <= end <= member.file_size:
+                raise ValueError(f"bytes {begin} to {end} of {name}, which has {member.file_size}")
+            found = np.empty(end - begin, np.uint8)
+            if name in self._verified and member.compress_type == zipfile.ZIP_STORED:
+                file.seek(self._start(file, member) + begin)
+                if file.readinto(found.data) != found.size:
+                    raise self._damaged(name, "it ends too early")
+                return found
+            self._read_checked(file, member, begin, end, found)
+        self._verified.add(name)
+        return found
+
+    def _read_checked(
+        self, file: BinaryIO, member: zipfile.ZipInfo, begin: int, end: int, found: np.ndarray
+    ) -> None:
+        position, crc = 0, 0
+        for chunk in self._chunks(file, member, _CHUNK):
+            crc = zlib.crc32(chunk, crc)
+            first, last = max(begin, position), min(end, position + len(chunk))
+            if first < last:
+                piece = np.frombuffer(chunk, np.uint8)[first - position : last - position]
+                found[first - begin : last - begin] = piece
+            position += len(chunk)
+        if position != member.file_size:
+            raise self._damaged(member.filename, f"{position} bytes of {member.file_size}")
+        # torch.save can be told not to compute it, and then writes 0
+        if crc != member.CRC != 0:
+            raise self._damaged(member.filename, f"CRC {crc:08x}, expected {member.CRC:08x}")
+
+    def _chunks(self, file: BinaryIO, member: zipfile.ZipInfo, step: int) -> Iterator[bytes]:
+        """The contents of a member in pieces."""
+        file.seek(self._start(file, member))
+        left = member.compress_size
+        inflate = zlib.decompressobj(-15) if member.compress_type == zipfile.ZIP_DEFLATED else None
+        count = 0
+        while left and (chunk := file.read(min(left, step))):
+            left -= len(chunk)
+            while inflate and chunk:
+                piece = inflate.decompress(chunk, step)
+                count += len(piece)
+                if count > member.file_size:
+                    raise self._damaged(member.filename, f"more than {member.file_size} bytes")
+                yield piece
+                chunk = inflate.unconsumed_tail
+            if not inflate:
+                yield chunk
+        if inflate and (rest := inflate.flush()):
+            yield rest
+
+    def _start(self, file: BinaryIO, member: zipfile.ZipInfo) -> int:
+        """Where a member's bytes start: behind its own header, whose length only that header tells."""
+        file.seek(member.header_offset)
+        header = file.read(30)
+        if header[:4] != b"PK\x03\x04" or len(header) != 30:
+            raise self._damaged(member.filename, "its header is not there")
+        lengths = [int.from_bytes(header[at : at + 2], "little") for at in (26, 28)]
+        encoding = "utf-8" if member.flag_bits & _UTF8 else "cp437"
+        if file.read(lengths[0]) != member.orig_filename.encode(encoding):
+            raise self._damaged(member.filename, "its header has another name")
+        start = member.header_offset + 30 + sum(lengths)
+        if start + member.compress_size > self.path.stat().st_size:
+            raise self._damaged(member.filename, "it ends behind the end of the file")
+        return start
+
+    def _member(self, name: str) -> zipfile.ZipInfo:
+        if name not in self._members:
+            raise WeightsError(f"{self.path}: no {name} in the archive; the {self.kind} is damaged")
+        return self._members[name]
+
+    def _check(self, member: zipfile.ZipInfo, size: int) -> None:
+        packed, name = member.compress_size, member.filename
+        if member.flag_bits & 1 or member.compress_type not in (
+            zipfile.ZIP_STORED,
+            zipfile.ZIP_DEFLATED,
+        ):
+            raise WeightsError(f"{self.path}: {name} is encrypted or packed in an unknown way")
+        if member.header_offset < 0 or member.header_offset + packed > size:
+            raise self._damaged(name, f"it ends behind the end of the file, byte {size}")
+        stored = member.compress_type == zipfile.ZIP_STORED
+        if (stored and member.file_size != packed) or member.file_size > packed * _HIGHEST_RATIO:
+            raise self._damaged(name, f"{packed} bytes in the file cannot hold {member.file_size}")
+
+    def _damaged(self, name: str, how: str) -> WeightsError:
+        return WeightsError(f"{self.path}: damaged, {name} in the archive: {how}; copy the file again")
+
+
+def _announced_members(path: Path, size: int) -> int:
+    """How many members the record at the end of an archive announces; `zipfile` does not look at it."""
+    with path.open("rb") as file:
+        file.seek(max(0, size - _LONGEST_END))
+        end = file.read()
+    place = end.rfind(b"PK\x05\x06")
+    count = int.from_bytes(end[place + 10 : place + 12], "little")
+    if count == 0xFFFF:  # too many for two bytes: the larger record in front of it has eight
+        place = end.rfind(b"PK\x06\x06")
+        count = int.from_bytes(end[place + 32 : place + 40], "little")
+    return count

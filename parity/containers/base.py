@@ -1,0 +1,36 @@
+"""What every kind of checkpoint file is read as."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vit_config.stored import Stored, guarded
+
+__all__ = ["Container", "Progress", "Stored", "guarded"]
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes just written."""
+
+
+@dataclass(frozen=True)
+class Container:
+    """A checkpoint whose tensors are described but not read."""
+
+    path: Path
+    """What was asked for: a file or a folder."""
+    files: tuple[Path, ...]
+    """The files (for Orbax the folder) that hold the tensors."""
+    kind: str
+    """As in "safetensors", "safetensors (3 shards)", "torch", "torch (legacy)", "npz", "orbax"."""
+    tensors: dict[str, Stored]
+    """By flat name: keys and attributes joined with "." (npz, msgpack and orbax: "/")."""
+    objects: dict[str, Any] = field(default_factory=dict)
+    """Whatever is not a tensor, by flat name: numbers, strings, booleans, None, bytes; an empty list
+    or dict; the text of anything else."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """``__metadata__`` of a safetensors header."""
+    sidecars: dict[str, Any] = field(default_factory=dict)
+    """JSON files beside the weights, parsed, by file name."""

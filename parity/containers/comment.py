@@ -1,0 +1,49 @@
+"""What a file says of itself, in the comment of a zip archive: no reader of .pth or .npz looks there."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+
+from vit_config.errors import ConfigError, WeightsError
+
+_MARK = b"vit\0"
+_LONGEST = 2**16 - 1
+_LARGEST = 2**24
+
+
+def pack(metadata: Mapping[str, str]) -> bytes:
+    """Texts by key as a comment.
+
+    Raises:
+        ConfigError: too much for a comment, which has at most 65,535 bytes.
+    """
+    content = _MARK + zlib.compress(json.dumps(dict(metadata)).encode(), 9)
+    if len(content) > _LONGEST:
+        raise ConfigError(
+            f"the header takes {len(content):,} bytes and a zip archive's comment has at most"
+            f" {_LONGEST:,}; write safetensors"
+        )
+    return content
+
+
+def unpack(comment: bytes) -> dict[str, str]:
+    """The texts of a comment; none of a comment that is somebody else's.
+
+    Raises:
+        WeightsError: the comment is damaged.
+    """
+    if not comment.startswith(_MARK):
+        return {}
+    try:
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(comment[len(_MARK) :], _LARGEST)
+        if not unpacker.eof or unpacker.unused_data:
+            raise ValueError("its end is missing")
+        metadata = json.loads(content)
+        if not all(isinstance(each, str) for pair in metadata.items() for each in pair):
+            raise ValueError("not texts")
+    except (zlib.error, ValueError, AttributeError) as error:
+        raise WeightsError(f"the comment at the end of the archive is damaged ({error})") from None
+    return metadata

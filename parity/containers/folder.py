@@ -1,0 +1,126 @@
+"""Folders of checkpoints: which file holds the weights, shards, and the JSON files beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from parity.containers.base import Container
+from vit_config.errors import MissingFileError, WeightsError
+from vit_config.stored import guarded
+
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "open_clip_model.safetensors",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "open_clip_pytorch_model.bin",
+    "flax_model.msgpack",
+)
+"""The names that weights have in a folder, the preferred first."""
+
+ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".msgpack")
+"""What the name of the only file with weights in a folder ends in, if it is none of those."""
+
+SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
+"""JSON files that say what the weights are."""
+
+
+def find_weights(folder: Path) -> Path:
+    """The file in a folder that holds the weights, or the index of its shards.
+
+    Raises:
+        MissingFileError: none of the known names is there, nor a single file that looks like weights.
+    """
+    for name in WEIGHTS:
+        if (folder / name).is_file():
+            return folder / name
+    alone = [each for each in folder.iterdir() if each.suffix in ENDINGS and each.is_file()]
+    if len(alone) == 1:
+        return alone[0]
+    inside = sorted(each.name for each in folder.iterdir() if each.name.startswith("checkpoint-"))
+    hint = (
+        f"give one of the folders in it, as {inside[-1]}"
+        if inside
+        else "give the path of the file itself"
+    )
+    raise MissingFileError(
+        f"{folder}: none of {', '.join(WEIGHTS)} and no Orbax checkpoint in this folder; {hint}"
+    )
+
+
+def read_sidecars(folder: Path) -> dict[str, Any]:
+    """The JSON files of a folder that say what its weights are, parsed, by file name.
+
+    Raises:
+        WeightsError: one of them is not JSON; its line is named.
+    """
+    return {name: read_json(folder / name) for name in SIDECARS if (folder / name).is_file()}
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file. WeightsError: it is not JSON; the line is named."""
+    with guarded(path, "JSON file"):
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except json.JSONDecodeError as error:
+            raise WeightsError(f"{path}: not valid JSON at line {error.lineno}: {error.msg}") from None
+
+
+def read_shards(index: Path, read: Callable[[Path], Container]) -> Container:
+    """A model in several files and an index that says which tensor is in which.
+
+    Args:
+        read: what reads one file.
+
+    Raises:
+        MissingFileError: a file that the index names is not there.
+        WeightsError: the index is not one, names a file outside of its folder, or files and index do not
+            hold the same tensors.
+    """
+    content = read_json(index)
+    places = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(places, dict) or not all(isinstance(each, str) for each in places.values()):
+        raise WeightsError(f"{index}: no weight_map that says which tensor is in which file")
+    shards = {name: _open_shard(index, name, read) for name in sorted(set(places.values()))}
+    if not shards:
+        raise WeightsError(f"{index}: names no file at all")
+    _check_index(index, places, shards)
+    tensors = {name: shards[file].tensors[name] for name, file in places.items()}
+    objects = {key: value for shard in shards.values() for key, value in shard.objects.items()}
+    metadata = {key: value for shard in shards.values() for key, value in shard.metadata.items()}
+    kind = f"{next(iter(shards.values())).kind} ({len(shards)} shards)"
+    files = tuple(shard.path for shard in shards.values())
+    return Container(index, files, kind, tensors, objects, metadata)
+
+
+def _open_shard(index: Path, name: str, read: Callable[[Path], Container]) -> Container:
+    parts = PurePosixPath(name).parts
+    if not parts or parts[0] == "/" or ".." in parts or "\\" in name or "\0" in name:
+        raise WeightsError(
+            f"{index}: names the file {name}, which is not in its folder; do not trust it"
+        )
+    path = index.parent.joinpath(*parts)
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file, but {index.name} names it; download it too")
+    return read(path)
+
+
+def _check_index(index: Path, places: dict[str, str], shards: dict[str, Container]) -> None:
+    problems = [
+        f"{name} is not in {file}" for name, file in places.items() if name not in shards[file].tensors
+    ]
+    problems += [
+        f"{name} in {file} is not in the index"
+        for file, shard in shards.items()
+        for name in shard.tensors
+        if places.get(name) != file
+    ]
+    if problems:
+        raise WeightsError(
+            f"{index}: {len(problems)} tensors where index and files disagree:"
+            f" {'; '.join(problems[:8])}; download index and files again"
+        )

@@ -1,0 +1,87 @@
+"""Flax's msgpack files, written without Flax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgpack
+import numpy as np
+
+from parity.containers.base import Progress, Stored
+from parity.containers.msgpack_reader import ARRAY, CHUNKED
+from parity.containers.torch_types import DTYPES
+from vit_config.atomic import atomic_file
+from vit_config.errors import ConfigError
+from vit_config.safetensors_stream import checked_load, ignore, write_chunks
+from vit_config.seal import array_bytes
+
+LONGEST = 2**30
+"""Bytes of an array that flax writes as one value; a longer one becomes chunks."""
+
+
+def write_msgpack(
+    path: str | Path, tree: Mapping[str, Any], progress: Progress = ignore, *, force: bool = False
+) -> None:
+    """Write a tree that ``flax.serialization.msgpack_restore`` reads, one tensor in memory at a time.
+
+    Args:
+        tree: nested mappings of `Stored` tensors, numbers, texts, booleans and None.
+        progress: called with the number of bytes just written.
+        force: replace a file that exists.
+
+    Raises:
+        ConfigError: the file exists, is a folder, or something in the tree has no place in such a file.
+        MissingFileError: the folder to write in does not exist.
+        WeightsError: a tensor that cannot be read.
+    """
+    with atomic_file(path, force=force) as file:
+        _write(file, "", tree, progress)
+
+
+def _write(file: BinaryIO, name: str, value: Any, progress: Progress) -> None:
+    if isinstance(value, Mapping):
+        _map_header(file, len(value))
+        for key, child in value.items():
+            file.write(_packed(name, str(key)))
+            _write(file, f"{name}/{key}" if name else str(key), child, progress)
+    elif not isinstance(value, Stored):
+        file.write(_packed(name, value))
+    elif value.dtype.name not in DTYPES:
+        raise ConfigError(f"{name}: msgpack cannot hold {value.dtype}; convert it to another type")
+    elif value.nbytes <= LONGEST:
+        _write_array(file, checked_load(name, value), progress)
+    else:
+        _write_chunks(file, checked_load(name, value), progress)
+
+
+def _write_array(file: BinaryIO, array: np.ndarray, progress: Progress) -> None:
+    head = b"\x93" + _packed("", list(array.shape)) + _packed("", array.dtype.name)
+    head += b"\xc6" + array.nbytes.to_bytes(4, "big")
+    file.write(b"\xc9" + (len(head) + array.nbytes).to_bytes(4, "big") + bytes([ARRAY]) + head)
+    write_chunks(file.write, array_bytes(array), progress)
+
+
+def _write_chunks(file: BinaryIO, array: np.ndarray, progress: Progress) -> None:
+    flat, step = array.reshape(-1), max(1, LONGEST // array.dtype.itemsize)
+    _map_header(file, 3)
+    file.write(_packed("", CHUNKED) + _packed("", True) + _packed("", "shape"))
+    file.write(_packed("", {str(axis): length for axis, length in enumerate(array.shape)}))
+    file.write(_packed("", "chunks"))
+    _map_header(file, math.ceil(flat.size / step))
+    for index, begin in enumerate(range(0, flat.size, step)):
+        file.write(_packed("", str(index)))
+        _write_array(file, flat[begin : begin + step], progress)
+
+
+def _map_header(file: BinaryIO, length: int) -> None:
+    file.write(msgpack.Packer().pack_map_header(length))
+
+
+def _packed(name: str, value: Any) -> bytes:
+    try:
+        return msgpack.packb(value)  # pyright: ignore[reportReturnType]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ConfigError(f"{name}: msgpack cannot hold {type(value).__name__} ({error})") from None

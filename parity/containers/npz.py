@@ -1,0 +1,140 @@
+"""Numpy's .npz archives, as Google publishes Vision Transformers."""
+
+from __future__ import annotations
+
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parity.containers.archive import Archive
+from parity.containers.base import Progress, Stored
+from parity.containers.comment import pack
+from parity.containers.flatten import Flat
+from parity.containers.numpy_pickles import ML_TYPES
+from vit_config.atomic import atomic_file
+from vit_config.errors import ConfigError, WeightsError
+from vit_config.safetensors_stream import checked_load, ignore, write_chunks
+from vit_config.seal import array_bytes
+from vit_config.stored import checked_shape
+
+_LONGEST_HEADER = 70_000
+_LONGEST_TEXT = 2**20
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def read_npz(archive: Archive) -> Flat:
+    """The arrays of an archive, not read; texts in it are objects.
+
+    Raises:
+        WeightsError: damaged, or an array of Python objects or of another type that no model has.
+    """
+    flat = Flat("/")
+    for member in archive.names:
+        name = member.removesuffix(".npy")
+        shape, fortran, dtype, start = _header(archive, member)
+        if dtype.kind in "SU" and archive.size(member) <= _LONGEST_TEXT:
+            flat.add(name, _load(archive, member, start, dtype, shape, fortran).tolist())
+        else:
+            flat.add(name, _stored(archive, member, start, dtype, shape, fortran))
+    return flat
+
+
+def write_npz(
+    path: str | Path,
+    tensors: Mapping[str, Stored],
+    progress: Progress = ignore,
+    *,
+    force: bool = False,
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write an .npz archive, not compressed, one tensor in memory at a time, whole or not at all.
+
+    bfloat16 is written as two raw bytes (``V2``), as Google does.
+
+    Args:
+        progress: called with the number of bytes just written.
+        force: replace a file that exists.
+        metadata: what the file says of itself, see `parity.containers.comment`.
+
+    Raises:
+        ConfigError: the file exists, is a folder, or cannot hold these types or the metadata.
+        MissingFileError: the folder to write in does not exist.
+        WeightsError: a tensor that cannot be read.
+    """
+    with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w") as archive:
+        archive.comment = pack(metadata) if metadata else b""
+        for name, stored in tensors.items():
+            header = _npy_header(name, stored)
+            member = zipfile.ZipInfo(f"{name}.npy")
+            member.file_size = len(header) + stored.nbytes  # tells zipfile whether it needs 64 bits
+            with archive.open(member, "w", force_zip64=member.file_size > zipfile.ZIP64_LIMIT) as out:
+                out.write(header)
+                write_chunks(out.write, array_bytes(checked_load(name, stored)), progress)
+
+
+def _npy_header(name: str, stored: Stored) -> bytes:
+    dtype = stored.dtype
+    nameless = dtype.name in ML_TYPES and dtype != _BFLOAT16  # float8, which numpy could not read again
+    if nameless or (dtype.kind not in "biufc" and dtype != _BFLOAT16):
+        raise ConfigError(
+            f"{name}: .npz cannot hold {dtype}; convert it to another type, or write safetensors"
+        )
+    header = io.BytesIO()
+    description = "|V2" if dtype == _BFLOAT16 else np.lib.format.dtype_to_descr(dtype)
+    content = {"descr": description, "fortran_order": False, "shape": stored.shape}
+    np.lib.format.write_array_header_1_0(header, content)
+    return header.getvalue()
+
+
+def _header(archive: Archive, member: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
+    """Shape, whether in Fortran's order, type, and where the values start in the member."""
+    stream = io.BytesIO(archive.head(member, _LONGEST_HEADER))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # headers written by Python 2
+        version = np.lib.format.read_magic(stream)
+        read: Any = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }.get(version)
+        if read is None:
+            raise WeightsError(f"{member}: version {version} of the .npy format is not read")
+        shape, fortran, dtype = read(stream)
+    if dtype.hasobject:
+        raise WeightsError(
+            f"{member} holds Python objects, which can run code when read; it is not read"
+        )
+    if dtype == np.dtype("V2"):
+        dtype = _BFLOAT16
+    if dtype.kind not in "biufcSU" and dtype != _BFLOAT16:
+        raise WeightsError(f"{member} has type {dtype}, which no model has")
+    shape, start = checked_shape(shape, dtype.itemsize), stream.tell()
+    expected = start + math.prod(shape) * dtype.itemsize
+    if archive.size(member) != expected:
+        raise WeightsError(
+            f"{archive.path}: {member} has {archive.size(member)} bytes, its shape {shape} of {dtype}"
+            f" takes {expected}; copy the file again"
+        )
+    return shape, fortran, dtype, start
+
+
+def _stored(
+    archive: Archive, member: str, start: int, dtype: np.dtype, shape: Any, fortran: bool
+) -> Stored:
+    return Stored(
+        shape, dtype.newbyteorder("="), lambda: _load(archive, member, start, dtype, shape, fortran)
+    )
+
+
+def _load(
+    archive: Archive, member: str, start: int, dtype: np.dtype, shape: tuple[int, ...], fortran: bool
+) -> np.ndarray:
+    values = archive.range(member, start, archive.size(member)).view(dtype)
+    array = values.reshape(shape[::-1]).T if fortran else values.reshape(shape)
+    return np.asarray(array, dtype.newbyteorder("="), order="C")

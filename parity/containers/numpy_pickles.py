@@ -1,0 +1,76 @@
+"""Numpy's arrays, scalars and types as pickles spell them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parity.containers.inert import Global, NumpyArray, NumpyType, shown
+from vit_config.stored import checked_shape
+
+_PLAIN = re.compile(r"[<>|=]?([biufcSUV])(\d{0,7})")
+ML_TYPES = (
+    "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+)  # fmt: skip
+"""The types that numpy lacks and checkpoints have."""
+
+
+def make_type(name: Any, *_: Any) -> NumpyType:
+    """``numpy.dtype(name, align, copy)``."""
+    if isinstance(name, bytes):
+        name = name.decode()
+    if isinstance(name, Global) and name.module == "ml_dtypes" and name.name in ML_TYPES:
+        return NumpyType(np.dtype(getattr(ml_dtypes, name.name)))
+    if not isinstance(name, str) or not _PLAIN.fullmatch(name):
+        raise TypeError(f"numpy arrays of type {shown(name)} are not read")
+    return NumpyType(np.dtype(name))
+
+
+def set_type(target: NumpyType, state: Any) -> None:
+    """The byte order and, for types without a fixed size, the size."""
+    _, order, subtype, names, fields, size, *_ = state
+    if subtype is not None or names is not None or fields is not None:
+        raise TypeError("structured numpy types are not read")
+    order = order.decode() if isinstance(order, bytes) else order
+    kind = target.dtype.kind
+    if kind in "SUV" and target.dtype.name not in ML_TYPES and size >= 0:
+        unit = 4 if kind == "U" else 1
+        target.dtype = np.dtype(f"{kind}{size // unit}")
+    if order in ("<", ">"):
+        target.dtype = target.dtype.newbyteorder(order)
+    elif order not in ("|", "="):
+        raise TypeError("a numpy type without a byte order")
+
+
+def set_array(target: NumpyArray, state: Any) -> None:
+    """The contents of an array that `_reconstruct` made."""
+    _, shape, dtype, fortran, data = state
+    target.array = _filled(data, dtype, shape, bool(fortran))
+
+
+def from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> NumpyArray:
+    """``numpy.core.numeric._frombuffer``, of pickles of protocol 5."""
+    return NumpyArray(_filled(data, dtype, shape, order == "F"))
+
+
+def make_scalar(dtype: Any, data: Any = b"") -> Any:
+    """``numpy.core.multiarray.scalar``: the number itself."""
+    return _filled(data, dtype, (), False)[()].item()
+
+
+def _filled(data: Any, dtype: Any, shape: Any, fortran: bool) -> np.ndarray:
+    if isinstance(data, str):  # bytes of Python 2
+        data = data.encode("latin1")
+    if not isinstance(data, bytes | bytearray) or not isinstance(dtype, NumpyType):
+        raise TypeError("a numpy array that does not consist of plain values")
+    kind = dtype.dtype
+    shape = checked_shape(shape if isinstance(shape, tuple | list) else (shape,), kind.itemsize)
+    if kind.itemsize == 0 or len(data) != math.prod(shape) * kind.itemsize:
+        raise ValueError(f"a numpy array of {kind} and shape {shape} with {len(data)} bytes")
+    array = np.frombuffer(data, kind).reshape(shape[::-1] if fortran else shape)
+    array = array.T if fortran else array
+    return np.asarray(array, kind.newbyteorder("="), order="C")

@@ -1,0 +1,133 @@
+"""Orbax checkpoints: folders that orbax reads, one tensor at a time. The one kind that needs JAX."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity.containers.base import Container, Stored, guarded
+from parity.containers.flatten import Flat
+from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.stored import checked_shape
+
+_TREE = "_METADATA"
+_STEP = re.compile(r"(?:[A-Za-z_.-]*[_.-])?(\d+)")
+_ITEMS = ("default", "params", "state", "model")
+
+
+class Checkpoint(NamedTuple):
+    """Where in a folder the tensors are."""
+
+    item: Path
+    step: str
+    """Which step was chosen among several, in words; empty if there was no choice."""
+
+
+def find_checkpoint(folder: Path) -> Checkpoint | None:
+    """The tree of tensors in a folder that is one, holds one as an item, or holds steps that do.
+
+    Of several steps the newest is taken.
+
+    Returns:
+        None if the folder is not Orbax's.
+
+    Raises:
+        MissingFileError: a step whose items are none of the usual names; they are listed.
+    """
+    if (folder / _TREE).is_file():
+        return Checkpoint(folder, "")
+    if item := _item(folder):
+        return Checkpoint(item, "")
+    steps = {
+        int(match[1]): item
+        for each in folder.iterdir()
+        if each.is_dir() and (match := _STEP.fullmatch(each.name)) and (item := _item(each, itself=True))
+    }
+    if not steps:
+        return None
+    newest = max(steps)
+    return Checkpoint(steps[newest], f" (step {newest}, the newest of {len(steps)})")
+
+
+def read_orbax(checkpoint: Checkpoint) -> Container:
+    """The tree of a checkpoint; a tensor is read by orbax when it is loaded.
+
+    Raises:
+        ConfigError: orbax is not installed.
+        WeightsError: damaged.
+    """
+    try:
+        import jax
+        import orbax.checkpoint as ocp
+        from etils import epath
+    except ImportError as error:
+        raise ConfigError(
+            f"{checkpoint.item}: an Orbax checkpoint, which takes orbax to read ({error});"
+            " pip install 'vit-parity[train]'"
+        ) from None
+    item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
+    with guarded(checkpoint.item, "Orbax checkpoint"):
+        tree = handler.metadata(item).tree
+        leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
+        numbers = iter(range(len(leaves)))
+
+        def restore(index: int, kind: Any) -> Any:
+            wanted = [leaf if at == index else ocp.PLACEHOLDER for at, leaf in enumerate(leaves)]
+            arguments = ocp.args.PyTreeRestore(
+                item=structure.unflatten(wanted),
+                restore_args=structure.unflatten([ocp.RestoreArgs(restore_type=kind)] * len(leaves)),
+            )
+            with guarded(checkpoint.item, "Orbax checkpoint"):
+                found = handler.restore(item, args=arguments)
+                return jax.tree_util.tree_flatten(found, is_leaf=_is_leaf)[0][index]
+
+        def leaf(described: Any) -> Any:
+            index = next(numbers)
+            if isinstance(described, ocp.metadata.StringMetadata):
+                return restore(index, str)
+            if isinstance(described, ocp.metadata.ScalarMetadata):
+                return np.asarray(restore(index, np.ndarray)).item()
+            if isinstance(described, ocp.metadata.ArrayMetadata):
+                dtype = np.dtype(described.dtype)
+                shape = checked_shape(tuple(described.shape), dtype.itemsize)
+                return Stored(
+                    shape, dtype, lambda: _array(checkpoint, restore(index, np.ndarray), shape, dtype)
+                )
+            return described
+
+        flat = Flat("/")
+        flat.add("", jax.tree_util.tree_map(leaf, tree, is_leaf=_is_leaf))
+    return Container(
+        checkpoint.item, (checkpoint.item,), f"orbax{checkpoint.step}", flat.tensors, flat.objects
+    )
+
+
+def _array(checkpoint: Checkpoint, array: Any, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    array = np.asarray(array, order="C")
+    if array.shape != shape or array.dtype != dtype:
+        raise WeightsError(
+            f"{checkpoint.item}: a tensor is {array.dtype} of shape {array.shape}, its description says"
+            f" {dtype} of shape {shape}; copy the checkpoint again"
+        )
+    return array
+
+
+def _is_leaf(value: Any) -> bool:
+    return not isinstance(value, dict | list | tuple) or not value
+
+
+def _item(step: Path, *, itself: bool = False) -> Path | None:
+    """The item of a step that holds the tensors."""
+    if itself and (step / _TREE).is_file():
+        return step
+    items = sorted(each.name for each in step.iterdir() if (each / _TREE).is_file())
+    chosen = [name for name in _ITEMS if name in items] or (items if len(items) == 1 else [])
+    if items and not chosen:
+        raise MissingFileError(
+            f"{step}: several items, {', '.join(items)}; give the folder of one of them"
+        )
+    # a manager's steps, too, are folders that hold a tree: a number is not an item's name
+    return step / chosen[0] if chosen and not _STEP.fullmatch(chosen[0]) else None

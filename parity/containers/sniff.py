@@ -1,0 +1,79 @@
+"""A file's kind by its first bytes, and the reader for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from parity.containers.archive import Archive
+from parity.containers.base import Container, guarded
+from parity.containers.flatten import Flat
+from parity.containers.safetensors import read_safetensors
+from parity.containers.torch_legacy import read_torch_legacy
+from parity.containers.torch_zip import is_torchscript, prefix_of, read_torch_zip
+from parity.containers.torchscript import read_torchscript
+from vit_config.errors import WeightsError
+
+_TAR = slice(257, 262)
+_HINTS = {
+    b"\x1f\x8b": "is compressed with gzip; unpack it first",
+    b"\x89HDF": "is an HDF5 file (Keras); export the weights as safetensors or .npz",
+    b"<!DO": "is a web page, not a checkpoint; download it again",
+    b"<htm": "is a web page, not a checkpoint; download it again",
+    b"vers": "is a pointer of Git LFS, not the file; fetch it with `git lfs pull`",
+}
+
+
+def read_file(path: Path) -> Container:
+    """Open one file of any kind.
+
+    Raises:
+        WeightsError: damaged, or of a kind that is not read.
+    """
+    with guarded(path, "checkpoint file"), path.open("rb") as file:
+        head = file.read(512)
+    if head[8:9] == b"{":  # before the others: the eight bytes are a length and may look like anything
+        return read_safetensors(path)
+    if head[:2] == b"PK":
+        with guarded(path, "zip archive"):
+            return _read_zip(path)
+    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
+        with guarded(path, "torch file"):
+            return _container(path, "torch (legacy)", read_torch_legacy(path))
+    for magic, hint in _HINTS.items():
+        if head.startswith(magic):
+            raise WeightsError(f"{path}: {hint}")
+    if head[_TAR] == b"ustar":
+        raise WeightsError(f"{path}: is a tar archive; unpack it and give the path of the file in it")
+    if head[:1] and (0x80 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF)):
+        from parity.containers.msgpack_reader import read_msgpack
+
+        with guarded(path, "msgpack file"):
+            return _container(path, "msgpack", read_msgpack(path))
+    raise WeightsError(
+        f"{path}: its first bytes ({head[:8].hex(' ') or 'none'}) are of no kind of checkpoint; the"
+        " known kinds are safetensors, torch.save, TorchScript, .npz, flax msgpack and Orbax folders"
+    )
+
+
+def _read_zip(path: Path) -> Container:
+    archive = Archive(path, "zip archive")
+    prefix = prefix_of(archive)
+    if prefix is not None and is_torchscript(archive, prefix):
+        return _container(path, "TorchScript", read_torchscript(archive, prefix), archive.metadata)
+    if prefix is not None:
+        return _container(path, "torch", read_torch_zip(archive, prefix), archive.metadata)
+    if archive.names and all(name.endswith(".npy") for name in archive.names):
+        from parity.containers.npz import read_npz
+
+        return _container(path, "npz", read_npz(archive), archive.metadata)
+    raise WeightsError(
+        f"{path}: a zip archive of {len(archive.names)} files, neither of torch.save (no data.pkl) nor"
+        " of numpy.savez (.npy files alone); unpack it if the checkpoint is inside"
+    )
+
+
+def _container(
+    path: Path, kind: str, flat: Flat, metadata: Mapping[str, str] | None = None
+) -> Container:
+    return Container(path, (path,), kind, flat.tensors, flat.objects, dict(metadata or {}))

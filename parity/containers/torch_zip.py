@@ -1,0 +1,90 @@
+"""Files of ``torch.save``, read without PyTorch: a zip archive, one member per storage."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from parity.containers.archive import Archive
+from parity.containers.flatten import Flat
+from parity.containers.inert import Refused
+from parity.containers.opcodes import Machine
+from parity.containers.torch_types import Storage, storage_dtype
+from vit_config.errors import WeightsError
+
+_LARGEST_PICKLE = 2**29
+
+
+def prefix_of(archive: Archive) -> str | None:
+    """The folder in the archive that holds the pickle, with its slash; None if there is none."""
+    found = [name for name in archive.names if name == "data.pkl" or name.endswith("/data.pkl")]
+    shallow = [name for name in found if name.count("/") <= 1]
+    return shallow[0].removesuffix("data.pkl") if len(shallow) == 1 else None
+
+
+def is_torchscript(archive: Archive, prefix: str) -> bool:
+    """Whether the archive holds a program, as ``torch.jit.save`` writes it."""
+    return f"{prefix}constants.pkl" in archive.names or f"{prefix}model.json" in archive.names
+
+
+def read_torch_zip(archive: Archive, prefix: str, *, torchscript: bool = False) -> Flat:
+    """Everything in the archive, the tensors' bytes not read.
+
+    Raises:
+        WeightsError: damaged, or with something in it that no checkpoint needs.
+    """
+    root = read_pickle(archive, prefix, torchscript=torchscript)
+    flat = Flat(".")
+    flat.add("", root)
+    return flat
+
+
+def read_pickle(archive: Archive, prefix: str, *, torchscript: bool = False) -> Any:
+    """The object of ``data.pkl``, inert."""
+    name = f"{prefix}data.pkl"
+    if archive.size(name) > _LARGEST_PICKLE:
+        raise WeightsError(
+            f"{archive.path}: {name} has {archive.size(name)} bytes; no checkpoint needs so many"
+        )
+    content = archive.read(name)
+    storages = Storages(archive, prefix)
+    machine = Machine(io.BytesIO(content), len(content), storages, torchscript=torchscript)
+    return machine.load()
+
+
+class Storages:
+    """The storages of an archive, by what the pickle says of them."""
+
+    def __init__(self, archive: Archive, prefix: str):
+        self._archive = archive
+        self._prefix = prefix
+        self._known: dict[str, Storage] = {}
+        order = f"{prefix}byteorder"
+        self._swapped = order in archive.names and archive.read(order).strip() == b"big"
+
+    def __call__(self, key: Any) -> Storage | Refused:
+        """A storage, its bytes not read.
+
+        Args:
+            key: ("storage", class, name, device, number of elements).
+        """
+        kind, cls, name, _, count = key
+        if kind != "storage" or not isinstance(name, str) or type(count) is not int:
+            raise TypeError("something outside of the pickle that is not a storage")
+        dtype = storage_dtype(cls)
+        if isinstance(dtype, Refused):
+            return dtype
+        member = f"{self._prefix}data/{name}"
+        size = self._archive.size(member)
+        if count != size // dtype.itemsize:
+            raise WeightsError(
+                f"{self._archive.path}: {member} has {size} bytes, expected {count} of {dtype}, which"
+                f" take {count * dtype.itemsize}; copy the file again"
+            )
+        known = self._known.get(name)
+        if known is None or known.dtype != dtype:
+            known = Storage(
+                dtype, size, lambda begin, end: self._archive.range(member, begin, end), self._swapped
+            )
+            self._known[name] = known
+        return known

@@ -1,0 +1,21 @@
+"""TorchScript archives (``torch.jit.save``): the parameters of the program, which is never run."""
+
+from __future__ import annotations
+
+from parity.containers.archive import Archive
+from parity.containers.flatten import Flat
+from parity.containers.torch_zip import read_torch_zip
+from vit_config.errors import WeightsError
+
+
+def read_torchscript(archive: Archive, prefix: str) -> Flat:
+    """The attributes of the module, by their dotted names; its classes and code are not looked at.
+
+    Raises:
+        WeightsError: damaged, or of a version that keeps its tensors elsewhere.
+    """
+    if f"{prefix}data.pkl" not in archive.names:
+        raise WeightsError(
+            f"{archive.path}: TorchScript older than PyTorch 1.3; save it with a newer one"
+        )
+    return read_torch_zip(archive, prefix, torchscript=True)

@@ -1,0 +1,284 @@
+"""Any checkpoint to any dialect: read, rewrite exactly, write as it comes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parity.checkpoint import Checkpoint, read_checkpoint
+from parity.containers import write_msgpack, write_npz, write_safetensors, write_torch
+from parity.containers.base import Progress, Stored
+from parity.containers.flatten import nested
+from parity.dialects import called
+from parity.dialects.buffers import make_buffers
+from parity.dialects.dialect import Dialect
+from parity.dialects.folds import State, express
+from parity.dialects.table import bind_ours
+from parity.dialects.transfer import write
+from parity.provenance import Hop, digest_of, to_json, versions
+from parity.transform import as_type, resized, with_classes
+from vit_config import ConfigError, Preprocess, ViTConfig
+from vit_config.atomic import atomic_folder
+from vit_config.safetensors_stream import ignore
+
+SUFFIXES = {
+    ".safetensors": "safetensors",
+    ".npz": "npz",
+    ".msgpack": "msgpack",
+    ".pth": "torch",
+    ".pt": "torch",
+    ".bin": "torch",
+}
+"""The kind of file that a name asks for."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What will be written, nothing read or written yet."""
+
+    source: Checkpoint
+    dialect: Dialect
+    state: State
+    preprocess: Preprocess | None
+    tensors: dict[str, Stored]
+    """By the target's names."""
+
+    unchanged: bool
+    """Whether nothing but names and layouts differs from the source."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(stored.nbytes for stored in self.tensors.values())
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written."""
+
+    path: Path
+    """The file, or the folder."""
+    target: Target
+    hops: tuple[Hop, ...]
+    """The way from the first source that is known."""
+    notes: tuple[str, ...]
+    """What was done, a sentence each."""
+    warnings: tuple[str, ...]
+    """What the user should know, a sentence each."""
+
+    @property
+    def config(self) -> ViTConfig:
+        """The schema of what was written."""
+        return self.target.state.config
+
+    @property
+    def dialect(self) -> str:
+        """The dialect's name."""
+        return self.target.dialect.name
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return self.target.nbytes
+
+
+def plan(
+    source: Checkpoint,
+    to: str,
+    *,
+    dtype: str | None = None,
+    image_size: tuple[int, int] | None = None,
+    num_classes: int | None = None,
+) -> Target:
+    """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+
+    Raises:
+        ConfigError: the dialect cannot hold the model, or a change cannot be made.
+    """
+    state = State(source.config, source.arrays)
+    preprocess = source.preprocess
+    if image_size is not None:
+        state = resized(state, image_size)
+        preprocess = preprocess and preprocess.replace(image_size=None)
+    if num_classes is not None and num_classes != state.config.num_classes:
+        state = with_classes(state, num_classes)
+        preprocess = preprocess and preprocess.replace(class_names=None)
+    if dtype is not None:
+        state = as_type(state, dtype)
+    dialect, state = _expressed(state, to)
+    tried = [bind_ours(table, state.config, state.arrays) for table in dialect.tables]
+    bound, left = min(tried, key=lambda result: len(result[1]))
+    if left:
+        raise ConfigError(f"{dialect.name} has no place for {', '.join(left[:6])}")
+    tensors = write(bound, state.arrays, state.config)
+    dtype_of_all = next(iter(state.arrays.values())).dtype
+    tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
+    unchanged = dtype is None and image_size is None and num_classes is None
+    return Target(source, dialect, state, preprocess, tensors, unchanged)
+
+
+def convert(
+    source: Checkpoint | str | Path,
+    *,
+    to: str,
+    out: str | Path,
+    dtype: str | None = None,
+    image_size: tuple[int, int] | None = None,
+    num_classes: int | None = None,
+    license_allow: Sequence[str] | None = None,
+    force: bool = False,
+    progress: Progress = ignore,
+    started: Progress | None = None,
+    **reading: Any,
+) -> Converted:
+    """Convert a checkpoint to a dialect.
+
+    Args:
+        source: a file or folder of any dialect; with `reading`, options of `read_checkpoint`.
+        to: a dialect, or a family of them such as ``hf``.
+        out: a file, told by its suffix, or a folder that gets the config files of the target too.
+        dtype: the type of all tensors; None keeps them.
+        image_size: height and width in pixels, if another one.
+        num_classes: 0 takes the head off; another number puts a head of zeros on.
+        license_allow: licences that may pass; None lets everything pass.
+        force: replace what is at `out`.
+        progress: is told of every stretch of bytes that is written.
+        started: is told before that how many bytes there will be.
+
+    Raises:
+        ConfigError: the target cannot hold the model; every field in the way is named.
+        WeightsError: see `read_checkpoint`.
+        MissingFileError: there is no such file, or no folder to write in.
+    """
+    if not isinstance(source, Checkpoint):
+        source = read_checkpoint(source, **reading)
+    out = Path(out)
+    _check_license(source, license_allow)
+    _check_out(source, out, force)
+    target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
+    hops = (*source.hops, _hop(target))
+    metadata = _metadata(target, hops)
+    if started is not None:
+        started(target.nbytes)
+    kind = SUFFIXES.get(out.suffix)
+    if kind is not None:
+        wrapper = target.dialect.wrapper
+        _write(out, kind, target.tensors, metadata, progress, force=force, wrapper=wrapper)
+    else:
+        _write_folder(out, target, metadata, progress, force=force)
+    return Converted(
+        path=out,
+        target=target,
+        hops=hops,
+        notes=hops[-1].done,
+        warnings=tuple(_warnings(target)),
+    )
+
+
+def _write_folder(
+    out: Path, target: Target, metadata: Mapping[str, str], progress: Progress, *, force: bool
+) -> None:
+    """The weights, and the config files of the target beside them."""
+    dialect = target.dialect
+    files = {}
+    if dialect.settings is not None:
+        files = dialect.settings.files(target.state.config, target.preprocess)
+    with atomic_folder(out, force=force) as folder:
+        weights = folder / dialect.weights_name
+        kind, wrapper = dialect.container, dialect.wrapper
+        _write(weights, kind, target.tensors, metadata, progress, wrapper=wrapper)
+        for name, content in files.items():
+            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _warnings(target: Target) -> Iterator[str]:
+    if target.preprocess is None:
+        yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
+    if target.source.dialect.name == target.dialect.name == "parity":
+        yield "source and target are both the project's own files"
+
+
+def _expressed(state: State, to: str) -> tuple[Dialect, State]:
+    """The dialect that needs the fewest rewritings, of those that can say the model."""
+    found: list[tuple[Dialect, State]] = []
+    refused: list[str] = []
+    for dialect in called(to):
+        if not dialect.writes:
+            refused.append(f"{dialect.name} is only read")
+            continue
+        try:
+            found.append((dialect, express(state, dialect)))
+        except ConfigError as error:
+            refused.append(str(error))
+    if not found:
+        raise ConfigError(min(refused, key=len) if len(refused) > 1 else refused[0])
+    return min(found, key=lambda each: len(each[1].said))
+
+
+def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
+    if allow is None:
+        return
+    told = source.license
+    if told is None:
+        raise ConfigError(
+            f"{source.path}: states no licence, and only {', '.join(allow)} may pass; give --license"
+            " NAME if you know it"
+        )
+    if told.lower() not in [each.lower() for each in allow]:
+        raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
+
+
+def _check_out(source: Checkpoint, out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: exists already; give another path, or --force to replace it")
+    mine = {path.resolve() for path in (*source.container.files, source.path)}
+    if out.resolve() in mine:
+        raise ConfigError(f"{out}: is what is read; give another path")
+    if out.suffix not in SUFFIXES and out.suffix.lstrip(".").isalpha() and not out.is_dir():
+        raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
+
+
+def _hop(target: Target) -> Hop:
+    source = target.source
+    return Hop(
+        source=source.name,
+        digest=digest_of(source.container.files),
+        container=source.container.kind,
+        dialect=source.dialect.name,
+        license=source.license,
+        done=(*source.notes, *target.state.said),
+        versions=versions(),
+    )
+
+
+def _metadata(target: Target, hops: Sequence[Hop]) -> dict[str, str]:
+    return {
+        **target.dialect.header,
+        "vit.schema": target.state.config.to_json(),
+        "vit.preprocess": target.preprocess.to_json() if target.preprocess else "null",
+        "vit.dialect": target.dialect.name,
+        "vit.provenance": to_json(hops),
+    }
+
+
+def _write(
+    path: Path,
+    kind: str,
+    tensors: Mapping[str, Stored],
+    metadata: Mapping[str, str],
+    progress: Progress,
+    *,
+    force: bool = False,
+    wrapper: str = "",
+) -> None:
+    if kind == "safetensors":
+        write_safetensors(path, tensors, metadata, sealed=True, progress=progress, force=force)
+    elif kind == "npz":
+        write_npz(path, tensors, progress, force=force, metadata=metadata)
+    elif kind == "msgpack":
+        write_msgpack(path, nested(tensors, "/"), progress, force=force)
+    else:
+        write_torch(path, tensors, progress, force=force, wrapper=wrapper, metadata=metadata)

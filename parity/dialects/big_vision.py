@@ -1,0 +1,96 @@
+"""Google's Big Vision: ``.npz`` files of its ViT, AugReg2, SigLIP and so on, unrolled or scanned.
+
+Positions are added before the class token is put in front, so that token has no row. With ``scan`` each
+tensor of the encoder holds all blocks, one after another. In a file of SigLIP the image tower is under
+``params/img/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder
+from parity.dialects.table import Table, dense, flax_norm, respelled, row
+from vit_config import Preprocess, ViTConfig
+
+MAP, KERNEL = "MAPHead_0", "i g e -> (g e) i"
+ATTENTION = f"{MAP}/MultiHeadDotProductAttention_0"
+KEY_VALUE = (f"{ATTENTION}/key", f"{ATTENTION}/value")
+POOL: Table = (
+    *row("attn_pool.latent", f"{MAP}/probe"),
+    *row("attn_pool.q.weight", f"{ATTENTION}/query/kernel", KERNEL),
+    *row("attn_pool.q.bias", f"{ATTENTION}/query/bias", "g e -> (g e)"),
+    *row("attn_pool.kv.weight", tuple(f"{name}/kernel" for name in KEY_VALUE), KERNEL),
+    *row("attn_pool.kv.bias", tuple(f"{name}/bias" for name in KEY_VALUE), "g e -> (g e)"),
+    *row("attn_pool.proj.weight", f"{ATTENTION}/out/kernel", "g e o -> o (g e)"),
+    *row("attn_pool.proj.bias", f"{ATTENTION}/out/bias"),
+    *flax_norm("attn_pool.norm", f"{MAP}/LayerNorm_0"),
+    *dense("attn_pool.mlp.fc1", f"{MAP}/MlpBlock_0/Dense_0"),
+    *dense("attn_pool.mlp.fc2", f"{MAP}/MlpBlock_0/Dense_1"),
+)
+BLOCKS = "Transformer/encoderblock_{i}"
+
+
+def _table(blocks: Table) -> Table:
+    return (*PATCH, *row("pos_embed", "pos_embedding"), *blocks, *POOL, *HEADS)
+
+
+TABLE = _table(encoder(BLOCKS, LINEN))
+SCAN = _table(encoder("Transformer/encoderblock", LINEN, stack="L "))
+# its fix_old_checkpoints has these: the table inside the encoder, the pool's parts at the top
+POSITIONS = ("Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding", "pos_embedding")
+OLDER = tuple(
+    respelled(table, {**({"pos_embedding": place} if place != "pos_embedding" else {}), **inlined})
+    for numbers in (LINEN, PRE_LINEN)
+    for table in [_table(encoder(BLOCKS, numbers))]
+    for place in POSITIONS
+    for inlined in ({}, {f"{MAP}/": ""})
+)
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    if cfg.class_token != (cfg.pool == "class"):
+        yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
+
+
+def _infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Where there is no table, positions are sines and cosines."""
+    return {} if "pos_embed" in fields else {"pos_embed": "sincos2d_simple"}
+
+
+def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Dialect:
+    return Dialect(
+        name=name,
+        title=title,
+        family="big-vision",
+        tables=tables,
+        marks=("embedding/kernel", "Transformer/encoder_norm/scale", f"{block}/LayerNorm_0/scale"),
+        can={
+            "act": ("gelu_tanh",),
+            "class_token": ANY,
+            "head_hidden": ANY,
+            "pool": ("class", "mean", "map"),
+            "pos_embed": ("learned", "sincos2d_simple"),
+            "pos_embed_prefix": ("none",),
+        },
+        limits=_limits,
+        conventions={
+            "act": "gelu_tanh",  # flax.linen.gelu, as it is called there, is the approximation
+            "norm_eps": 1e-6,
+            "pool": "class",
+            "pos_embed_resize": "bilinear_corners",
+        },
+        infer=_infer,
+        # value_range(-1, 1) everywhere; resize(size) in the runs of SigLIP, classifiers vary
+        preprocess=Preprocess(interpolation="bilinear", crop_mode="squash"),
+        container="npz",
+        weights_name="model.npz",
+    )
+
+
+DIALECTS = (
+    _dialect("big-vision", "Big Vision", (TABLE, *OLDER), "Transformer/encoderblock_0"),
+    _dialect("big-vision-scan", "Big Vision with scan", (SCAN,), "Transformer/encoderblock"),
+)

@@ -1,0 +1,64 @@
+"""Tensors that a library keeps beside its parameters: the schema says what is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import ml_dtypes
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.dialects.dialect import Dialect
+from vit_config import ViTConfig, WeightsError
+
+ROUNDING = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2
+"""How far, relatively, a value may be from the schema's: some libraries keep them in bfloat16."""
+
+
+def make_buffers(dialect: Dialect, cfg: ViTConfig, dtype: np.dtype) -> dict[str, Stored]:
+    """The buffers of a model, by the dialect's names; numbers with a fraction in the given type."""
+    found = {}
+    for name, made in _made(dialect, cfg):
+        found[name] = Stored.of(made.astype(dtype) if made.dtype.kind == "f" else made)
+    return found
+
+
+def compare_buffers(dialect: Dialect, cfg: ViTConfig, tensors: Mapping[str, Stored]) -> list[str]:
+    """Look whether the buffers in a file are those of its schema.
+
+    Returns:
+        A sentence for those that are only nearly.
+
+    Raises:
+        WeightsError: one says something else than the schema.
+    """
+    rounded = []
+    for name, made in _made(dialect, cfg):
+        if name not in tensors or any(fnmatchcase(name, pattern) for pattern in dialect.ignored):
+            continue
+        stored = tensors[name].load()
+        if stored.shape != made.shape or not _near(stored, made, ROUNDING):
+            raise WeightsError(
+                f"{name} is not what {dialect.title} computes for a model of this schema; the schema is"
+                " another one, or the file is damaged"
+            )
+        if not _near(stored, made, 1e-6):
+            rounded.append(name)
+    if not rounded:
+        return []
+    return [f"{', '.join(rounded)}: rounded in the file; computed anew, without that rounding"]
+
+
+def _near(stored: np.ndarray, made: np.ndarray, tolerance: float) -> bool:
+    if made.dtype.kind != "f":
+        return np.array_equal(stored, made)
+    return np.allclose(stored.astype(np.float64), made.astype(np.float64), rtol=tolerance, atol=0)
+
+
+def _made(dialect: Dialect, cfg: ViTConfig) -> Iterator[tuple[str, np.ndarray]]:
+    for template, make in dialect.buffers.items():
+        if (made := make(cfg)) is None:
+            continue
+        for i in range(cfg.depth if "{i}" in template else 1):
+            yield template.replace("{i}", str(i)), made

@@ -1,0 +1,183 @@
+"""What a dialect is: a table of names, the schemas it can say, and what its code takes for granted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from parity.dialects.table import Table
+from vit_config import Preprocess, ViTConfig
+
+T = TypeVar("T")
+
+ANY = object()
+"""Every value that a field may have."""
+
+SIZES = (
+    "image_size", "patch_size", "in_channels", "hidden_size", "depth", "num_heads", "mlp_dim",
+    "num_classes",
+)  # fmt: skip
+"""Fields that every format has."""
+
+NEUTRAL = (
+    "pos_embed_resize", "dynamic_image_size", "patch_remainder", "init",
+    "dropout_embed", "dropout_patch", "dropout_attention", "dropout_attention_out",
+    "dropout_mlp_inner", "dropout_mlp_outer", "dropout_head", "stochastic_depth",
+)  # fmt: skip
+"""Fields that act in training alone, or when an image of another size comes."""
+
+FALLBACK_FIELDS = ("image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias")
+"""Fields in which a fine-tuned model may differ from the preset it began as."""
+
+Buffer = Callable[[ViTConfig], np.ndarray | None]
+"""Makes a tensor that a library keeps beside its parameters and that the schema determines; None where
+the library's model has none."""
+
+
+class Trained(NamedTuple):
+    """Fields of the schema that a training script's records state."""
+
+    stated: Mapping[str, Any]
+    """Of the model."""
+    fallback: Mapping[str, Any]
+    """Of the architecture that the model began as, where nothing else says them."""
+
+
+class Settings(Protocol):
+    """The config files that an ecosystem keeps beside the weights."""
+
+    def recognise(self, sidecars: Mapping[str, Any]) -> bool:
+        """Whether these are this dialect's."""
+        ...
+
+    def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
+        """The schema's fields that they state.
+
+        Raises:
+            ConfigError: they state what no schema can say.
+        """
+        ...
+
+    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
+        """How pixels are prepared, if they state it."""
+        ...
+
+    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+        """The files to write beside the weights: their contents by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One way to spell a Vision Transformer."""
+
+    name: str
+    """What `--to` calls it."""
+    title: str
+    """Whose it is, in words."""
+    family: str
+    """What `--to` calls it and its relatives; the first that can say a schema is taken."""
+    tables: tuple[Table, ...]
+    """The one that leaves the fewest tensors over is read or written, the first of several."""
+    marks: tuple[str, ...]
+    """Tensors by which it is recognised: each must be there. A mark that starts with ``!`` must not; one
+    that ends with ``:2`` must have two axes; of several with ``|`` between them one is enough."""
+    can: Mapping[str, Any] = field(default_factory=dict)
+    """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
+    in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function
+    from the schema to the values."""
+    limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
+    """What else it cannot say, a sentence each."""
+    conventions: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that the library's code decides and no file states."""
+    infer: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda fields: {}
+    """Fields that the library's code derives from the others, given as far as they are known."""
+    stated: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Any]] = lambda shapes: {}
+    """Fields that the shapes of its own tensors state and those of the twins' tensors do not."""
+    asks: tuple[str, ...] = ()
+    """Fields beside those that every dialect must know that its library's code leaves open and that must
+    not be assumed."""
+    trained: Callable[[Mapping[str, Any]], Trained] = lambda objects: Trained({}, {})
+    """What the numbers and names say that a training script keeps beside the tensors."""
+    settings: Settings | None = None
+    """Its config files; None where it has none."""
+    preprocess: Preprocess | None = None
+    """How the library's code prepares pixels of so many channels, where no file states it."""
+    buffers: Mapping[str, Buffer] = field(default_factory=dict)
+    """Templates of tensors that are not parameters. What is in one that is also `ignored` does not
+    matter."""
+    body: str = ""
+    """What the names of the encoder begin with where a head stands beside it, such as ``vit.``; the
+    tables are without it. Read with and without."""
+    beside: tuple[str, ...] = ()
+    """What the names of such heads begin with."""
+    ignored: tuple[str, ...] = ()
+    """Shell patterns of tensors that are no part of the encoder, left out and said."""
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    """Shell patterns of tensors that only another model has, and what that model is."""
+    container: Literal["safetensors", "npz", "torch", "msgpack"] = "safetensors"
+    """The kind of file it is written to."""
+    wrapper: str = ""
+    """The key under which its library's own torch files hold the tensors. It is written around them, and
+    without it a file is taken for one of this dialect only if the user says so."""
+    weights_name: str = "model.safetensors"
+    """The name of that file in a folder; of a dialect without settings the file stands alone."""
+    header: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
+    """What the library wants to see in the header of safetensors."""
+    writes: bool = True
+    """Whether it is written too."""
+
+    def within_body(self, tensors: Mapping[str, T]) -> dict[str, T]:
+        """Tensors of a file by the names that the tables have."""
+        short = {name.removeprefix(self.body): tensor for name, tensor in tensors.items()}
+        return short if len(short) == len(tensors) else dict(tensors)
+
+    def with_body(self, tensors: Mapping[str, T]) -> dict[str, T]:
+        """Tensors that the tables made by the names that a file has."""
+        if not any(name.startswith(self.beside) for name in tensors):
+            return dict(tensors)
+        return {
+            name if name.startswith(self.beside) else f"{self.body}{name}": tensor
+            for name, tensor in tensors.items()
+        }
+
+    def problems(self, cfg: ViTConfig) -> dict[str, str]:
+        """What keeps this dialect from saying a schema: a sentence for each field in the way.
+
+        Sentences of `limits` are under the key "".
+        """
+        found = {}
+        for name in cfg.fields():
+            allowed = self.allowed(name, cfg)
+            value = getattr(cfg, name)
+            if allowed is not ANY and not any(each in allowed for each in _spellings(cfg, name)):
+                said = " or ".join(_word(each) for each in allowed)
+                found[name] = f"{name} = {_word(value)} ({self.name} has {said})"
+        if not found and (said := "; ".join(self.limits(cfg))):
+            found[""] = said
+        return found
+
+    def allowed(self, name: str, cfg: ViTConfig) -> Any:
+        """The values of a field that this dialect can say beside the others of a schema."""
+        if name in self.can:
+            values = self.can[name]
+            return values(cfg) if callable(values) else values
+        return ANY if name in (*SIZES, *NEUTRAL) else (ViTConfig.model_fields[name].default,)
+
+
+def _spellings(cfg: ViTConfig, name: str) -> tuple[Any, ...]:
+    """The values of a field that mean the same in this schema, its own first."""
+    value = getattr(cfg, name)
+    if name == "pos_embed_prefix" and value in ("auto", "none"):
+        auto = cfg if value == "auto" else cfg.replace(pos_embed_prefix="auto")
+        return ("auto", "none") if auto.num_prefix_rows == 0 else (value,)
+    return (value,)
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)

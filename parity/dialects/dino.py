@@ -1,0 +1,186 @@
+"""Facebook's own checkpoints of DINOv2 and DINOv3: backbones, with a linear classifier or without.
+
+DINOv2's position table has a row for the class token and none for registers. DINOv3 turns queries and
+keys instead; where its keys have no bias, theirs is masked in the joint one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.table import Table, layer, only_when, respelled, row
+from vit_config import Preprocess, ViTConfig
+from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD
+from vit_config.rope import Rope
+
+PERIODS, MASKED = "rope_embed.periods", "blocks.{i}.attn.qkv.bias_mask"
+BIAS = "blocks.{i}.attn.qkv.bias"
+
+
+def _table(registers: str, qkv_bias: Table, gated: Table) -> Table:
+    same = ("patch_embed.proj", "blocks.{i}.norm1", "blocks.{i}.attn.proj", "blocks.{i}.norm2", "norm")
+    rows = ("attn.qkv.weight", "ls1.gamma", "ls2.gamma")
+    plain = (f"blocks.{{i}}.mlp.{name}" for name in ("fc1", "fc2"))
+    return (
+        *(each for name in same for each in layer(name, name)),
+        *row("cls_token", "cls_token"),
+        *row("pos_embed", "pos_embed"),
+        *(each for name in rows for each in row(f"blocks.{{i}}.{name}", f"blocks.{{i}}.{name}")),
+        *row("reg_token", registers),
+        *qkv_bias,
+        *only_when("mlp", "mlp", tuple(each for name in plain for each in layer(name, name))),
+        *gated,
+        *layer("head", "linear_head"),
+    )
+
+
+PACKED = (
+    *layer("blocks.{i}.mlp.fc1", "blocks.{i}.mlp.w12"),
+    *layer("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3"),
+)
+SPLIT = (
+    *layer("blocks.{i}.mlp.fc1_g", "blocks.{i}.mlp.w1"),
+    *layer("blocks.{i}.mlp.fc1_x", "blocks.{i}.mlp.w2"),
+    *layer("blocks.{i}.mlp.fc2", "blocks.{i}.mlp.w3"),
+)
+WITHOUT_KEYS = row(("blocks.{i}.attn.q_bias", None, "blocks.{i}.attn.v_bias"), BIAS)
+V2 = _table("register_tokens", row(BIAS, BIAS), PACKED)
+CHUNKED = respelled(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # blocks are numbered through, in every chunk
+TRAINING = ("mask_token", "dino_head.*", "ibot_head.*")
+HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
+"""Of DINOv2's own models, by width."""
+
+
+def _rope(theta: float) -> Rope:
+    return Rope(kind="centered", theta=theta, pairs="half")
+
+
+def _periods(cfg: ViTConfig) -> np.ndarray:
+    """Of one axis, (d / 4,)."""
+    assert cfg.rope is not None
+    quarter = cfg.head_dim // 4
+    return cfg.rope.theta ** (np.arange(quarter) / quarter)
+
+
+def _bias_mask(cfg: ViTConfig) -> np.ndarray:
+    return np.repeat([1.0, 0.0, 1.0], cfg.attention_width)
+
+
+def _mask_token(cfg: ViTConfig) -> np.ndarray:
+    return np.zeros((1, cfg.hidden_size))
+
+
+def _infer_v2(fields: Mapping[str, Any]) -> dict[str, Any]:
+    heads = HEADS.get(fields["hidden_size"])
+    resize = "bicubic_antialias" if fields["register_tokens"] else "dinov2"
+    return {**_infer_act(fields), "pos_embed_resize": resize, **({"num_heads": heads} if heads else {})}
+
+
+def _infer_act(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"act": "gelu" if fields["mlp"] == "mlp" else "silu"}
+
+
+def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """One period turns two pairs, one along each axis."""
+    (quarter,), width = shapes[PERIODS], shapes["cls_token"][-1]
+    return {"num_heads": width // (4 * quarter)}
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    if cfg.layer_scale_on != "both":
+        yield f"it scales both branches (layer_scale_on = {cfg.layer_scale_on})"
+    if cfg.mlp != "mlp" and cfg.mlp_dim % 8:
+        yield f"its gated MLP has a multiple of 8 as its width, not mlp_dim = {cfg.mlp_dim}"
+
+
+def _dialect(name: str, title: str, *, can: Mapping[str, Any], **own: Any) -> Dialect:
+    shared = {
+        "attention_out_bias": ANY,
+        "mlp_bias": ANY,
+        "layer_scale": ANY,
+        "register_tokens": ANY,
+        "act": lambda cfg: ("gelu",) if cfg.mlp == "mlp" else ("silu",),
+        "pool": lambda cfg: ("class_mean",) if cfg.num_classes else ("class",),
+    }
+    own["conventions"] = {"pool": "class", "dynamic_image_size": True, **own["conventions"]}
+    own["buffers"] = {"mask_token": _mask_token, **own.get("buffers", {})}
+    return Dialect(
+        name=name,
+        title=title,
+        can={**shared, **can},
+        limits=_limits,
+        body="backbone.",
+        beside=("linear_head.",),
+        container="torch",
+        weights_name="model.pth",
+        **own,
+    )
+
+
+def _v3(name: str, qkv_bias: Table, *, mark: str, can: Mapping[str, Any], buffers=()) -> Dialect:
+    return _dialect(
+        name,
+        "DINOv3",
+        family="dinov3",
+        tables=(_table("storage_tokens", qkv_bias, SPLIT),),
+        marks=("patch_embed.proj.weight", PERIODS, mark),
+        can={
+            "norm_eps": (1e-5, 1e-6),
+            "mlp": ("mlp", "swiglu"),
+            "pos_embed": ("none",),
+            "rope": lambda cfg: (_rope(cfg.rope.theta if cfg.rope else 100.0),),
+            **can,
+        },
+        conventions={
+            "norm_eps": 1e-5,  # `layernormbf16`, in every model of its hubconf
+            "pos_embed": "none",
+            "rope": _rope(100.0),
+            "image_size": 224,
+        },
+        infer=_infer_act,
+        stated=_heads,
+        buffers={PERIODS: _periods, **dict(buffers)},
+        ignored=(*TRAINING, "local_cls_norm.*", "projectors.*"),
+        foreign={"cls_norm.*": "a model that has another norm for patches than for the class token"},
+    )
+
+
+DIALECTS = (
+    _v3(
+        "dinov3-masked",
+        WITHOUT_KEYS,
+        mark=MASKED.replace("{i}", "0"),
+        can={"k_bias": (False,)},
+        buffers={MASKED: _bias_mask},
+    ),
+    _v3(
+        "dinov3-unmasked", row(BIAS, BIAS), mark="!" + MASKED.replace("{i}", "0"), can={"qkv_bias": ANY}
+    ),
+    _dialect(
+        "dinov2",
+        "DINOv2",
+        family="dinov2",
+        tables=(V2, CHUNKED),
+        marks=(
+            "patch_embed.proj.weight",
+            "pos_embed",
+            "mask_token:2|register_tokens|blocks.0.mlp.w12.weight",
+        ),
+        can={
+            "qkv_bias": ANY,
+            "mlp": ("mlp", "swiglu_packed"),
+            "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),
+        },
+        conventions={"norm_eps": 1e-6},
+        infer=_infer_v2,
+        # its make_classification_eval_transform
+        preprocess=Preprocess(
+            mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_fraction=224 / 256, image_size=(224, 224)
+        ),
+        ignored=TRAINING,
+    ),
+)

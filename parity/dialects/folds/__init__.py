@@ -1,0 +1,68 @@
+"""Exact rewritings: another schema and other tensors that compute the same function.
+
+A target that lacks a switch may still hold the model: a missing bias is a bias of zeros, a fixed
+position table is a learned one. Every rewriting here changes no sum and no product that the model forms,
+beyond adding zero and multiplying by one. What is not exact in that sense is not here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parity.dialects.dialect import Dialect
+from parity.dialects.folds import biases, head, layers, positions
+from parity.dialects.folds.state import CannotFoldError, Fold, State, canonical, need
+from vit_config import ConfigError
+
+__all__ = ["FOLDS", "CannotFoldError", "State", "canonical", "express"]
+
+
+def express(state: State, dialect: Dialect) -> State:
+    """Rewrite a model until a dialect can say it.
+
+    Raises:
+        ConfigError: it cannot; every field in the way is named, with the reason.
+    """
+    state = State(canonical(state.config), state.arrays, state.said)
+    seen = {state.config}
+    while problems := dialect.problems(state.config):
+        reasons = {}
+        for name, problem in problems.items():
+            try:
+                new = FOLDS.get(name, _impossible)(
+                    state, dialect.allowed(name, state.config) if name else None
+                )
+                # two fields may ask for each other's opposite
+                need(new.config not in seen and name not in dialect.problems(new.config), "")
+                seen.add(new.config)
+                state = new
+                break
+            except CannotFoldError as error:
+                reasons[name] = f"{problem}{f': {error}' if str(error) else ''}"
+        else:
+            raise ConfigError(f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}")
+    return state
+
+
+def _impossible(state: State, allowed: Any) -> State:
+    raise CannotFoldError("")
+
+
+FOLDS: dict[str, Fold] = {
+    "patch_embed": layers.patch_embed,
+    "mlp": layers.mlp,
+    "pos_embed": positions.pos_embed,
+    "pos_embed_prefix": positions.pos_embed_prefix,
+    "patch_bias": biases.zero_bias("patch_bias", ("patch_embed.proj",), "patch projection"),
+    "qkv_bias": biases.qkv_bias,
+    "k_bias": biases.k_bias,
+    "attention_out_bias": biases.zero_bias("attention_out_bias", ("attn.proj",), "attention output"),
+    "mlp_bias": biases.zero_bias("mlp_bias", ("mlp.fc1", "mlp.fc1_g", "mlp.fc1_x", "mlp.fc2"), "MLP"),
+    "head_bias": biases.zero_bias("head_bias", ("head", "head_dist"), "head"),
+    "layer_scale": layers.layer_scale,
+    "layer_scale_on": layers.layer_scale_on,
+    "final_norm": head.final_norm,
+    "num_kv_heads": layers.num_kv_heads,
+    "pool": head.pool,
+}
+"""The rewriting that changes a field."""

@@ -1,0 +1,63 @@
+"""Before or after the pool; what the head sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity.dialects.folds.state import (
+    CannotFoldError,
+    State,
+    allows,
+    need,
+)
+from parity.dialects.transfer import changed
+
+
+def final_norm(state: State, allowed: Any) -> State:
+    """A class token may be normalised before or after it is picked."""
+    cfg = state.config
+    target = {"pre_pool": "post_pool", "post_pool": "pre_pool"}.get(cfg.final_norm)
+    need(target is not None and allows(allowed, target), "")
+    same = cfg.pool == "class" and not cfg.distill_token
+    need(same, f"pool = {cfg.pool} of normalised tokens is not that pool, normalised")
+    there, here = ("norm", "fc_norm") if target == "pre_pool" else ("fc_norm", "norm")
+    leaves = [leaf for leaf in ("weight", "bias") if f"{here}.{leaf}" in state.arrays]
+    new = {f"{there}.{leaf}": state.arrays[f"{here}.{leaf}"] for leaf in leaves}
+    said = (
+        "final norm: of every token" if target == "pre_pool" else "final norm: of the class token alone"
+    )
+    return state.rewritten(said, {"final_norm": target}, new)
+
+
+def pool(state: State, allowed: Any) -> State:
+    """A head on the class token, or on the mean, is one on both that gives the other no weight."""
+    cfg = state.config
+    halves = ("class", "mean")
+    need(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token, "")
+    D, head = cfg.hidden_size, state.arrays["head.weight"]
+    if cfg.pool in halves:
+        fits = cfg.class_token and cfg.final_norm != "post_pool" and not cfg.pool_prefix
+        need(fits and allows(allowed, "class_mean"), "")
+        order = -1 if cfg.pool == "mean" else 1
+
+        def widen(weight: np.ndarray) -> np.ndarray:
+            return np.concatenate([weight, np.zeros_like(weight)][::order], axis=1)
+
+        new = {"head.weight": changed(head, widen, (cfg.num_classes, 2 * D))}
+        said = f"head: weights of zeros added for the {halves[order > 0]}"
+        return state.rewritten(said, {"pool": "class_mean"}, new)
+    need(cfg.pool == "class_mean", "")
+    weights = dict(zip(halves, np.split(head.load(), 2, axis=1), strict=True))
+    for kept, other in (halves, halves[::-1]):
+        if allows(allowed, kept) and not np.any(weights[other]):
+            at = halves.index(kept) * D
+
+            def narrow(weight: np.ndarray, at: int = at) -> np.ndarray:
+                return weight[:, at : at + D].copy()
+
+            part = changed(head, narrow, (cfg.num_classes, D))
+            said = f"head: weights of zeros left out for the {other}"
+            return state.rewritten(said, {"pool": kept}, {"head.weight": part})
+    raise CannotFoldError("its head sees both")

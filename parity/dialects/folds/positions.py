@@ -1,0 +1,69 @@
+"""Fixed and missing position tables as learned ones; rows of tokens before the patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.dialects.folds.state import Arrays, State, allows, canonical, constant, first, need
+from parity.dialects.transfer import changed
+from vit_config import ViTConfig
+from vit_config.tables import fixed_position_table
+
+
+def pos_embed(state: State, allowed: Any) -> State:
+    """A fixed table is a learned one that nobody trains; no table is one of zeros."""
+    cfg = state.config
+    need(allows(allowed, "learned") and cfg.pos_embed != "learned", "")
+    table = fixed_position_table(cfg, cfg.grid)  # (rows, D)
+    like = first(state)
+    rows = cfg.num_patches if table is None else len(table)
+    prefix = "none" if rows == cfg.num_patches else cfg.pos_embed_prefix
+    if table is None:
+        stored = constant((1, rows, cfg.hidden_size), 0.0, like)
+    else:
+        stored = Stored((1, *table.shape), like.dtype, lambda: table[None].astype(like.dtype))
+    said = f"position table: {cfg.pos_embed} written out as a learned one"
+    changes = {"pos_embed": "learned", "pos_embed_prefix": prefix}
+    new = state.rewritten(said, changes, {"pos_embed": stored})
+    return State(canonical(new.config), new.arrays, new.said)
+
+
+def pos_embed_prefix(state: State, allowed: Any) -> State:
+    """A row of the table is added to its token: it may as well be part of it; a missing row is zeros."""
+    cfg = state.config
+    need(cfg.pos_embed == "learned", "")
+    before, tokens = cfg.num_prefix_rows, _prefix_tokens(cfg)
+    options = {"none": 0, "class": 1, "auto": len(tokens), "all": len(tokens)}
+    target = next((each for each in ("auto", "all", "none", "class") if allows(allowed, each)), None)
+    need(target is not None and (target != "class" or cfg.class_token), "")
+    after = options[str(target)]
+    table = state.arrays["pos_embed"]
+    new: Arrays = {}
+
+    def resize(values: np.ndarray) -> np.ndarray:
+        zeros = np.zeros((1, max(after - before, 0), values.shape[2]), values.dtype)
+        return np.concatenate([values[:, : min(before, after)], zeros, values[:, before:]], axis=1)
+
+    for row in range(after, before):
+        name, place = tokens[row]
+
+        def add(token: np.ndarray, row: int = row, place: int = place) -> np.ndarray:
+            token = token.copy()
+            token[:, place] += table.load()[:, row]
+            return token
+
+        new[name] = changed(new.get(name, state.arrays[name]), add, state.arrays[name].shape)
+    new["pos_embed"] = changed(table, resize, (1, table.shape[1] - before + after, table.shape[2]))
+    what = "folded into" if after < before else "written as zeros for"
+    said = f"position rows {what} {abs(after - before)} of the tokens before the patches"
+    return state.rewritten(said, {"pos_embed_prefix": target}, new)
+
+
+def _prefix_tokens(cfg: ViTConfig) -> list[tuple[str, int]]:
+    """The tensor of each token before the patches, and its place in it."""
+    found = [("cls_token", 0)] if cfg.class_token else []
+    found += [("dist_token", 0)] if cfg.distill_token else []
+    return found + [("reg_token", place) for place in range(cfg.register_tokens)]

@@ -1,0 +1,112 @@
+"""A model on its way to a target, and what rewritings need to change it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.dialects.dialect import ANY
+from vit_config import ConfigError, ViTConfig
+from vit_config.parameters import parameters
+
+Arrays = dict[str, Stored]
+
+
+@dataclass(frozen=True)
+class State:
+    """A model: its schema and its tensors by the twins' names."""
+
+    config: ViTConfig
+    arrays: Arrays
+    said: tuple[str, ...] = ()
+    """What was rewritten, a sentence each."""
+
+    def rewritten(self, said: str, changes: Mapping[str, Any], new: Mapping[str, Stored]) -> State:
+        """The state with fields changed and tensors replaced or added; those that the new schema lacks
+        are left out.
+
+        Raises:
+            CannotFoldError: fields that do not go together, or tensors that are not the new schema's.
+        """
+        try:
+            cfg = self.config.replace(**changes)
+        except ConfigError as error:
+            raise CannotFoldError(str(error)) from None
+        every = {**self.arrays, **new}
+        expected = {name: each.shape for name, each in parameters(cfg).items()}
+        for name, shape in expected.items():
+            need(name in every and every[name].shape == shape, f"it makes no {name}")
+        order = [name for name in every if name in expected]
+        return State(cfg, {name: every[name] for name in order}, (*self.said, said))
+
+
+def canonical(cfg: ViTConfig) -> ViTConfig:
+    """The same schema without second spellings of a default."""
+    changes: dict[str, Any] = {}
+    if cfg.num_kv_heads and set(cfg.kv_heads) == {cfg.num_heads}:
+        changes["num_kv_heads"] = None
+    if cfg.attention_head_dim and cfg.attention_head_dim * cfg.num_heads == cfg.hidden_size:
+        changes["attention_head_dim"] = None
+    if cfg.pool_num_heads == cfg.num_heads:
+        changes["pool_num_heads"] = None
+    if cfg.pool_mlp_dim == cfg.mlp_dim:
+        changes["pool_mlp_dim"] = None
+    if cfg.pos_embed == "learned" and cfg.num_prefix_rows == cfg.num_prefix_tokens:
+        changes["pos_embed_prefix"] = "auto"
+    return cfg.replace(**changes) if changes else cfg
+
+
+class CannotFoldError(Exception):
+    """Why a rewriting is not possible here."""
+
+
+Fold = Callable[[State, Any], State]
+"""Takes a state and the values that a field may have; raises `CannotFoldError`."""
+
+
+def _blocks(cfg: ViTConfig) -> Iterator[str]:
+    """What the attention and MLP of each block are under, with a dot at the end."""
+    for i in range(cfg.depth):
+        if cfg.num_parallel == 1:
+            yield f"blocks.{i}."
+        else:
+            for j in range(cfg.num_parallel):
+                yield f"blocks.{i}.attns.{j}."
+                yield f"blocks.{i}.ffns.{j}."
+
+
+def under(state: State, *leaves: str) -> Iterator[tuple[str, ...]]:
+    """The names of some tensors in each block that has the first of them."""
+    for block in _blocks(state.config):
+        if f"{block}{leaves[0]}" in state.arrays:
+            yield tuple(f"{block}{leaf}" for leaf in leaves)
+
+
+def first(state: State) -> Stored:
+    """Any tensor of the model, for its type."""
+    return next(iter(state.arrays.values()))
+
+
+def constant(shape: tuple[int, ...], value: float, like: Stored) -> Stored:
+    """A tensor of one value, of the type of another."""
+    return Stored(shape, like.dtype, lambda: np.full(shape, value, like.dtype))
+
+
+def all_equal(stored: Stored, value: float) -> bool:
+    """Whether every number is that value; reads the tensor."""
+    return bool(np.all(stored.load() == value))
+
+
+def need(condition: bool, why: str) -> None:
+    """Give up, saying why, unless the condition holds."""
+    if not condition:
+        raise CannotFoldError(why)
+
+
+def allows(allowed: Any, value: Any) -> bool:
+    """Whether a value is among those that a field may have."""
+    return allowed is ANY or value in allowed

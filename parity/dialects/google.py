@@ -1,0 +1,97 @@
+"""google-research/vision_transformer: the ``.npz`` files of the paper, of AugReg, and of its Flax code.
+
+A released file numbers the layers of a block through (LayerNorm_0, MultiHeadDotProductAttention_1,
+LayerNorm_2, MlpBlock_3), as Flax did before Linen; a file that today's code saves numbers each kind of
+layer for itself. Both come bare, under ``params/`` or under ``opt/target/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.table import Table, dense, flax_attention, flax_norm, row
+from vit_config import Preprocess, ViTConfig
+
+PATCH: Table = (
+    *row("patch_embed.proj.weight", "embedding/kernel", "p q c o -> o c p q"),
+    *row("patch_embed.proj.bias", "embedding/bias"),
+    *row("cls_token", "cls"),
+)
+HEADS: Table = (*dense("pre_logits", "pre_logits"), *dense("head", "head"))
+PRE_LINEN, LINEN = (0, 1, 2, 3), (0, 0, 1, 0)
+"""The numbers of a block's norm, attention, norm and MLP."""
+HYBRID = "a hybrid, whose tokens a ResNet makes"
+
+
+def encoder(theirs: str, numbers: tuple[int, int, int, int], *, stack: str = "") -> Table:
+    """The blocks, and the norm behind them.
+
+    Args:
+        theirs: what a block is under; a template, or of a stack the name alone.
+        numbers: of its norm, attention, norm and MLP.
+        stack: "L " where all blocks are in one tensor.
+    """
+    norm1, attention, norm2, mlp = numbers
+    ours, attn = "blocks.{i}", f"{theirs}/MultiHeadDotProductAttention_{attention}"
+    return (
+        *flax_norm(f"{ours}.norm1", f"{theirs}/LayerNorm_{norm1}", stack=stack),
+        *flax_attention(f"{ours}.attn", attn, stack=stack),
+        *flax_norm(f"{ours}.norm2", f"{theirs}/LayerNorm_{norm2}", stack=stack),
+        *dense(f"{ours}.mlp.fc1", f"{theirs}/MlpBlock_{mlp}/Dense_0", stack=stack),
+        *dense(f"{ours}.mlp.fc2", f"{theirs}/MlpBlock_{mlp}/Dense_1", stack=stack),
+        *flax_norm("norm", "Transformer/encoder_norm"),
+    )
+
+
+def _table(numbers: tuple[int, int, int, int]) -> Table:
+    return (
+        *PATCH,
+        *row("pos_embed", "Transformer/posembed_input/pos_embedding"),
+        *encoder("Transformer/encoderblock_{i}", numbers),
+        *HEADS,
+    )
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    if cfg.class_token != (cfg.pool == "class"):
+        yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
+
+
+def _dialect(name: str, title: str, numbers: tuple[int, int, int, int]) -> Dialect:
+    return Dialect(
+        name=name,
+        title=title,
+        family="google",
+        tables=(_table(numbers),),
+        marks=(
+            "embedding/kernel",
+            "Transformer/posembed_input/pos_embedding",
+            f"Transformer/encoderblock_0/LayerNorm_{numbers[2]}/scale",
+            "!MAPHead_0/probe",
+            "!probe",
+        ),
+        can={
+            "act": ("gelu_tanh",),
+            "class_token": ANY,
+            "head_hidden": ANY,
+            "pool": ("class", "mean"),
+        },
+        limits=_limits,
+        conventions={
+            "act": "gelu_tanh",  # flax.linen.gelu, as it is called there, is the approximation
+            "norm_eps": 1e-6,
+            "pool": "class",
+            "pos_embed_resize": "bilinear_corners",
+        },
+        preprocess=Preprocess(interpolation="bilinear", crop_mode="squash"),
+        foreign={"conv_root/*": HYBRID, "block1/*": HYBRID},
+        container="npz",
+        weights_name="model.npz",
+    )
+
+
+DIALECTS = (
+    _dialect("google", "google-research/vision_transformer", PRE_LINEN),
+    _dialect("google-linen", "google-research/vision_transformer, saved by its Linen code", LINEN),
+)

@@ -1,0 +1,105 @@
+"""transformers' BEiT: keys without a bias, a learned bias per relative position, mean pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.hf.config import HfSettings, oblong
+from parity.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
+from parity.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, one_of
+from parity.dialects.table import layer, respelled, row
+from vit_config import ViTConfig
+
+RELATIVE = "relative_position_bias.relative_position_bias_table"
+TABLE = (
+    *CLASSIFIER,
+    *layer("fc_norm", "pooler.layernorm"),
+    *row("blocks.{i}.ls1.gamma", f"{BLOCK}.lambda_1"),
+    *row("blocks.{i}.ls2.gamma", f"{BLOCK}.lambda_2"),
+    *row("blocks.{i}.attn.rel_pos_bias.table", f"{BLOCK}.attention.attention.{RELATIVE}"),
+)
+IN_MEMORY = respelled(TABLE, {**MEMORY, f".attention.attention.{RELATIVE}": f".{RELATIVE}"})
+SHARED = "a BEiT whose blocks share one table of relative positions"
+FIRST = "encoder.layer.0"
+POOLS = {True: ("mean", "post_pool"), False: ("class", "pre_pool")}
+"""By use_mean_pooling: what is pooled, and where it is normalised."""
+
+
+def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
+    pool, norm = POOLS[bool(entries.get("use_mean_pooling", True))]
+    positions = entries.get("use_absolute_position_embeddings", False)
+    scale = entries.get("layer_scale_init_value", 0.1)
+    drop = entries.get("drop_path_rate", 0.1)
+    return {
+        **head_dim(entries),
+        "pool": pool,
+        "final_norm": norm,
+        "pos_embed": "learned" if positions else "none",
+        "layer_scale": scale if scale > 0 else None,
+        "stochastic_depth": drop if entries["num_hidden_layers"] > 1 else 0.0,
+    }
+
+
+def _entries(cfg: ViTConfig) -> dict[str, Any]:
+    return {
+        **head_dim_entry(cfg),
+        "use_mean_pooling": cfg.pool == "mean",
+        "use_absolute_position_embeddings": cfg.pos_embed == "learned",
+        "layer_scale_init_value": cfg.layer_scale or 0.0,
+        "drop_path_rate": cfg.stochastic_depth,
+    }
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
+    if (cfg.pool, cfg.final_norm) not in POOLS.values():
+        yield f"it does not pool by {cfg.pool} with final_norm = {cfg.final_norm}"
+
+
+DIALECTS = (
+    Dialect(
+        name="hf-beit",
+        title="transformers' BEiT",
+        family="hf",
+        tables=(TABLE, IN_MEMORY),
+        marks=(
+            "embeddings.patch_embeddings.projection.weight",
+            "embeddings.cls_token",
+            f"{FIRST}.attention.attention.query.bias|layers.0.attention.q_proj.bias",
+            f"!{FIRST}.attention.attention.key.bias|layers.0.attention.k_proj.bias",
+            f"{FIRST}.layernorm_before.weight|layers.0.layernorm_before.weight",
+        ),
+        can={
+            "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY, "k_bias": (False,),
+            "rel_pos_bias": ANY, "pos_embed": ("none", "learned"), "layer_scale": ANY,
+            "layer_scale_on": ("both",),
+            "pool": ("mean", "class"), "final_norm": ("post_pool", "pre_pool"),
+        },
+        limits=_limits,
+        conventions={"pos_embed": "none", "layer_scale": 0.1, "pos_embed_resize": "bicubic"},
+        settings=HfSettings(
+            model_types={"beit": ""},
+            keys=(
+                *sizes(norm_eps=1e-12), *MLP, *DROPOUT,
+                Key("use_relative_position_bias", "rel_pos_bias", False),
+            ),
+            only={"use_shared_relative_position_bias": (False,), "use_mask_token": (False, True)},
+            architecture=one_of("Beit"),
+            derive=_derive,
+            entries=_entries,
+            refuse=oblong,
+            processor="BeitImageProcessor",
+        ),
+        ignored=("embeddings.mask_token", "*relative_position_index"),
+        foreign={
+            "encoder.relative_position_bias.*": SHARED,
+            "shared_position_bias.*": SHARED,
+            "lm_head.*": "BEiT for masked images, whose norm stands beside the model",
+            "decode_head.*": "BEiT for segmentation",
+        },
+        body="beit.",
+        beside=("classifier.",),
+    ),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""transformers' CLIP: the image tower, with the projection or without, and the classifier on it.
+
+The towers give the class token, normalised; the classifier averages patches that are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.hf.config import HfSettings, oblong
+from parity.dialects.hf.keys import ACTS, Key, sizes
+from parity.dialects.table import Table, apart, layer, row
+from vit_config import ViTConfig
+
+BLOCK = "encoder.layers.{i}"
+BLOCKS: Table = (
+    *layer("blocks.{i}.norm1", f"{BLOCK}.layer_norm1"),
+    *apart("blocks.{i}.attn", f"{BLOCK}.self_attn.{{}}", ("q_proj", "k_proj", "v_proj")),
+    *layer("blocks.{i}.attn.proj", f"{BLOCK}.self_attn.out_proj"),
+    *layer("blocks.{i}.norm2", f"{BLOCK}.layer_norm2"),
+    *layer("blocks.{i}.mlp.fc1", f"{BLOCK}.mlp.fc1"),
+    *layer("blocks.{i}.mlp.fc2", f"{BLOCK}.mlp.fc2"),
+)
+EMBEDDINGS: Table = (
+    *layer("patch_embed.proj", "embeddings.patch_embedding"),
+    *row("pos_embed", "embeddings.position_embedding.weight", "n D -> 1 n D"),
+)
+KEYS = (
+    Key("intermediate_size", "mlp_dim", 3072),
+    Key("attention_dropout", "dropout_attention", 0.0),
+)
+TEXT = ("text_model.*", "text_projection.*", "logit_scale", "logit_bias", "embeddings.position_ids")
+"""The text tower, and what is beside the towers."""
+ENCODER = (
+    *row("cls_token", "embeddings.class_embedding", "D -> 1 1 D"),
+    *EMBEDDINGS,
+    *layer("norm_pre", "pre_layrnorm"),  # so spelled
+    *BLOCKS,
+)
+CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "patch_bias": (False,), "pre_norm": (True,)}
+NORM = "post_layernorm"
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
+
+
+def _classifier_limits(cfg: ViTConfig) -> Iterator[str]:
+    yield from _limits(cfg)
+    if not cfg.num_classes:
+        yield "it always has a classifier (num_classes is 0)"
+
+
+def _constant(value: float) -> Callable[[ViTConfig], np.ndarray]:
+    return lambda cfg: np.full(cfg.hidden_size, value)
+
+
+def _dialect(name: str, title: str, *, can: Mapping[str, Any], settings: Any, **own: Any) -> Dialect:
+    return Dialect(
+        name=name,
+        title=title,
+        family="hf",
+        can={**CAN, **can},
+        settings=HfSettings(
+            keys=(*sizes(norm_eps=1e-5, act="quick_gelu", patch_size=32), *KEYS),
+            refuse=oblong,
+            processor="CLIPImageProcessor",
+            **settings,
+        ),
+        body="vision_model.",
+        **own,
+    )
+
+
+DIALECTS = (
+    _dialect(
+        "hf-clip-vision",
+        "transformers' CLIP",
+        tables=((*ENCODER, *layer("norm", NORM), *layer("head", "visual_projection")),),
+        marks=("embeddings.class_embedding", "pre_layrnorm.weight", "!classifier.weight"),
+        can={"head_bias": lambda cfg: (False,) if cfg.num_classes else (True,)},
+        limits=_limits,
+        conventions={"pool": "class", "pos_embed_resize": "bicubic"},
+        settings={
+            "model_types": {"clip_vision_model": "", "clip": "vision_config"},
+            "architecture": lambda cfg: f"CLIPVisionModel{'WithProjection' if cfg.num_classes else ''}",
+            "entries": lambda cfg: {"projection_dim": cfg.num_classes} if cfg.num_classes else {},
+        },
+        ignored=TEXT,
+        beside=("visual_projection.",),
+    ),
+    _dialect(
+        "hf-clip-classifier",
+        "transformers' CLIP with a classifier",
+        tables=((*ENCODER, *layer("head", "classifier")),),
+        marks=("embeddings.class_embedding", "pre_layrnorm.weight", "classifier.weight"),
+        can={"pool": ("mean",), "final_norm": ("none",)},
+        limits=_classifier_limits,
+        conventions={"pool": "mean", "pos_embed_resize": "bicubic"},
+        settings={
+            "model_types": {"clip": "vision_config"},
+            "architecture": lambda cfg: "CLIPForImageClassification",
+        },
+        # the tower that it stands on has this norm, and what comes out of it is not looked at
+        buffers={f"{NORM}.weight": _constant(1.0), f"{NORM}.bias": _constant(0.0)},
+        ignored=(f"{NORM}.*", *TEXT),
+        beside=("classifier.",),
+    ),
+)

@@ -1,0 +1,123 @@
+"""``config.json`` of Hugging Face transformers: from its entries to a schema, and back.
+
+A model is described by data: a `Key` for each entry that is one field, the values that other entries
+must have because no schema can say another, and two functions for whatever takes several entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parity.dialects.hf import labels, preprocessor
+from parity.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
+from vit_config import ConfigError, Preprocess, ViTConfig
+
+__all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]
+
+
+@dataclass(frozen=True)
+class HfSettings:
+    """The config files of one model of the library."""
+
+    model_types: Mapping[str, str]
+    """The values of ``model_type`` that tell this model, and the entry that then holds its entries, such
+    as ``vision_config``; empty where they are at the top. The first is written."""
+    keys: tuple[Key, ...]
+    architecture: Callable[[ViTConfig], str]
+    """The library's class for a schema."""
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Entries that change the function, with the values that a schema can say; the library's default
+    first. It is the first that is written."""
+    derive: Callable[[Entries], dict[str, Any]] = lambda entries: {}
+    """Fields that take several entries; `Key` defaults are filled in."""
+    entries: Callable[[ViTConfig], dict[str, Any]] = lambda cfg: {}
+    """And back."""
+    refuse: Callable[[Mapping[str, Any]], Iterator[str]] = lambda fields: iter(())
+    """What the library computes in another way than any schema, given the fields, a sentence each."""
+    processor: str = "ViTImageProcessor"
+    """What prepares pixels if ``preprocessor_config.json`` does not say."""
+
+    def recognise(self, sidecars: Entries) -> bool:
+        """Whether ``config.json`` is of this model."""
+        return self._section(sidecars) is not None
+
+    def fields(self, sidecars: Entries) -> dict[str, Any]:
+        """The fields that ``config.json`` states, the library's defaults for what it leaves out.
+
+        Raises:
+            ConfigError: it states what no schema can say.
+        """
+        told = self._section(sidecars) or {}
+        self._check(told)
+        found: dict[str, Any] = {}
+        for key in self.keys:
+            found |= key.into_fields(told)
+        try:
+            found |= self.derive({**{key.name: key.default for key in self.keys}, **told})
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{CONFIG}: {error}") from None
+        if said := "; ".join(self.refuse(found)):
+            raise ConfigError(f"{CONFIG}: {said}")
+        return {**found, **labels.num_classes(sidecars[CONFIG])}
+
+    def preprocess(self, sidecars: Entries) -> Preprocess | None:
+        """How pixels are prepared, and what the classes are called; None where nothing says how."""
+        if not self.recognise(sidecars):
+            return None
+        image_size = self.fields(sidecars).get("image_size")
+        found = preprocessor.read(sidecars.get(preprocessor.FILE), self.processor, image_size)
+        names = labels.class_names(sidecars[CONFIG])
+        return found and found.replace(class_names=names)
+
+    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+        """``config.json``, and ``preprocessor_config.json`` where it can say how pixels are prepared."""
+        architecture = self.architecture(cfg)
+        kind, section = next(iter(self.model_types.items()))
+        told: dict[str, Any] = {name: values[0] for name, values in self.only.items()}
+        for key in self.keys:
+            told |= key.into_entry(cfg)
+        told |= self.entries(cfg)
+        content: dict[str, Any] = {"architectures": [architecture], "model_type": kind}
+        content |= {section: told} if section else told
+        if labels.HEAD in architecture:
+            names = preprocess.class_names if preprocess else None
+            content |= labels.entries(cfg.num_classes, names)
+        found = preprocess and preprocessor.entries(preprocess, cfg.image_size)
+        return {CONFIG: content, **({preprocessor.FILE: found} if found else {})}
+
+    def _section(self, sidecars: Entries) -> dict[str, Any] | None:
+        config = sidecars.get(CONFIG)
+        if not isinstance(config, dict) or config.get("model_type") not in self.model_types:
+            return None
+        section = self.model_types[config["model_type"]]
+        inner = config.get(section, {}) if section else config
+        return inner if isinstance(inner, dict) else None
+
+    def _check(self, told: Entries) -> None:
+        for name, values in self.only.items():
+            if (value := told.get(name, values[0])) not in values:
+                said = " or ".join(map(repr, values))
+                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema can say {said} alone")
+
+
+def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
+    """Of models whose code fits positions to any image but a square one."""
+    for name in ("image_size", "patch_size"):
+        height, width = fields[name]
+        if height != width:
+            yield f"{name} = {fields[name]}, and its positions are right for squares alone"
+
+
+class _Numbers:
+    """Every number, for `Dialect.can`: the field has to be given."""
+
+    def __contains__(self, value: object) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("a number",))
+
+
+NUMBERS = _Numbers()

@@ -1,0 +1,152 @@
+"""transformers' DINOv2, with registers and without.
+
+Its classifier sees the class token and the mean of the patches; the model without one gives the class
+token. The width of its MLP is not in its config file but follows from a ratio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.hf.config import NUMBERS, HfSettings, oblong
+from parity.dialects.hf.keys import ACTS, DROPOUT, Key, head_dim, head_dim_entry, sizes
+from parity.dialects.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, one_of
+from parity.dialects.table import apart, layer, only_when, respelled, row
+from vit_config import ViTConfig
+
+REGISTERS = "embeddings.register_tokens"
+MLP = (
+    *only_when("mlp", "mlp", layer("blocks.{i}.mlp.fc1", f"{BLOCK}.mlp.fc1")),
+    *only_when("mlp", "mlp", layer("blocks.{i}.mlp.fc2", f"{BLOCK}.mlp.fc2")),
+)
+GATED = (
+    *layer("blocks.{i}.mlp.fc1", f"{BLOCK}.mlp.weights_in"),
+    *layer("blocks.{i}.mlp.fc2", f"{BLOCK}.mlp.weights_out"),
+)
+GATED_IN_MEMORY = (
+    *layer("blocks.{i}.mlp.fc1", (f"{BLOCK}.mlp.gate_proj", f"{BLOCK}.mlp.up_proj")),
+    *layer("blocks.{i}.mlp.fc2", f"{BLOCK}.mlp.down_proj"),
+)
+REST = (
+    *EMBEDDINGS,
+    *row("reg_token", REGISTERS),
+    *layer("blocks.{i}.norm1", f"{BLOCK}.norm1"),
+    *apart("blocks.{i}.attn", f"{BLOCK}.attention.attention.{{}}", ("query", "key", "value")),
+    *layer("blocks.{i}.attn.proj", f"{BLOCK}.attention.output.dense"),
+    *row("blocks.{i}.ls1.gamma", f"{BLOCK}.layer_scale1.lambda1"),
+    *layer("blocks.{i}.norm2", f"{BLOCK}.norm2"),
+    *row("blocks.{i}.ls2.gamma", f"{BLOCK}.layer_scale2.lambda1"),
+    *layer("norm", "layernorm"),
+    *layer("head", "classifier"),
+)
+KEPT = {**MEMORY, "encoder.layer.": "encoder.layer."}
+TABLES = ((*REST, *MLP, *GATED), (*respelled(REST, KEPT), *MLP, *GATED_IN_MEMORY))
+
+
+def gated_width(hidden_size: int, ratio: float) -> int:
+    """Width of a gated MLP: two thirds of the plain one's, rounded up to a multiple of 8."""
+    return (int(int(hidden_size * ratio) * 2 / 3) + 7) // 8 * 8
+
+
+def _ratio(cfg: ViTConfig) -> int | None:
+    """The ratio for which the library builds an MLP of the schema's width; it takes whole numbers."""
+    for ratio in range(1, 2 * cfg.mlp_dim // cfg.hidden_size + 2):
+        plain = cfg.hidden_size * ratio
+        width = plain if cfg.mlp == "mlp" else gated_width(cfg.hidden_size, ratio)
+        if width == cfg.mlp_dim:
+            return ratio
+    return None
+
+
+def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
+    width, ratio = entries["hidden_size"], entries.get("mlp_ratio", 4)
+    gated = {"mlp": "swiglu_packed", "mlp_dim": gated_width(width, ratio), "act": "silu"}
+    plain = {"mlp": "mlp", "mlp_dim": int(width * ratio)}
+    return {**head_dim(entries), **(gated if entries.get("use_swiglu_ffn") else plain)}
+
+
+def _entries(cfg: ViTConfig) -> dict[str, Any]:
+    ratio, gated = _ratio(cfg), cfg.mlp == "swiglu_packed"
+    return {**head_dim_entry(cfg), "mlp_ratio": ratio, "use_swiglu_ffn": gated}
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
+    if cfg.mlp != "mlp" and cfg.act != "silu":
+        yield f"its gate is silu, not {cfg.act}"
+    if _ratio(cfg) is None:
+        yield f"no mlp_ratio makes mlp_dim = {cfg.mlp_dim} of hidden_size = {cfg.hidden_size}"
+
+
+def _settings(model_type: str, name: str, patch_size: int, *keys: Key) -> HfSettings:
+    scale = Key("layerscale_value", "layer_scale", 1.0)
+    return HfSettings(
+        model_types={model_type: ""},
+        keys=(*sizes(patch_size=patch_size, norm_eps=1e-6), *DROPOUT, *QKV_BIAS, scale, *keys),
+        architecture=one_of(name),
+        derive=_derive,
+        entries=_entries,
+        refuse=oblong,
+        processor="BitImageProcessor",
+    )
+
+
+def _dialect(name: str, title: str, *, marks: tuple[str, ...], can: Any, **options) -> Dialect:
+    shared = {
+        "qkv_bias": ANY, "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY,
+        "layer_scale": NUMBERS, "layer_scale_on": ("both",),
+        "mlp": ("mlp", "swiglu_packed"),
+        "pool": lambda cfg: ("class_mean",) if cfg.num_classes else ("class",),
+    }  # fmt: skip
+    return Dialect(
+        name=name,
+        title=title,
+        family="hf",
+        tables=TABLES,
+        marks=(
+            "embeddings.patch_embeddings.projection.weight",
+            "embeddings.cls_token",
+            "encoder.layer.0.norm1.weight",
+            "encoder.layer.0.layer_scale1.lambda1",
+            *marks,
+        ),
+        can={**shared, **can},
+        limits=_limits,
+        # it learns this token to stand for a masked patch, and an encoder masks none
+        buffers={"embeddings.mask_token": lambda cfg: np.zeros((1, cfg.hidden_size))},
+        ignored=("embeddings.mask_token",),
+        beside=("classifier.",),
+        **options,
+    )
+
+
+SHARED = {"pool": "class", "layer_scale": 1.0, "dynamic_image_size": True}
+DIALECTS = (
+    _dialect(
+        "hf-dinov2",
+        "transformers' DINOv2",
+        marks=(f"!{REGISTERS}",),
+        can={},
+        conventions={**SHARED, "pos_embed_resize": "bicubic"},
+        settings=_settings("dinov2", "Dinov2", 14),
+        body="dinov2.",
+    ),
+    _dialect(
+        "hf-dinov2-registers",
+        "transformers' DINOv2 with registers",
+        marks=(REGISTERS,),
+        can={"register_tokens": ANY, "pos_embed_prefix": ("class", "auto")},
+        conventions={**SHARED, "pos_embed_resize": "bicubic_antialias"},
+        settings=_settings(
+            "dinov2_with_registers",
+            "Dinov2WithRegisters",
+            16,
+            Key("num_register_tokens", "register_tokens", 4),
+        ),
+        body="dinov2_with_registers.",
+    ),
+)

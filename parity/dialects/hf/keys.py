@@ -1,0 +1,116 @@
+"""Entries of ``config.json`` that are fields of the schema, and those that most models share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vit_config import ConfigError, ViTConfig
+
+CONFIG = "config.json"
+Entries = Mapping[str, Any]
+
+ACTS = {
+    "gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
+    "quick_gelu": "quick_gelu", "silu": "silu", "swish": "silu", "relu": "relu",
+}  # fmt: skip
+"""Activations by the library's names; of several for one, the first is written."""
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _act(name: Any) -> str:
+    if name not in ACTS:
+        raise ConfigError(f"is none of {', '.join(ACTS)}, which a schema can say")
+    return ACTS[name]
+
+
+def _act_name(act: str) -> str:
+    return next(name for name, ours in ACTS.items() if ours == act)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    return int(height), int(width)
+
+
+def _side(size: tuple[int, int]) -> int | list[int]:
+    return size[0] if size[0] == size[1] else list(size)
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry that is a field of the schema, or the value of several fields at once."""
+
+    name: str
+    fields: str | tuple[str, ...]
+    default: Any
+    """What the library takes where the file has no such entry; also written where the fields differ."""
+    read: Callable[[Any], Any] = _same
+    write: Callable[[Any], Any] = _same
+
+    def into_fields(self, entries: Entries) -> dict[str, Any]:
+        """The fields that the entry states.
+
+        Raises:
+            ConfigError: not a value that the schema can say.
+        """
+        value = entries.get(self.name, self.default)
+        try:
+            return dict.fromkeys(self._names, self.read(value))
+        except ConfigError as error:
+            raise ConfigError(f"{CONFIG}: {self.name} = {value!r} {error}") from None
+        except (TypeError, ValueError):
+            raise ConfigError(f"{CONFIG}: {self.name} = {value!r}, which it cannot be") from None
+
+    def into_entry(self, cfg: ViTConfig) -> dict[str, Any]:
+        """The entry that the fields make."""
+        first, *others = (getattr(cfg, name) for name in self._names)
+        agreed = all(value == first for value in others)
+        return {self.name: self.write(first) if agreed else self.default}
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return (self.fields,) if isinstance(self.fields, str) else self.fields
+
+
+def sizes(
+    *,
+    norm_eps: float,
+    hidden_size: int = 768,
+    num_heads: int = 12,
+    patch_size: int = 16,
+    act: str = "gelu",
+) -> tuple[Key, ...]:
+    """The entries that every model here has, with a model's own defaults."""
+    return (
+        Key("hidden_size", "hidden_size", hidden_size),
+        Key("num_hidden_layers", "depth", 12),
+        Key("num_attention_heads", "num_heads", num_heads),
+        Key("num_channels", "in_channels", 3),
+        Key("image_size", "image_size", 224, _pair, _side),
+        Key("patch_size", "patch_size", patch_size, _pair, _side),
+        Key("layer_norm_eps", "norm_eps", norm_eps, float),
+        Key("hidden_act", "act", act, _act, _act_name),
+    )
+
+
+MLP = (Key("intermediate_size", "mlp_dim", 3072),)
+DROPOUT = (
+    Key("hidden_dropout_prob", ("dropout_embed", "dropout_attention_out", "dropout_mlp_outer"), 0.0),
+    Key("attention_probs_dropout_prob", "dropout_attention", 0.0),
+)
+
+
+def head_dim(entries: Entries) -> dict[str, Any]:
+    """Heads of a width of their own, which the library takes from an entry that files rarely have."""
+    width, heads, d = (entries.get(k) for k in ("hidden_size", "num_attention_heads", "head_dim"))
+    return {"attention_head_dim": None if d is None or d * heads == width else d}
+
+
+def head_dim_entry(cfg: ViTConfig) -> dict[str, Any]:
+    """That entry, where it is needed."""
+    return {"head_dim": cfg.head_dim} if cfg.attention_head_dim else {}

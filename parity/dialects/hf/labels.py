@@ -1,0 +1,46 @@
+"""``id2label`` of ``config.json``: how many classes there are and what they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+HEAD = "ForImageClassification"
+DEFAULT_CLASSES = 2  # what the library builds where a classifier's file says nothing
+
+
+def num_classes(config: Mapping[str, Any]) -> dict[str, int]:
+    """The number of classes, if the file is of a classifier."""
+    architectures = config.get("architectures") or ()
+    if not any(HEAD in name for name in architectures):
+        return {}
+    names = config.get("id2label")
+    if isinstance(names, dict):
+        return {"num_classes": len(names)}
+    told = config.get("num_labels")
+    return {"num_classes": DEFAULT_CLASSES if told is None else told}
+
+
+def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """What the classes are called; None where there are only the names that the library makes up."""
+    names = config.get("id2label")
+    if not isinstance(names, dict) or not names:
+        return None
+    found = (names.get(str(index)) for index in range(len(names)))
+    ordered = tuple(name for name in found if isinstance(name, str))
+    return ordered if len(ordered) == len(names) and ordered != _made_up(len(names)) else None
+
+
+def entries(count: int, names: Sequence[str] | None) -> dict[str, Any]:
+    """``id2label`` and ``label2id``; of a model without a head neither."""
+    if not count:
+        return {}
+    names = names if names is not None and len(names) == count else _made_up(count)
+    return {
+        "id2label": {str(index): name for index, name in enumerate(names)},
+        "label2id": {name: index for index, name in enumerate(names)},
+    }
+
+
+def _made_up(count: int) -> tuple[str, ...]:
+    return tuple(f"LABEL_{index}" for index in range(count))

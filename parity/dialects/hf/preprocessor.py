@@ -1,0 +1,141 @@
+"""``preprocessor_config.json``: how pixels are prepared, as the classes of transformers say it.
+
+What they say and a `Preprocess` cannot (padding, other scales, sizes that vary) is read as unknown,
+never as something near; and what none of these classes does (a centre crop that is no square, bars) is
+not written. Where a crop leaves an odd number of pixels over, its place may differ by one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from vit_config import ConfigError, Preprocess
+from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
+
+FILE = "preprocessor_config.json"
+HALF = (0.5, 0.5, 0.5)
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
+"""In the order of PIL's numbers."""
+
+
+def _defaults(
+    size: Any, resample: int, mean: tuple, std: tuple, *, crop: int | None = None
+) -> dict[str, Any]:
+    return {
+        "size": size, "resample": resample, "image_mean": mean, "image_std": std,
+        "do_center_crop": crop is not None, "crop_size": crop,
+    }  # fmt: skip
+
+
+SHORT = {"shortest_edge": 224}
+DEFAULTS = {
+    "ViT": _defaults(224, 2, HALF, HALF),
+    "DeiT": _defaults(256, 3, HALF, HALF, crop=224),
+    "Beit": _defaults(224, 3, HALF, HALF),
+    "Bit": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
+    "CLIP": _defaults(SHORT, 3, CLIP_MEAN, CLIP_STD, crop=224),
+    "DINOv3ViT": _defaults(224, 2, IMAGENET_MEAN, IMAGENET_STD),
+    "Siglip": _defaults(224, 3, HALF, HALF),
+}
+"""What each class takes for the entries that a file leaves out."""
+SHORTEST = ("Bit", "CLIP")
+"""Classes for which a size of one number is that of the shorter side, not of both."""
+
+
+def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Preprocess | None:
+    """How pixels are prepared.
+
+    Args:
+        content: of the file, parsed; None where there is none.
+        default: the class, where the file does not name one.
+        image_size: the model's height and width in pixels, if known.
+
+    Returns:
+        None where it is not known or a `Preprocess` cannot say it.
+    """
+    if not isinstance(content, dict):
+        return None
+    kind = _kind(content.get("image_processor_type") or content.get("feature_extractor_type") or default)
+    if kind not in DEFAULTS:
+        return None
+    told = {**DEFAULTS[kind], **{name: value for name, value in content.items() if value is not None}}
+    try:
+        fitted = _fitted(told, kind, image_size)
+        if fitted is None or not _plain(told):
+            return None
+        normal = told.get("do_normalize", True)
+        mean, std = (tuple(told[name]) for name in ("image_mean", "image_std"))
+        return Preprocess(
+            mean=mean if normal else (0.0,) * len(mean),
+            std=std if normal else (1.0,) * len(std),
+            interpolation=RESAMPLE[told["resample"]],
+            **fitted,
+        )
+    except (KeyError, TypeError, ValueError, ConfigError):
+        return None
+
+
+def entries(preprocess: Preprocess, image_size: tuple[int, int]) -> dict[str, Any] | None:
+    """The content of a file that says the same; None where no class of the library does that."""
+    image_size = preprocess.image_size or image_size
+    size = _sides(*preprocess.resized(image_size))
+    crop = {"do_center_crop": True, "crop_size": _sides(*image_size)}
+    if preprocess.crop_mode == "squash":
+        kind = "ViT" if preprocess.crop_fraction == 1 else "DeiT"
+        fit = {"size": size, **(crop if kind == "DeiT" else {})}
+    elif preprocess.crop_mode == "center" and image_size[0] == image_size[1]:
+        kind, fit = "Bit", {"size": {"shortest_edge": size["height"]}, **crop}
+    else:
+        return None
+    return {
+        "image_processor_type": f"{kind}ImageProcessor",
+        "do_resize": True,
+        **fit,
+        "resample": RESAMPLE.index(preprocess.interpolation),
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": list(preprocess.mean),
+        "image_std": list(preprocess.std),
+    }
+
+
+def _kind(name: Any) -> str:
+    """A class without what tells its versions: ``CLIPImageProcessorFast`` is ``CLIP``."""
+    name = str(name).removesuffix("Fast").removesuffix("Pil")
+    return name.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
+
+
+def _plain(told: Mapping[str, Any]) -> bool:
+    """Resized, scaled to [0, 1], not padded."""
+    scaled = told.get("do_rescale", True) and math.isclose(told.get("rescale_factor", 1 / 255), 1 / 255)
+    return bool(told.get("do_resize", True) and scaled and not told.get("do_pad"))
+
+
+def _fitted(
+    told: Mapping[str, Any], kind: str, image_size: tuple[int, int] | None
+) -> dict[str, Any] | None:
+    """How an image is brought to its size, if a `Preprocess` can say it."""
+    size, crop = told["size"], told["crop_size"] if told["do_center_crop"] else None
+    if isinstance(size, int):
+        size = {"shortest_edge": size} if kind in SHORTEST else _sides(size, size)
+    if isinstance(crop, int):
+        crop = _sides(crop, crop)
+    if size.keys() == {"height", "width"}:
+        crop, mode = crop or size, "squash"
+        shares = {crop_fraction(crop[side], size[side]) for side in ("height", "width")}
+    elif size.keys() == {"shortest_edge"} and crop and crop["height"] == crop["width"]:
+        mode, shares = "center", {crop_fraction(crop["height"], size["shortest_edge"])}
+    else:
+        return None
+    made = crop["height"], crop["width"]
+    own = {} if made == image_size else {"image_size": made}
+    return {"crop_mode": mode, "crop_fraction": shares.pop(), **own} if len(shares) == 1 else None
+
+
+def _sides(height: int, width: int) -> dict[str, int]:
+    return {"height": height, "width": width}

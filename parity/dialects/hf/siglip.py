@@ -1,0 +1,125 @@
+"""transformers' SigLIP and SigLIP 2: the image tower that pools by attention, and the classifier on it.
+
+SigLIP 2 takes patches instead of images and fits its square table to any grid; here it is the model of
+images of the table's own grid, for which nothing is fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.hf import preprocessor
+from parity.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
+from parity.dialects.hf.config import HfSettings, oblong
+from parity.dialects.hf.keys import ACTS, sizes
+from parity.dialects.table import layer, row
+from vit_config import Preprocess, ViTConfig
+
+ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))
+Q_KV = (1, 2)
+POOL = (
+    *row("attn_pool.latent", "head.probe"),
+    *row(("attn_pool.q.weight", "attn_pool.kv.weight"), "head.attention.in_proj_weight", parts=Q_KV),
+    *row(("attn_pool.q.bias", "attn_pool.kv.bias"), "head.attention.in_proj_bias", parts=Q_KV),
+    *layer("attn_pool.proj", "head.attention.out_proj"),
+    *layer("attn_pool.norm", "head.layernorm"),
+    *layer("attn_pool.mlp.fc1", "head.mlp.fc1"),
+    *layer("attn_pool.mlp.fc2", "head.mlp.fc2"),
+)
+SIZES = (*sizes(norm_eps=1e-6, act="gelu_pytorch_tanh"), *KEYS)
+CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "class_token": (False,)}
+PATCHES = "embeddings.patch_embedding.weight"
+
+
+@dataclass(frozen=True)
+class FlatSettings(HfSettings):
+    """Of the model that takes patches, for which there is no processor of whole square images."""
+
+    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+        """``config.json`` alone."""
+        made = super().files(cfg, preprocess)
+        return {name: content for name, content in made.items() if name != preprocessor.FILE}
+
+
+def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """That of the square table."""
+    side = math.isqrt(entries.get("num_patches", 256))
+    if side * side != entries.get("num_patches", 256):
+        raise ValueError(f"num_patches = {entries['num_patches']} is not the number of a square grid")
+    return {"image_size": side * int(entries["patch_size"])}
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
+    if cfg.pool == "map" and cfg.num_classes:
+        yield f"its tower has no classifier (num_classes = {cfg.num_classes})"
+    if cfg.pool == "mean" and not cfg.num_classes:
+        yield "it always has a classifier (num_classes is 0)"
+
+
+def _dialects(
+    family: str, version: str, axes: int, settings: type[HfSettings], **own: Any
+) -> tuple[Dialect, ...]:
+    """The tower and the classifier of one version."""
+    model = family.capitalize()
+    title = f"transformers' SigLIP{version}"
+    flat = axes == 2
+    shared: dict[str, Any] = {
+        "keys": tuple(key for key in SIZES if not (flat and key.name == "image_size")),
+        "refuse": (lambda fields: iter(())) if flat else oblong,
+        "derive": _image_size if flat else (lambda entries: {}),
+        "processor": "Siglip2ImageProcessor" if flat else "SiglipImageProcessor",
+    }
+    grid = (lambda cfg: {"num_patches": cfg.num_patches}) if flat else (lambda cfg: {})
+    kind = {"patch_embed": "linear_hwc"} if flat else {}
+    can = {**CAN, **{name: (value,) for name, value in kind.items()}}
+    resize = "bilinear_antialias" if flat else "bicubic"
+    marks = (f"{PATCHES}:{axes}", "embeddings.position_embedding.weight", "!embeddings.class_embedding")
+    return (
+        Dialect(
+            name=f"hf-{family}-vision",
+            title=title,
+            family="hf",
+            tables=((*ENCODER, *POOL),),
+            marks=(*marks, "head.probe", "!classifier.weight"),
+            can={**can, "pool": ("map",)},
+            limits=_limits,
+            conventions={"pos_embed_resize": resize, **kind},
+            settings=settings(
+                model_types={f"{family}_vision_model": "", family: "vision_config"},
+                architecture=lambda cfg: f"{model}VisionModel",
+                only={"vision_use_head": (True,)},
+                entries=grid,
+                **shared,
+            ),
+            ignored=TEXT,
+            body="vision_model.",
+        ),
+        Dialect(
+            name=f"hf-{family}-classifier",
+            title=f"{title} with a classifier",
+            family="hf",
+            tables=((*ENCODER, *layer("head", "classifier")),),
+            marks=(*marks, "classifier.weight"),
+            can={**can, "pool": ("mean",)},
+            limits=_limits,
+            conventions={"pos_embed_resize": resize, "pool": "mean", **kind},
+            settings=settings(
+                model_types={family: "vision_config"},
+                architecture=lambda cfg: f"{model}ForImageClassification",
+                # without its pooling, which the classifier does not look at
+                entries=lambda cfg: {**grid(cfg), "vision_use_head": False},
+                **shared,
+            ),
+            ignored=("head.*", *TEXT),
+            body="vision_model.",
+            beside=("classifier.",),
+        ),
+    )
+
+
+DIALECTS = (*_dialects("siglip", "", 4, HfSettings), *_dialects("siglip2", " 2", 2, FlatSettings))

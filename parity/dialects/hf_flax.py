@@ -1,0 +1,80 @@
+"""The Flax models that transformers had up to version 4: ``flax_model.msgpack`` beside ``config.json``.
+
+Their modules had the names of the PyTorch ones, so their tables follow from those of PyTorch: levels are
+joined by ``/``, a layer's ``weight`` is a ``kernel`` with its inputs first, a norm's a ``scale``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parity.dialects.dialect import Dialect
+from parity.dialects.hf import beit, clip, vit
+from parity.dialects.table import Row, Table
+
+CONV, DENSE = "p q c o -> o c p q", "i o -> o i"
+
+
+def _spelled(name: str) -> str:
+    """A name of a PyTorch tensor as Flax has it; a pattern of names too."""
+    *path, leaf = name.split(".")
+    if leaf == "weight" and path:
+        layer = path[-1]
+        leaf = "scale" if "norm" in layer else "embedding" if layer == "position_embedding" else "kernel"
+    return "/".join((*path, leaf))
+
+
+def _mark(mark: str) -> str:
+    names = (each.partition(":") for each in mark.split("|"))
+    return "|".join(f"{_spelled(name)}{colon}{axes}" for name, colon, axes in names)
+
+
+def _row(row: Row) -> Row:
+    theirs = tuple(map(_spelled, row.theirs))
+    if not theirs[0].endswith("/kernel"):
+        return replace(row, theirs=theirs)
+    conv = row.ours == ("patch_embed.proj.weight",)
+    return replace(row, theirs=theirs, layout=CONV if conv else DENSE)
+
+
+def _flax(dialect: Dialect, *tables: Table) -> Dialect:
+    """The Flax twin of a dialect, with the tables that its files have."""
+    return replace(
+        dialect,
+        name=dialect.name.replace("hf-", "hf-flax-"),
+        title=f"{dialect.title} in Flax",
+        family="hf-flax",
+        tables=tuple(tuple(map(_row, table)) for table in tables),
+        marks=tuple(map(_mark, dialect.marks)),
+        ignored=tuple(map(_spelled, dialect.ignored)),
+        foreign={_spelled(name): what for name, what in dialect.foreign.items()},
+        body=dialect.body.replace(".", "/"),
+        beside=tuple(name.replace(".", "/") for name in dialect.beside),
+        container="msgpack",
+        weights_name="flax_model.msgpack",
+    )
+
+
+def _rooted(dialect: Dialect) -> Dialect:
+    """A dialect whose encoder is in its body always, not only where a head stands beside it."""
+
+    def place(name: str) -> str:
+        return name if name.startswith(dialect.beside) else f"{dialect.body}{name}"
+
+    def place_mark(mark: str) -> str:
+        return f"!{place(mark[1:])}" if mark.startswith("!") else place(mark)
+
+    tables = tuple(
+        tuple(replace(row, theirs=tuple(map(place, row.theirs))) for row in table)
+        for table in dialect.tables
+    )
+    return replace(
+        dialect, tables=tables, marks=tuple(map(place_mark, dialect.marks)), body="", beside=()
+    )
+
+
+DIALECTS = (
+    _flax(vit.DIALECTS[0], vit.CLASSIFIER, vit.POOLED),
+    _flax(beit.DIALECTS[0], beit.TABLE),
+    _rooted(_flax(clip.DIALECTS[0], *clip.DIALECTS[0].tables)),
+)

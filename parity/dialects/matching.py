@@ -1,0 +1,76 @@
+"""Which rows of a dialect's table a file fills, and what to make of the tensors that fill none."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from parity.containers.base import Stored
+from parity.dialects.dialect import Dialect
+from parity.dialects.recognise import Found
+from parity.dialects.table import REST, Bound, Table, bind_theirs
+from vit_config import WeightsError
+
+
+class Matched(NamedTuple):
+    """A file's tensors with their meaning."""
+
+    bound: list[Bound]
+    """The rows that they fill."""
+    tensors: dict[str, Stored]
+    """Those of the model, by the dialect's names; buffers that the schema determines among them."""
+    notes: list[str]
+    """What was left out, a sentence each."""
+
+
+def match(found: Found) -> Matched:
+    """Give every tensor of a model its meaning.
+
+    Raises:
+        WeightsError: a tensor that has none in this dialect, or that only another kind of model has.
+    """
+    bound, left = _bind(found)
+    for name in left:
+        for pattern, what in found.dialect.foreign.items():
+            if fnmatch.fnmatchcase(name, pattern):
+                raise WeightsError(f"{name} is of {what}; that is not converted")
+    ignored = [name for name in left if _is_ignored(name, found.dialect)]
+    if unknown := [name for name in left if name not in ignored]:
+        raise WeightsError(
+            f"{len(unknown)} tensors mean nothing in {found.dialect.name}: {some(unknown)}"
+        )
+    notes = []
+    if ignored:
+        notes = [f"left out {len(ignored)} tensors that are no part of the encoder: {some(ignored)}"]
+    tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
+    return Matched(bound, tensors, notes)
+
+
+def _bind(found: Found) -> tuple[list[Bound], list[str]]:
+    """The rows of the table that leaves the fewest tensors over."""
+    shapes = {name: stored.shape for name, stored in found.tensors.items()}
+
+    def try_table(table: Table) -> tuple[list[Bound], list[str]]:
+        bound, left = bind_theirs(table, shapes)
+        return bound, left
+
+    bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
+    ignored = found.dialect.ignored  # the last row of a table takes whatever comes
+    out = [one for one in bound if one.row == REST and _matches(one.theirs[0], ignored)]
+    return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
+
+
+def _is_ignored(name: str, dialect: Dialect) -> bool:
+    buffers = [re.sub(r"\{[ij]\}", "*", buffer) for buffer in dialect.buffers]
+    return _matches(name, (*dialect.ignored, *buffers))
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def some(names: Sequence[str]) -> str:
+    """The first few names, as text."""
+    return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

@@ -1,0 +1,162 @@
+"""``open_clip_config.json``: the image tower's sizes, and how pixels are prepared.
+
+open_clip leaves out what has its default, and some things have it in the code that reads the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vit_config import ConfigError, Preprocess, ViTConfig, preset
+
+FILE = "open_clip_config.json"
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+MODES: dict[str, Literal["center", "squash"]] = {"shortest": "center", "squash": "squash"}
+"""Its resize_mode by ours; "longest" puts black bars beside the image, which a `Preprocess` has not."""
+POOLS = {"tok": "class", "avg": "mean"}
+TIMM_POOLS = {"token": "class", "avg": "mean", "map": "map"}
+VISION = {
+    "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224,
+    "ls_init_value": None, "patch_dropout": 0.0, "no_ln_pre": False, "pool_type": "tok",
+}  # fmt: skip
+"""Entries of vision_cfg with open_clip's defaults."""
+PLAIN = (
+    "attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn",
+    "scale_fc",
+)  # fmt: skip
+"""Entries that change the function into what is not read here."""
+
+
+@dataclass(frozen=True)
+class OpenClipSettings:
+    """Those of one kind of tower."""
+
+    tower: Literal["vit", "vit_norm_after_mean", "timm"] = "vit"
+
+    def recognise(self, sidecars: Mapping[str, Any]) -> bool:
+        """Whether the file is there and of this kind of tower."""
+        vision = _model(sidecars).get("vision_cfg")
+        if not isinstance(vision, dict) or isinstance(vision.get("layers"), list):
+            return False  # numbers of layers are those of a ResNet's stages
+        after = vision.get("final_ln_after_pool", False) and vision.get("pool_type") == "avg"
+        kind = "timm" if vision.get("timm_model_name") else ("vit_norm_after_mean" if after else "vit")
+        return kind == self.tower
+
+    def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
+        """The fields that the file states.
+
+        Raises:
+            ConfigError: it states what no schema can say.
+        """
+        model = _model(sidecars)
+        vision = model["vision_cfg"]
+        try:
+            if self.tower == "timm":
+                return _timm_fields(vision)
+            return _vit_fields({**VISION, **vision}, model)
+        except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+            raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
+
+    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
+        """How pixels are prepared; None where a `Preprocess` cannot say it."""
+        if not self.recognise(sidecars):
+            return None
+        told = sidecars[FILE].get("preprocess_cfg") or {}
+        mode = MODES.get(told.get("resize_mode", "shortest"))
+        filters = told.get("interpolation", "bicubic")
+        if mode is None or filters not in ("bicubic", "bilinear"):
+            return None
+        mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
+        return Preprocess(mean=mean, std=std, interpolation=filters, crop_mode=mode)
+
+    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+        """The file of a model whose text tower is not there."""
+        width = cfg.hidden_size
+        vision: dict[str, Any] = {
+            "image_size": _side(cfg.image_size),
+            "layers": cfg.depth,
+            "width": width,
+            "head_width": cfg.head_dim,
+            "mlp_ratio": _ratio(cfg),
+            "patch_size": _side(cfg.patch_size),
+            "ls_init_value": cfg.layer_scale,
+            "patch_dropout": cfg.dropout_patch,
+            "no_ln_pre": not cfg.pre_norm,
+            "pool_type": next(name for name, ours in POOLS.items() if ours == cfg.pool),
+            "final_ln_after_pool": cfg.final_norm == "post_pool",
+        }
+        if cfg.norm_eps != 1e-5:
+            vision["norm_kwargs"] = {"eps": cfg.norm_eps}
+        if cfg.act == "gelu_tanh":
+            vision["act_kwargs"] = {"approximate": "tanh"}
+        quick = cfg.act == "quick_gelu"
+        model = {"embed_dim": cfg.num_classes, "quick_gelu": quick, "vision_cfg": vision}
+        return {FILE: {"model_cfg": model, **_preprocess_entries(preprocess)}}
+
+
+def _model(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
+    content = sidecars.get(FILE)
+    model = content.get("model_cfg") if isinstance(content, dict) else None
+    return model if isinstance(model, dict) else {}
+
+
+def _vit_fields(vision: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
+    if other := [name for name in PLAIN if vision.get(name)]:
+        raise ConfigError(f"{FILE}: vision_cfg has {', '.join(other)}, which is not converted")
+    if vision["pool_type"] not in POOLS:
+        raise ConfigError(f"{FILE}: pool_type = {vision['pool_type']!r}, expected {' or '.join(POOLS)}")
+    quick, options = bool(model.get("quick_gelu", False)), vision.get("act_kwargs") or {}
+    act = {None: "gelu", "none": "gelu", "tanh": "gelu_tanh"}[options.get("approximate")]
+    width = vision["width"]
+    return {
+        "image_size": vision["image_size"],
+        "patch_size": vision["patch_size"],
+        "hidden_size": width,
+        "depth": vision["layers"],
+        "num_heads": width // vision["head_width"],
+        "mlp_dim": int(width * vision["mlp_ratio"]),
+        "num_classes": model["embed_dim"],
+        "act": "quick_gelu" if quick else act,
+        "norm_eps": (vision.get("norm_kwargs") or {}).get("eps", 1e-5),
+        "pre_norm": not vision["no_ln_pre"],
+        "layer_scale": vision["ls_init_value"],
+        "dropout_patch": vision["patch_dropout"],
+        "pool": POOLS[vision["pool_type"]],
+    }
+
+
+def _timm_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of timm's architecture, but for what is put behind it."""
+    cfg = preset(vision["timm_model_name"])
+    open_ = ("num_classes", "head_bias", "final_norm")  # by the tensors
+    fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in open_}
+    pool = vision.get("timm_pool", "avg")
+    return {**fields, "pool": TIMM_POOLS.get(pool, cfg.pool)}
+
+
+def _preprocess_entries(preprocess: Preprocess | None) -> dict[str, Any]:
+    modes = {ours: theirs for theirs, ours in MODES.items()}
+    if preprocess is None or preprocess.crop_fraction != 1 or preprocess.crop_mode not in modes:
+        return {}  # it never crops what it has resized
+    return {
+        "preprocess_cfg": {
+            "mean": list(preprocess.mean),
+            "std": list(preprocess.std),
+            "interpolation": preprocess.interpolation,
+            "resize_mode": modes[preprocess.crop_mode],
+        }
+    }
+
+
+def _ratio(cfg: ViTConfig) -> float:
+    """The number for which ``int(width * number)`` is the width of the MLP."""
+    ratio = cfg.mlp_dim / cfg.hidden_size
+    return (
+        ratio if int(cfg.hidden_size * ratio) == cfg.mlp_dim else (cfg.mlp_dim + 0.5) / cfg.hidden_size
+    )
+
+
+def _side(size: tuple[int, int]) -> int | list[int]:
+    return size[0] if size[0] == size[1] else list(size)

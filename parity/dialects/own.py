@@ -1,0 +1,18 @@
+"""The project's own files: the twins' names, and a header that says everything."""
+
+from __future__ import annotations
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.table import REST
+from vit_config import ViTConfig
+
+OWN = Dialect(
+    name="parity",
+    title="this project",
+    family="parity",
+    tables=((REST,),),
+    marks=(),  # told by its header alone
+    can=dict.fromkeys(ViTConfig.fields(), ANY),
+    header={},
+)
+DIALECTS = (OWN,)

@@ -1,0 +1,205 @@
+"""From shapes, config files and what the user says to a schema, with the origin of each field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from parity.dialects.dialect import NEUTRAL, Dialect
+from parity.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
+from vit_config import ViTConfig, WeightsError
+from vit_config.errors import UnstatedError
+from vit_config.parameters import parameters
+
+MUST_BE_KNOWN = ("num_heads", "norm_eps", "act", "pool", "patch_size", "image_size", "pos_embed")
+"""Fields that decide the function and have no value that could be assumed."""
+
+SHAPES, GIVEN, ASSUMED = "shapes", "given", "assumed"
+"""Origins of a field, beside the names of files and presets."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A schema and where each of its fields is from."""
+
+    config: ViTConfig
+    origins: dict[str, str]
+
+
+@dataclass
+class Sources:
+    """Everything but the tensors that says something about a schema."""
+
+    given: Mapping[str, Any] = field(default_factory=dict)
+    """By the user, by field: goes before whatever is stated."""
+    stated: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """By files and presets: where, and the fields."""
+    fallback: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    """The same, for what nothing else says."""
+
+
+def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], sources: Sources) -> Resolved:
+    """The schema of a checkpoint.
+
+    Args:
+        shapes: the checkpoint's tensors by the twins' names.
+        letters: what its layouts say, see `parity.dialects.transfer.letters`.
+
+    Raises:
+        WeightsError: two sources contradict each other, or the tensors are not those of the schema.
+        UnstatedError: a field that nobody states and that must not be guessed; it names the flags.
+    """
+    known = _Known()
+    known.take(_from_shapes(shapes, letters), SHAPES)
+    known.take(sources.given, GIVEN)
+    for where, stated in sources.stated:
+        known.take(stated, where)
+    convention = f"convention of {dialect.title}"
+    _settle_heads(known, shapes)
+    taken = {**dialect.conventions, **dialect.infer(known.fields)}
+    if "pos_embed" not in shapes:
+        taken.pop("pos_embed_resize", None)  # only a table can be fitted to another grid
+    known.fill(taken, convention)
+    _settle_heads(known, shapes)
+    _settle_patch(known, shapes)
+    _settle_image(known, shapes)
+    for where, stated in sources.fallback:
+        known.fill(stated, where)
+    _settle_prefix(known, shapes)
+    _settle_scale(known, shapes)
+    fields, origins = known.fields, known.origins
+    if unknown := [name for name in (*MUST_BE_KNOWN, *dialect.asks) if name not in fields]:
+        raise UnstatedError(
+            f"nothing says {', '.join(unknown)}; give --set "
+            + " ".join(f"{name}={_example(name)}" for name in unknown)
+            + ", or --like PRESET",
+            tuple(unknown),
+        )
+    cfg = ViTConfig(**fields)
+    _compare(cfg, shapes)
+    return Resolved(cfg, {name: origins.get(name, ASSUMED) for name in cfg.fields()})
+
+
+@dataclass
+class _Known:
+    """What is known so far, and from where."""
+
+    fields: dict[str, Any] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
+
+    def take(self, stated: Mapping[str, Any], where: str) -> None:
+        """Accept what a source states, unless a source before it stated something else."""
+        for name, value in stated.items():
+            value = _comparable(name, value)
+            if name not in self.fields:
+                self.fields[name], self.origins[name] = value, where
+                continue
+            before, origin = self.fields[name], self.origins[name]
+            if before != value and name not in NEUTRAL and origin != GIVEN:
+                raise WeightsError(f"{name} is {before} by {origin} but {value} by {where}")
+            if before != value and origin == SHAPES:
+                raise WeightsError(f"{name} is {before} by {origin} but {value} by {where}")
+
+    def fill(self, stated: Mapping[str, Any], where: str) -> None:
+        """Accept what a source states of fields that nothing is known of."""
+        self.take({name: v for name, v in stated.items() if name not in self.fields}, where)
+
+
+def _comparable(name: str, value: Any) -> Any:
+    """One spelling of a value: a size is a pair."""
+    if name in ("image_size", "patch_size") and isinstance(value, int):
+        return (value, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:
+    fields = fields_of(shapes)
+    if "h" in letters:
+        fields["num_heads"] = letters["h"]
+        if letters["h"] * letters["d"] != fields["hidden_size"]:
+            fields["attention_head_dim"] = letters["d"]
+    if "g" in letters and letters["g"] != fields.get("num_heads"):
+        fields["pool_num_heads"] = letters["g"]
+    return fields
+
+
+def _settle_heads(known: _Known, shapes: Shapes) -> None:
+    """Heads from their width, or their width from how many they are: they need not fill a token."""
+    joined = shapes.get("blocks.0.attn.proj.weight", (0, 0))[1]
+    heads, width = (known.fields.get(name) for name in ("num_heads", "attention_head_dim"))
+    if width and not heads and joined % width == 0:
+        known.take({"num_heads": joined // width}, f"{SHAPES} and attention_head_dim")
+    elif heads and not width and joined not in (0, known.fields["hidden_size"]):
+        known.take({"attention_head_dim": joined // heads}, f"{SHAPES} and num_heads")
+
+
+def _settle_patch(known: _Known, shapes: Shapes) -> None:
+    """The patch that a linear projection is for: its values, if it is square and of three channels."""
+    values = shapes["patch_embed.proj.weight"][1:]
+    if len(values) != 1:
+        return
+    if patch := known.fields.get("patch_size"):
+        if values[0] % (patch[0] * patch[1]) == 0:
+            known.fill({"in_channels": values[0] // (patch[0] * patch[1])}, f"{SHAPES} and patch_size")
+        return
+    channels = known.fields.get("in_channels", 3)
+    side = math.isqrt(values[0] // channels)
+    if side * side * channels == values[0]:
+        where = f"{SHAPES}, taking patches to be square and of {channels} channels"
+        known.take({"patch_size": (side, side)}, where)
+        known.fill({"in_channels": channels}, where)
+
+
+def _settle_image(known: _Known, shapes: Shapes) -> None:
+    """The image that the position table is for, if nothing states it and it can only be one square."""
+    patch = known.fields.get("patch_size")
+    if patch and "image_size" not in known.fields and (grid := square_grid(shapes, known.fields)):
+        size = (grid[0] * patch[0], grid[1] * patch[1])
+        known.take({"image_size": size}, f"{SHAPES}, taking the grid to be square")
+
+
+def _settle_prefix(known: _Known, shapes: Shapes) -> None:
+    """Which tokens before the patches have a position row; whether patches cover the image."""
+    patch, size = known.fields.get("patch_size"), known.fields.get("image_size")
+    if not patch or not size:
+        return
+    if any(side % p for side, p in zip(size, patch, strict=True)):
+        known.fill({"patch_remainder": "crop"}, known.origins["image_size"])
+    if "pos_embed" in shapes:
+        patches = (size[0] // patch[0]) * (size[1] // patch[1])
+        rows = prefix_rows(shapes["pos_embed"][1], patches, known.fields)
+        known.fill({"pos_embed_prefix": rows}, SHAPES)
+
+
+def _settle_scale(known: _Known, shapes: Shapes) -> None:
+    """Whether branches are scaled; with which gain their training began is over and done with."""
+    scaled = any(name.endswith("gamma") for name in shapes)
+    known.fill({"layer_scale": 1.0 if scaled else None}, SHAPES)
+
+
+def _compare(cfg: ViTConfig, shapes: Shapes) -> None:
+    """Refuse tensors that are not exactly those of the schema."""
+    expected = {name: each.shape for name, each in parameters(cfg).items()}
+    problems = [
+        f"{name}: missing, the schema has {shape}"
+        for name, shape in expected.items()
+        if name not in shapes
+    ]
+    problems += [f"{name}: unexpected" for name in shapes if name not in expected]
+    problems += [
+        f"{name}: shape {tuple(shapes[name])} in the file, {shape} by the schema"
+        for name, shape in expected.items()
+        if name in shapes and tuple(shapes[name]) != shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
+        raise WeightsError(f"{len(problems)} tensors do not fit the schema: {shown}")
+
+
+def _example(name: str) -> str:
+    examples = {"num_heads": "12", "norm_eps": "1e-6", "act": "gelu", "pool": "class",
+                "patch_size": "16", "image_size": "224", "pos_embed": "none", "rope": "null",
+                "block": "pre_norm"}  # fmt: skip
+    return examples.get(name, "false")

@@ -1,0 +1,111 @@
+"""timm's spellings of its state dicts.
+
+The ``vision_transformer`` and ``deit`` models name every tensor as the twins do. ``eva`` and ``beit``
+models spell some leaves of a block in another way, and may hold q, k and v apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.table import REST, apart, bind_theirs, layer, row
+from parity.dialects.timm.config import TimmSettings
+from parity.dialects.timm.records import trained
+from parity.dialects.timm.rules import (
+    BEIT_CAN,
+    EVA_CAN,
+    VIT_CAN,
+    eva_infer,
+    eva_limits,
+    vit_infer,
+    vit_limits,
+)
+
+OLDER = layer("pre_logits", "pre_logits.fc")  # of timm before 0.6; today's has no such layer
+SCALES = (
+    *row("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
+    *row("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
+)
+APART = apart("blocks.{i}.attn", "blocks.{i}.attn.{}", ("q_proj", "k_proj", "v_proj"))
+BIAS_TABLE = row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table")
+VIT, EVA, SPLIT = (*OLDER, REST), (*SCALES, REST), (*SCALES, *APART, REST)
+BEIT, EVERY = (*SCALES, *BIAS_TABLE, REST), (*SCALES, *BIAS_TABLE, *APART, REST)
+
+
+def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[str, Any]:
+    """A state dict of any of timm's Vision Transformers by the twins' names.
+
+    Args:
+        state: tensors of PyTorch or of numpy; they may be on the meta device.
+        join: what joins a list of them along their first axis.
+    """
+    bound, _ = bind_theirs(EVERY, {name: tuple(tensor.shape) for name, tensor in state.items()})
+    parts = {str(one.ours[0]): [state[name] for name in one.theirs] for one in bound}
+    return {name: join(each) if len(each) > 1 else each[0] for name, each in parts.items()}
+
+
+PATCHES = "patch_embed.proj.weight"
+PLAIN = "blocks.0.norm1.weight|blocks.0.in_norm.weight|blocks.0.attns.0.norm.weight"
+JOINT = "!blocks.0.attn.q_proj.weight"
+NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
+NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
+"""Tensors that the authors' own files of models that timm has too are told by."""
+
+
+def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
+    return Dialect(
+        name=name,
+        title=title,
+        family="timm",
+        tables=spellings,
+        settings=TimmSettings(name),
+        trained=trained,
+        ignored=("blocks.*.attn.relative_position_index",),
+        **own,
+    )
+
+
+def _eva(name: str, title: str, table: Any, marks: tuple[str, ...], **can: Any) -> Dialect:
+    return _dialect(
+        name,
+        title,
+        table,
+        marks=marks,
+        can={**EVA_CAN, **can},
+        limits=eva_limits,
+        infer=eva_infer,
+        asks=("rope", "block"),
+    )
+
+
+DIALECTS = (
+    _dialect(
+        "timm-vit",
+        "timm's ViT and DeiT",
+        VIT,
+        marks=(PATCHES, PLAIN, *NOT_PLAIN, *NATIVE),
+        can=VIT_CAN,
+        limits=vit_limits,
+        infer=vit_infer,
+        asks=("rope", "block", "pool_prefix"),
+    ),
+    _dialect(
+        "timm-beit",
+        "timm's BEiT",
+        BEIT,
+        marks=(PATCHES, "blocks.0.attn.relative_position_bias_table", "!mask_token"),
+        can=BEIT_CAN,
+        infer=eva_infer,
+        conventions={"rope": None, "block": "pre_norm"},
+    ),
+    _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
+    _eva(
+        "timm-eva-split",
+        "timm's EVA with q, k and v apart",
+        SPLIT,
+        (PATCHES, "blocks.0.attn.q_proj.weight", *NATIVE),
+        num_kv_heads=ANY,
+    ),
+)

@@ -1,0 +1,110 @@
+"""From arguments to the fields of a schema and back.
+
+A ``config.json`` of timm's names an architecture and overrides some of its arguments by JSON values.
+Some arguments are classes or functions in timm's own code, which no JSON value says: those are of
+the architecture, see `architecture_only`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parity.dialects.timm.argument import EPS, NEEDLESS, TENSORS_TELL, Fields, pair
+from parity.dialects.timm.classes import CLASSES, ROPES
+from vit_config import ConfigError, ViTConfig
+from vit_config.rope import Rope
+
+
+def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
+    """The rotary positions that EVA's arguments mean on top of an architecture's."""
+    if not arguments.get("use_rot_pos_emb", before is not None):
+        return None
+    fields = before.model_dump() if before else {}
+    kind = arguments.get("rope_type")
+    if kind is not None and kind not in ROPES:
+        raise ConfigError(f"rope_type = {kind!r}; known are {', '.join(ROPES)}")
+    said = {
+        "kind": ROPES[kind] if kind else None,
+        "theta": arguments.get("rope_temperature"),
+        "offset": arguments.get("rope_grid_offset"),
+        "axes": {"ij": "hw", "xy": "wh", None: None}[arguments.get("rope_grid_indexing")],
+        "pairs": {True: "half", False: "interleaved", None: None}[arguments.get("rope_rotate_half")],
+        "reference_grid": pair(arguments["ref_feat_shape"]) if arguments.get("ref_feat_shape") else None,
+    }
+    fields |= {name: value for name, value in said.items() if value is not None}
+    if fields.get("kind", "axial") != "axial":
+        fields["reference_grid"] = None
+    return Rope(**fields)
+
+
+def rope_arguments(rope: Rope | None) -> dict[str, Any]:
+    """The arguments of EVA that say rotary positions."""
+    if rope is None:
+        return {"use_rot_pos_emb": False}
+    back = {ours: theirs for theirs, ours in ROPES.items()}
+    grid = rope.reference_grid
+    return {
+        "use_rot_pos_emb": True,
+        "rope_type": back[rope.kind],
+        "rope_temperature": rope.theta,
+        "rope_grid_offset": rope.offset,
+        "rope_grid_indexing": {"hw": "ij", "wh": "xy"}[rope.axes],
+        "rope_rotate_half": rope.pairs == "half",
+        **({"ref_feat_shape": list(grid) if grid else None} if rope.kind == "axial" else {}),
+    }
+
+
+def arguments_of(cfg: ViTConfig, module: str) -> dict[str, Any]:
+    """Every argument that says something of a model; None where it must not be given."""
+    found = {name: argument.said(cfg) for name, argument in CLASSES[module].items()}
+    found = {name: value for name, value in found.items() if value is not NEEDLESS}
+    return found | rope_arguments(cfg.rope) if module == "eva" else found
+
+
+def fields_of_arguments(arguments: Mapping[str, Any], module: str, base: ViTConfig) -> Fields:
+    """The fields of an architecture's schema after some of its arguments were overridden.
+
+    Fields that the tensors tell better are left out.
+
+    Raises:
+        ConfigError: an argument or a value that no field says; it is named.
+    """
+    known = CLASSES[module]
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if strange := [name for name in given if name not in known]:
+        raise ConfigError(f"the argument {strange[0]} = {given[strange[0]]!r} is not understood")
+    fields: Fields = {name: getattr(base, name) for name in base.fields()}
+    for name in (name for name in known if name in given):
+        try:
+            fields |= known[name].meant(given[name], fields)
+        except (ConfigError, TypeError, ValueError) as error:
+            raise ConfigError(f"{name} = {error}") from None
+    try:
+        fields |= _together(fields, given, module, base)
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ConfigError(f"arguments that do not fit together: {error!r}") from None
+    return {name: value for name, value in fields.items() if value is not TENSORS_TELL}
+
+
+def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTConfig) -> Fields:
+    """The fields that several arguments decide."""
+    sides = zip(fields["image_size"], fields["patch_size"], strict=True)
+    cropped = any(side % patch for side, patch in sides)
+    found: Fields = {"patch_remainder": "crop" if cropped else "refuse"}
+    if module == "eva":
+        tokens = fields["class_token"] or fields["register_tokens"]
+        found["pool_prefix"] = fields["pool"] == "map" and bool(tokens)
+        found["rope"] = rope_of(given, base.rope)
+    return found
+
+
+def architecture_only(cfg: ViTConfig, module: str) -> Fields:
+    """The fields that an architecture has to have already, because no JSON value says them."""
+    fixed = ["distill_token"] if module in ("vision_transformer", "deit") else ["norm", "norm_eps"]
+    if module in ("vision_transformer", "deit"):
+        fixed += ["block", "num_parallel", "mlp"]
+        fixed += ["attention"] if cfg.block == "parallel" else []
+        fixed += ["norm", "norm_eps"] if cfg.norm_eps != EPS else []
+        fixed += ["patch_norm"] if not cfg.patch_norm or cfg.norm_eps != EPS else []
+    return {name: getattr(cfg, name) for name in fixed}

@@ -1,0 +1,168 @@
+"""The arguments of timm's model classes, a table for each class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from parity.dialects.timm.argument import (
+    EPS,
+    NEEDLESS,
+    TENSORS_TELL,
+    Argument,
+    Fields,
+    gain,
+    no_effect,
+    only,
+    plain,
+    ratio,
+    same,
+    shown,
+    size,
+    training,
+    word,
+)
+from vit_config import ConfigError, ViTConfig
+
+
+def _norm(cfg: ViTConfig) -> Any:
+    return cfg.norm if cfg.norm_eps == EPS else NEEDLESS  # of another epsilon it is the architecture's
+
+
+def _patch_norm(value: Any, known: Fields) -> Fields:
+    if known["norm_eps"] != EPS:
+        raise ConfigError(f"{value!r} has an epsilon of {EPS}, the other norms of {known['norm_eps']}")
+    return {"patch_norm": True}
+
+
+def _pre_norm(value: Any, known: Fields) -> Fields:
+    return {"pre_norm": value, "patch_bias": not value}
+
+
+POOLS = {"token": "class", "avg": "mean", "map": "map"}
+PREFIX = ("pos_embed_prefix",)
+NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "LayerNorm": "layernorm", "RmsNorm": "rmsnorm"}
+
+COMMON = {
+    "img_size": size("image_size"),
+    "patch_size": size("patch_size"),
+    "in_chans": same("in_channels"),
+    "num_classes": same("num_classes"),
+    "embed_dim": same("hidden_size", "mlp_dim", "pool_mlp_dim"),
+    "depth": same("depth"),
+    "num_heads": same("num_heads"),
+    "drop_rate": training("dropout_head"),
+    "pos_drop_rate": training("dropout_embed"),
+    "patch_drop_rate": training("dropout_patch"),
+    "attn_drop_rate": training("dropout_attention"),
+    "proj_drop_rate": training("dropout_attention_out", "dropout_mlp_inner", "dropout_mlp_outer"),
+    "drop_path_rate": training("stochastic_depth"),
+}
+VIT = {
+    **COMMON,
+    "mlp_ratio": shown(
+        lambda cfg: ratio(cfg.mlp_dim * (1 + (cfg.mlp == "swiglu_packed")), cfg.hidden_size),
+        "mlp_dim",
+        "pool_mlp_dim",
+    ),
+    "qkv_bias": same("qkv_bias"),
+    "qk_norm": same("qk_norm"),
+    "scale_attn_norm": same("attention_norm"),
+    "scale_mlp_norm": same("mlp_norm"),
+    "proj_bias": Argument(
+        lambda cfg: cfg.mlp_bias, lambda value, known: {"attention_out_bias": value, "mlp_bias": value}
+    ),
+    "init_values": gain(zero=True),
+    "class_token": same("class_token", *PREFIX),
+    "pos_embed": word("pos_embed", {"learn": "learned", "none": "none", "": "none"}),
+    "no_embed_class": shown(lambda cfg: cfg.num_prefix_rows == 0, *PREFIX),
+    "reg_tokens": same("register_tokens", *PREFIX),
+    "pre_norm": Argument(lambda cfg: cfg.pre_norm, _pre_norm),
+    "global_pool": word("pool", POOLS, "final_norm"),
+    "final_norm": shown(lambda cfg: cfg.final_norm != "none", "final_norm"),
+    "fc_norm": shown(lambda cfg: cfg.final_norm == "post_pool", "final_norm"),
+    "pool_include_prefix": same("pool_prefix"),
+    "dynamic_img_size": same("dynamic_image_size"),
+    "dynamic_img_pad": only(False),
+    "norm_layer": Argument(
+        _norm, lambda value, known: {**word("norm", NORMS).meant(value, known), "norm_eps": EPS}
+    ),
+    "embed_norm_layer": Argument(lambda cfg: _norm(cfg) if cfg.patch_norm else None, _patch_norm),
+    "act_layer": word(
+        "act",
+        {name: name for name in ("gelu", "gelu_tanh", "quick_gelu", "silu", "relu")} | {"swish": "silu"},
+    ),
+    "attn_layer": word("attention", {"attn": "fused", "": "fused", "diff": "differential"}),
+    "weight_init": no_effect(),
+    "fix_init": no_effect(),
+    "use_naflex": only(False),
+}
+ROPES = {"cat": "axial", "dinov3": "centered", "mixed": "mixed"}
+ROPE_ARGUMENTS = (
+    "use_rot_pos_emb", "rope_type", "rope_temperature", "rope_grid_offset", "rope_grid_indexing",
+    "rope_rotate_half", "ref_feat_shape",
+)  # fmt: skip
+GATED = ("mlp", "mlp_norm", "mlp_dim")
+EVA = {
+    **COMMON,
+    "mlp_ratio": shown(lambda cfg: ratio(cfg.mlp_dim, cfg.hidden_size), "mlp_dim", "pool_mlp_dim"),
+    "num_kv_heads": Argument(
+        lambda cfg: None if cfg.num_kv_heads is None else list(cfg.kv_heads),
+        lambda value, known: {"num_kv_heads": plain(value)},
+    ),
+    "qkv_bias": shown(lambda cfg: cfg.qkv_bias, "qkv_bias", "k_bias"),
+    "attn_type": shown(
+        lambda cfg: "rope" if (cfg.qkv_bias and cfg.k_bias) or cfg.num_kv_heads else "eva",
+        "qkv_bias",
+        "k_bias",
+    ),
+    "qk_norm": same("qk_norm"),
+    "swiglu_mlp": Argument(
+        lambda cfg: cfg.mlp != "mlp",
+        lambda value, known: {**dict.fromkeys(GATED, TENSORS_TELL), "act": "silu" if value else "gelu"},
+    ),
+    "swiglu_align_to": shown(lambda cfg: int(cfg.mlp == "swiglu" and not cfg.mlp_norm), *GATED),
+    "scale_mlp": shown(lambda cfg: cfg.mlp_norm, *GATED),
+    "scale_attn_inner": same("attention_norm"),
+    "init_values": gain(zero=False),
+    "attn_only_layer_scale": shown(lambda cfg: cfg.layer_scale_on == "attention", "layer_scale_on"),
+    "class_token": same("class_token", *PREFIX),
+    "num_reg_tokens": same("register_tokens", *PREFIX),
+    "no_embed_class": shown(lambda cfg: cfg.num_prefix_rows == 0, *PREFIX),
+    "use_abs_pos_emb": word("pos_embed", {True: "learned", False: "none"}),
+    "use_post_norm": word("block", {False: "pre_norm", True: "res_post"}),
+    "use_pre_transformer_norm": Argument(lambda cfg: cfg.pre_norm, _pre_norm),
+    "global_pool": word("pool", POOLS, "final_norm"),
+    "use_post_transformer_norm": shown(lambda cfg: cfg.final_norm == "pre_pool", "final_norm"),
+    "use_fc_norm": shown(lambda cfg: cfg.final_norm == "post_pool", "final_norm"),
+    "attn_pool_num_heads": Argument(
+        lambda cfg: cfg.pool_num_heads or cfg.num_heads if cfg.pool == "map" else NEEDLESS,
+        lambda value, known: {"pool_num_heads": value},
+    ),
+    "attn_pool_mlp_ratio": shown(
+        lambda cfg: ratio(cfg.pool_mlp.mlp_dim, cfg.hidden_size) if cfg.pool == "map" else NEEDLESS,
+        "pool_mlp_dim",
+    ),
+    "dynamic_img_size": same("dynamic_image_size"),
+    "dynamic_img_pad": only(False),
+    "qkv_fused": no_effect(),  # the names of the tensors show it
+    **{name: no_effect() for name in ROPE_ARGUMENTS},  # together: see `rope_of`
+    **{f"rope_{name}_coords": no_effect() for name in ("shift", "jitter", "rescale")},
+    "head_init_scale": no_effect(),
+    "use_naflex": only(False),
+}
+BEIT = {
+    **{name: each for name, each in COMMON.items() if name != "patch_drop_rate"},
+    "mlp_ratio": EVA["mlp_ratio"],
+    "qkv_bias": EVA["qkv_bias"],
+    "swiglu_mlp": EVA["swiglu_mlp"],
+    "scale_mlp": EVA["scale_mlp"],
+    "init_values": gain(zero=True),
+    "use_abs_pos_emb": EVA["use_abs_pos_emb"],
+    "use_rel_pos_bias": same("rel_pos_bias"),
+    "use_shared_rel_pos_bias": only(False),
+    "global_pool": word("pool", POOLS, "final_norm"),
+    "use_fc_norm": EVA["use_fc_norm"],
+    "head_init_scale": no_effect(),
+}
+CLASSES = {"vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT}
+"""The arguments of each module's class, in an order in which those that others need come first."""

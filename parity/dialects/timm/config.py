@@ -1,0 +1,163 @@
+"""timm's ``config.json`` as schema and preprocessing, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parity.dialects.timm.arguments import fields_of_arguments
+from parity.dialects.timm.nearest import nearest
+from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
+from vit_config.presets import from_timm
+
+MODULES = {
+    "timm-vit": ("vision_transformer", "deit"),
+    "timm-eva": ("eva",),
+    "timm-eva-split": ("eva",),
+    "timm-beit": ("beit",),
+}
+"""The modules of timm whose models a dialect spells."""
+PREPROCESS = {
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "interpolation": "bicubic",
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+"""What timm takes where a config.json does not say it."""
+
+
+class TimmSettings:
+    """The config.json of timm's folders.
+
+    Args:
+        dialect: the name of the dialect whose models it describes.
+    """
+
+    def __init__(self, dialect: str):
+        self.dialect = dialect
+
+    def recognise(self, sidecars: Mapping[str, Any]) -> bool:
+        """Whether config.json names an architecture of this dialect; an unknown one is timm-vit's."""
+        config = sidecars.get("config.json")
+        if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+            return False
+        if not any(key in config for key in ("pretrained_cfg", "model_args", "input_size")):
+            return False
+        entry = from_timm.architectures().get(config["architecture"])
+        return entry["module"] in MODULES[self.dialect] if entry else self.dialect == "timm-vit"
+
+    def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
+        """The schema's fields that config.json states.
+
+        Raises:
+            ConfigError: an architecture, an argument or a value that no schema says.
+        """
+        config, pretrained = _parts(sidecars)
+        name = config["architecture"]
+        entry = from_timm.architectures().get(name)
+        if entry is None:
+            raise ConfigError(
+                f"config.json: architecture = {name!r} is none of the {len(from_timm.architectures())}"
+                " Vision Transformers of timm that are known here"
+            )
+        channels, *size = _input_size(pretrained)
+        arguments = {"num_classes": pretrained.get("num_classes", 1000), "in_chans": channels}
+        if pretrained.get("fixed_input_size"):
+            arguments["img_size"] = size
+        given = config.get("model_args") or {}
+        if not isinstance(given, dict):
+            raise ConfigError(f"config.json: model_args = {given!r} is no object")
+        given = {key: value for key, value in given.items() if value is not None}
+        try:
+            return fields_of_arguments({**arguments, **given}, entry["module"], PRESETS[name])
+        except ConfigError as error:
+            raise ConfigError(f"config.json: {name}: {error}") from None
+
+    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
+        """How timm prepares pixels for this model.
+
+        Raises:
+            ConfigError: in a way that `Preprocess` has no word for.
+        """
+        if not self.recognise(sidecars):
+            return None
+        config, pretrained = _parts(sidecars)
+        said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
+        said["crop_fraction"] = said.pop("crop_pct")
+        _, height, width = _input_size(pretrained)
+        fixed = pretrained.get("fixed_input_size", False)
+        image = self.fields(sidecars)["image_size"]
+        names = _class_names(config.get("label_names") or pretrained.get("label_names"))
+        try:
+            return Preprocess(
+                **said,
+                image_size=None if fixed or (height, width) == image else (height, width),
+                class_names=names,
+                license=pretrained.get("license"),
+            )
+        except ConfigError as error:
+            raise ConfigError(f"config.json: {error}") from None
+
+    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+        """A config.json of which ``timm.create_model("local-dir:FOLDER")`` makes this model.
+
+        Raises:
+            ConfigError: no architecture of timm's can be told in JSON to be this model.
+        """
+        name, arguments = nearest(cfg, MODULES[self.dialect])
+        if MODULES[self.dialect] == ("eva",):
+            arguments["qkv_fused"] = self.dialect == "timm-eva"
+        size = (preprocess.image_size if preprocess else None) or cfg.image_size
+        fixed = not cfg.dynamic_image_size or self.dialect == "timm-beit"
+        pretrained: dict[str, Any] = {
+            "input_size": [cfg.in_channels, *(cfg.image_size if fixed else size)],
+            "fixed_input_size": fixed,
+            "num_classes": cfg.num_classes,
+            "pool_size": None,
+            "first_conv": "patch_embed.proj",
+            "classifier": ["head", "head_dist"] if cfg.distill_token else "head",
+        }
+        names = None
+        if preprocess is not None:
+            pretrained |= {key: getattr(preprocess, key) for key in PREPROCESS if key != "crop_pct"}
+            pretrained["crop_pct"] = preprocess.crop_fraction
+            pretrained |= {"license": preprocess.license} if preprocess.license else {}
+            names = preprocess.class_names
+        config = {
+            "architecture": name,
+            "num_classes": cfg.num_classes,
+            "num_features": cfg.hidden_size,
+            "global_pool": arguments["global_pool"],
+            **({"label_names": list(names)} if names else {}),
+            "model_args": arguments,
+            "pretrained_cfg": pretrained,
+        }
+        return {"config.json": config}
+
+
+def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The whole, and what timm calls pretrained_cfg; of old files they are the same."""
+    config = sidecars["config.json"]
+    pretrained = config.get("pretrained_cfg") or config
+    if not isinstance(pretrained, dict):
+        raise ConfigError(f"config.json: pretrained_cfg = {pretrained!r} is no object")
+    return config, {**pretrained, **{key: config[key] for key in ("num_classes",) if key in config}}
+
+
+def _input_size(pretrained: Mapping[str, Any]) -> list[int]:
+    """Channels, height and width."""
+    size = pretrained.get("input_size", [3, 224, 224])
+    if not isinstance(size, list) or len(size) != 3 or not all(isinstance(side, int) for side in size):
+        raise ConfigError(f"config.json: input_size = {size!r}; expected channels, height and width")
+    return size
+
+
+def _class_names(names: Any) -> tuple[str, ...] | None:
+    """Names in the order of the logits; a mapping from indices has to name all of them."""
+    if isinstance(names, dict):
+        count = len(names)
+        if sorted(names) != sorted(map(str, range(count))):
+            return None
+        return tuple(names[str(index)] for index in range(count))
+    return tuple(names) if isinstance(names, list) and names else None

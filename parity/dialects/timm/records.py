@@ -1,0 +1,55 @@
+"""What timm's training script, and others, keep beside the tensors: ``arch``, and options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parity.dialects.dialect import FALLBACK_FIELDS, Trained
+from parity.dialects.timm.arguments import fields_of_arguments
+from vit_config import PRESETS
+from vit_config.presets import from_timm
+
+HYPER = ("arch", "model_name", "model")
+NAMES = ("arch", "args.model", *(f"hyper_parameters.{name}" for name in HYPER))
+"""Where a training script keeps the name of the architecture."""
+OPTIONS = {"num_classes": "num_classes", "in_chans": "in_chans", "gp": "global_pool"}
+"""Options of timm's training script that are arguments of the model."""
+STATED = {"num_classes": "num_classes", "img_size": "image_size"}
+"""Arguments that, if given, are those of this very model."""
+
+
+def trained(objects: Mapping[str, Any]) -> Trained:
+    """What a training script's records say: ``arch``, and its options under ``args``.
+
+    Raises:
+        ConfigError: an option of the model that no schema says.
+    """
+    names = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
+    found = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
+    if not found:
+        return Trained({}, {})
+    name = found[0].partition(".")[0]
+    options = _under(objects, "args.")
+    given = _under(objects, "args.model_kwargs.")
+    given |= {argument: options[option] for option, argument in OPTIONS.items() if option in options}
+    size = options.get("img_size") or options.get("input_size")
+    if size is not None:
+        given["img_size"] = size[-2:] if isinstance(size, list) else size
+    module = from_timm.architectures()[name]["module"]
+    fields = fields_of_arguments(given, module, PRESETS[name])
+    sure = {field for argument, field in STATED.items() if given.get(argument) is not None}
+    weak = [field for field in FALLBACK_FIELDS if field in fields and field not in sure]
+    return Trained(fields, {field: fields.pop(field) for field in weak})
+
+
+def _under(objects: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """The entries of a dictionary among flat names; a list's are put together again."""
+    found: dict[str, Any] = {}
+    for name, value in objects.items():
+        key, _, index = name.removeprefix(prefix).partition(".")
+        if name.startswith(prefix) and value is not None and index.isdigit():
+            found.setdefault(key, []).append(value)
+        elif name.startswith(prefix) and value is not None and not index:
+            found[key] = value
+    return found

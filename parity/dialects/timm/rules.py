@@ -1,0 +1,120 @@
+"""What timm's model classes compute: which values of each field, and what follows from what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from parity.dialects.dialect import ANY
+from vit_config import ViTConfig
+
+
+def _bias_of_patches(cfg: ViTConfig) -> tuple[bool, ...]:
+    return (not cfg.pre_norm,)
+
+
+def _bias_beside(other: str) -> Callable[[ViTConfig], tuple[bool, ...]]:
+    """The output projection of the attention and the MLP have biases together."""
+    return lambda cfg: (True,) if getattr(cfg, other) or cfg.block == "parallel" else (True, False)
+
+
+def vit_limits(cfg: ViTConfig) -> Iterator[str]:
+    """What ``VisionTransformer`` and its distilled kind cannot be."""
+    if cfg.distill_token and (cfg.register_tokens or cfg.pos_embed == "none" or not cfg.num_prefix_rows):
+        yield "its DeiT with a distillation token has a position for every token, and no registers"
+    hidden = cfg.mlp_dim * 2 if cfg.mlp == "swiglu_packed" else cfg.mlp_dim
+    if cfg.pool == "map" and cfg.pool_mlp.mlp_dim != hidden:
+        yield f"its attention pooling has an MLP as wide as the blocks' first layer, {hidden}"
+
+
+def vit_infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows in ``VisionTransformer``."""
+    found: dict[str, Any] = {} if "pos_embed" in fields else {"pos_embed": "none"}
+    if "pos_embed" in fields and not fields["pre_norm"]:
+        found["rope"] = None  # without either, and with CLIP's norm, it may as well be of timm's eva
+    scaled = "layer_scale_on" in fields or fields.get("layer_scale") is not None
+    if fields.get("num_parallel", 1) > 1 or scaled:
+        found["block"] = "pre_norm"
+    return {**found, **_pools_patches(fields)}
+
+
+def _pools_patches(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing before the patches is pooled with them if nothing is there."""
+    names = ("class_token", "distill_token", "register_tokens")
+    alone = not any(fields.get(name) for name in names) or fields.get("pool") == "class"
+    return {"pool_prefix": False} if alone else {}
+
+
+VIT_CAN = {
+    **dict.fromkeys(("class_token", "distill_token", "register_tokens", "pre_norm", "patch_norm"), ANY),
+    **dict.fromkeys(("block", "num_parallel", "qkv_bias", "qk_norm", "attention_norm"), ANY),
+    **dict.fromkeys(("mlp", "act", "mlp_norm", "layer_scale", "norm", "norm_eps", "final_norm"), ANY),
+    **dict.fromkeys(("pool_prefix", "pool_mlp_dim"), ANY),
+    "patch_bias": _bias_of_patches,
+    "pos_embed": ("learned", "none"),
+    "pos_embed_prefix": ("auto", "all", "none"),
+    "attention": ("fused", "differential"),
+    "attention_out_bias": _bias_beside("mlp_bias"),
+    "mlp_bias": _bias_beside("attention_out_bias"),
+    "layer_scale_on": ("both",),
+    "pool": ("class", "mean", "map"),
+}
+
+
+def _eva_act(cfg: ViTConfig) -> tuple[str, ...]:
+    return ("gelu",) if cfg.mlp == "mlp" else ("silu",)
+
+
+def _eva_mlp(cfg: ViTConfig) -> tuple[str, ...]:
+    """With a norm gate and value are apart; without one an option tells, but not after res_post."""
+    if cfg.mlp_norm:
+        return ("mlp", "swiglu")
+    return ("mlp", "swiglu_packed") if cfg.block == "res_post" else ("mlp", "swiglu", "swiglu_packed")
+
+
+def eva_limits(cfg: ViTConfig) -> Iterator[str]:
+    """What ``Eva`` cannot be."""
+    if cfg.pool == "map" and cfg.act != "gelu":
+        yield f"its attention pooling has a GELU, whatever the blocks have, here {cfg.act}"
+    if set(cfg.kv_heads) != {cfg.num_heads} and not (cfg.k_bias and cfg.block == "pre_norm"):
+        yield "its heads share keys in pre_norm blocks alone, where keys have a bias if queries have"
+
+
+def eva_infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows in ``Eva`` and ``Beit``."""
+    found = {"act": "gelu" if fields.get("mlp") == "mlp" else "silu", **_pools_patches(fields)}
+    if "pool_prefix" not in found and "pool" in fields:
+        found["pool_prefix"] = fields["pool"] == "map"
+    if "pos_embed" not in fields:
+        found["pos_embed"] = "none"
+    if "layer_scale_on" in fields:
+        found["block"] = "pre_norm"
+    return found
+
+
+EVA_CAN = {
+    **dict.fromkeys(("class_token", "register_tokens", "pre_norm", "rope", "qkv_bias", "k_bias"), ANY),
+    **dict.fromkeys(("attention_norm", "mlp_norm", "layer_scale", "layer_scale_on", "norm"), ANY),
+    **dict.fromkeys(("norm_eps", "final_norm", "pool_num_heads", "pool_mlp_dim"), ANY),
+    "patch_bias": _bias_of_patches,
+    "pos_embed": ("learned", "none"),
+    "pos_embed_prefix": ("auto", "all", "none"),
+    "block": ("pre_norm", "res_post"),
+    "qk_norm": lambda cfg: (False,) if cfg.block == "res_post" else (False, True),
+    "mlp": _eva_mlp,
+    "act": _eva_act,
+    "pool": ("class", "mean", "map"),
+    "pool_prefix": lambda cfg: (cfg.pool == "map" and cfg.num_prefix_tokens > 0,),
+}
+BEIT_CAN = {
+    **dict.fromkeys(("qkv_bias", "mlp_norm", "layer_scale", "norm", "norm_eps"), ANY),
+    "rel_pos_bias": (True,),
+    "pos_embed": ("learned", "none"),
+    "pos_embed_prefix": ("auto", "all"),
+    "k_bias": lambda cfg: (not cfg.qkv_bias,),
+    "mlp": ("mlp", "swiglu"),
+    "act": _eva_act,
+    "layer_scale_on": ("both",),
+    "final_norm": ("pre_pool", "post_pool"),
+    "pool": ("class", "mean"),
+}

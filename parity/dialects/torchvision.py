@@ -1,0 +1,61 @@
+"""torchvision's ``VisionTransformer``: b_16, b_32, l_16, l_32, h_14 and whatever else it builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.dialects.dialect import ANY, Dialect
+from parity.dialects.table import layer, respelled, row
+from vit_config import ViTConfig
+
+BLOCK = "encoder.layers.encoder_layer_{i}"
+TABLE = (
+    *row("cls_token", "class_token"),
+    *layer("patch_embed.proj", "conv_proj"),
+    *row("pos_embed", "encoder.pos_embedding"),
+    *layer("blocks.{i}.norm1", f"{BLOCK}.ln_1"),
+    *row("blocks.{i}.attn.qkv.weight", f"{BLOCK}.self_attention.in_proj_weight"),
+    *row("blocks.{i}.attn.qkv.bias", f"{BLOCK}.self_attention.in_proj_bias"),
+    *layer("blocks.{i}.attn.proj", f"{BLOCK}.self_attention.out_proj"),
+    *layer("blocks.{i}.norm2", f"{BLOCK}.ln_2"),
+    *layer("blocks.{i}.mlp.fc1", f"{BLOCK}.mlp.0"),
+    *layer("blocks.{i}.mlp.fc2", f"{BLOCK}.mlp.3"),
+    *layer("norm", "encoder.ln"),
+    *layer("pre_logits", "heads.pre_logits"),
+    *layer("head", "heads.head"),
+)
+OLDER = respelled(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
+HEADS = {768: 12, 1024: 16, 1280: 16}
+"""Of torchvision's own models, by width."""
+
+
+def _limits(cfg: ViTConfig) -> Iterator[str]:
+    if not cfg.num_classes:
+        yield "its model always has a head (num_classes is 0)"
+    if cfg.image_size[0] != cfg.image_size[1] or cfg.patch_size[0] != cfg.patch_size[1]:
+        yield f"its images and patches are square, not {cfg.image_size} and {cfg.patch_size}"
+    if cfg.in_channels != 3:
+        yield f"its images have 3 channels, not {cfg.in_channels}"
+
+
+def _infer(fields) -> dict[str, int]:
+    heads = HEADS.get(fields["hidden_size"])
+    return {"num_heads": heads} if heads else {}
+
+
+DIALECTS = (
+    Dialect(
+        name="torchvision",
+        title="torchvision",
+        family="torchvision",
+        tables=(TABLE, OLDER),
+        marks=("class_token", "encoder.pos_embedding", "encoder.ln.weight"),
+        can={"head_hidden": ANY},
+        limits=_limits,
+        conventions={"norm_eps": 1e-6, "act": "gelu", "pool": "class", "pos_embed_resize": "bicubic"},
+        infer=_infer,
+        foreign={"conv_proj.conv_bn_relu_*": "the variant with a stem of convolutions"},
+        container="torch",
+        weights_name="model.pth",
+    ),
+)

@@ -1,0 +1,228 @@
+"""Tensors through a table, lazily: nothing is read before somebody asks for a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.dialects.table import Bound, layout_of
+from vit_config import ViTConfig, WeightsError
+
+Shape = tuple[int, ...]
+
+
+def read(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, Stored]:
+    """The twins' tensors that the rows make of a file's.
+
+    Raises:
+        WeightsError: a tensor whose shape or type its row does not allow.
+    """
+    found: dict[str, Stored] = {}
+    for one in bound:
+        made = _read_row(one, tensors)
+        if twice := sorted(made.keys() & found.keys()):
+            raise WeightsError(f"{one.theirs[0]}: {twice[0]} is there twice; the file is mixed up")
+        found |= made
+    return found
+
+
+def write(bound: Sequence[Bound], arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict[str, Stored]:
+    """The file's tensors that the rows make of the twins'.
+
+    What comes of one tensor stays together, in the order of `arrays`, so that writing the result in its
+    order reads each of them once.
+    """
+    place = {name: index for index, name in enumerate(arrays)}
+    rows = sorted(bound, key=lambda one: min(place[name] for name in one.ours if name is not None))
+    return {name: stored for one in rows for name, stored in _write_row(one, arrays, cfg).items()}
+
+
+def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, int]:
+    """What the layouts of a file say of a model's sizes, such as ``h``, the number of heads.
+
+    Raises:
+        WeightsError: two tensors disagree.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for one in bound:
+        layout = layout_of(one.row)
+        if layout is None:
+            continue
+        for name in one.theirs:
+            shape = tensors[name].shape[one.row.stacked :]
+            for letter, size in _named(name, partial(layout.bind, shape, {})).items():
+                first, where = found.setdefault(letter, (size, name))
+                if letter in "hdg" and first != size:
+                    raise WeightsError(f"{name}: {size} where {where} has {first}; the file is mixed up")
+    return {letter: size for letter, (size, _) in found.items() if letter in "hdg"}
+
+
+def sizes_of(cfg: ViTConfig) -> dict[str, int]:
+    """The letters that layouts use for a model's sizes: heads h, their width d, heads of the pool g."""
+    return {"h": cfg.num_heads, "d": cfg.head_dim, "g": cfg.pool_num_heads or cfg.num_heads}
+
+
+def changed(stored: Stored, change: Callable[[np.ndarray], np.ndarray], shape: Shape) -> Stored:
+    """A tensor that will be changed when it is read."""
+    return replace(stored, shape=shape, load=lambda: change(stored.load()))
+
+
+def cast(stored: Stored, dtype: np.dtype) -> Stored:
+    """A tensor that will be of another type when it is read."""
+    if stored.dtype == dtype:
+        return stored
+    return Stored(stored.shape, dtype, lambda: stored.load().astype(dtype))
+
+
+class _Shared:
+    """Several tensors that are made together: made once if each is asked for once."""
+
+    def __init__(self, make: Callable[[], list[np.ndarray]]):
+        self.make = make
+        self.waiting: dict[int, np.ndarray] = {}
+
+    def take(self, index: int) -> np.ndarray:
+        if index not in self.waiting:
+            self.waiting = dict(enumerate(self.make()))
+        return self.waiting.pop(index)
+
+
+def _share(
+    names: Sequence[str | None],
+    shapes: Sequence[Shape],
+    dtype: np.dtype,
+    make: Callable[[], list[np.ndarray]],
+) -> dict[str, Stored]:
+    shared = _Shared(make)
+    return {
+        name: Stored(shape, dtype, lambda index=index: shared.take(index))
+        for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
+        if name is not None
+    }
+
+
+def _read_row(one: Bound, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
+    row, sources = one.row, [tensors[name] for name in one.theirs]
+    if not row.layout and len(one.ours) == len(sources) == 1 and one.ours[0]:
+        return {one.ours[0]: sources[0]}
+    layout = layout_of(row)
+    stacked = row.stacked
+    per_block = [
+        _named(name, lambda s=source: layout.shape(s.shape[stacked:]) if layout else s.shape)
+        for name, source in zip(one.theirs, sources, strict=True)
+    ]
+    dtype = np.result_type(*{source.dtype for source in sources})
+    depth = sources[0].shape[0] if stacked else 1
+    for name, source in zip(one.theirs, sources, strict=True):
+        if stacked and source.shape[0] != depth:
+            raise WeightsError(f"{name}: has {source.shape[0]} blocks where {one.theirs[0]} has {depth}")
+    shapes = _joined_shapes(one, per_block)
+
+    def make() -> list[np.ndarray]:
+        loaded = [source.load() for source in sources]
+        made: list[np.ndarray] = []
+        for block in range(depth):
+            pieces = [each[block] if stacked else each for each in loaded]
+            pieces = [layout.apply(piece) if layout else piece for piece in pieces]
+            whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+            made += _cut(whole, row.parts or (1,) * len(row.ours))
+        return [np.ascontiguousarray(each) for each in made]
+
+    return _share(one.ours, shapes * depth, dtype, make)
+
+
+def _joined_shapes(one: Bound, shapes: Sequence[Shape]) -> list[Shape]:
+    """What the tensors of one block become: joined along the first axis, or cut along it."""
+    if len(shapes) > 1:
+        if len({shape[1:] for shape in shapes}) > 1:
+            said = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
+            raise WeightsError(f"shapes that cannot be joined: {said}")
+        return [(sum(shape[0] for shape in shapes), *shapes[0][1:])]
+    if len(one.row.ours) == 1:
+        return list(shapes)
+    parts = one.row.parts or (1,) * len(one.row.ours)
+    length = shapes[0][0] if shapes[0] else 0
+    if not length or length % sum(parts):
+        raise WeightsError(f"{one.theirs[0]}: {shapes[0]} does not divide into {sum(parts)} parts")
+    return [(length * part // sum(parts), *shapes[0][1:]) for part in parts]
+
+
+def _cut(array: np.ndarray, parts: Sequence[int]) -> list[np.ndarray]:
+    if len(parts) == 1:
+        return [array]
+    ends = np.cumsum(parts)[:-1] * (len(array) // sum(parts))
+    return np.split(array, ends)
+
+
+def _write_row(one: Bound, arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict[str, Stored]:
+    row = one.row
+    present = [arrays[name] for name in one.ours if name is not None]
+    if not row.layout and len(one.ours) == len(one.theirs) == 1:
+        return {one.theirs[0]: present[0]}
+    back = layout.inverse if (layout := layout_of(row)) else None
+    known = sizes_of(cfg)
+    depth = cfg.depth if row.stacked else 1
+    per_block = len(row.ours)
+    whole = _whole_shape(row.ours, [each.shape for each in present])
+    if len(one.theirs) == 1:
+        shapes, lengths = [whole], [whole[0] if whole else 0]
+    else:
+        lengths = _lengths(cfg, one, whole[0])
+        shapes = [(length, *whole[1:]) for length in lengths]
+    outer = [back.shape(shape, known) if back else shape for shape in shapes]
+    outer = [(depth, *shape) for shape in outer] if row.stacked else outer
+    dtype = np.result_type(*{each.dtype for each in present})
+
+    def make() -> list[np.ndarray]:
+        blocks = []
+        for block in range(depth):
+            names = one.ours[block * per_block : (block + 1) * per_block]
+            pieces = (
+                np.split(_join(names, arrays), np.cumsum(lengths)[:-1])
+                if len(lengths) > 1
+                else [_join(names, arrays)]
+            )
+            blocks.append([back.apply(piece, known) if back else piece for piece in pieces])
+        made = [np.stack(each) for each in zip(*blocks, strict=True)] if row.stacked else blocks[0]
+        return [np.ascontiguousarray(each) for each in made]
+
+    return _share(one.theirs, outer, dtype, make)
+
+
+def _whole_shape(ours: Sequence[str | None], shapes: Sequence[Shape]) -> Shape:
+    """The shape of one block's tensors, joined along the first axis; zeros are as long as the first."""
+    if len(ours) == 1:
+        return shapes[0]
+    missing = sum(name is None for name in ours)
+    present = shapes[: len(ours) - missing]
+    return (sum(shape[0] for shape in present) + missing * present[0][0], *present[0][1:])
+
+
+def _join(names: Sequence[str | None], arrays: Mapping[str, Stored]) -> np.ndarray:
+    if len(names) == 1 and names[0] is not None:
+        return arrays[names[0]].load()
+    loaded = [arrays[name].load() if name is not None else None for name in names]
+    zeros = np.zeros_like(next(each for each in loaded if each is not None))
+    return np.concatenate([zeros if each is None else each for each in loaded])
+
+
+def _lengths(cfg: ViTConfig, one: Bound, length: int) -> list[int]:
+    """How a tensor of ours divides among theirs."""
+    if one.row.parts:
+        return [length * part // sum(one.row.parts) for part in one.row.parts]
+    if one.index is None or len(one.theirs) != 3:
+        return [length // len(one.theirs)] * len(one.theirs)
+    kv_width = cfg.kv_heads[one.index] * cfg.head_dim
+    return [length - 2 * kv_width, kv_width, kv_width]
+
+
+def _named(name: str, work: Callable):
+    """Put the tensor's name before what is wrong with it."""
+    try:
+        return work()
+    except WeightsError as error:
+        raise WeightsError(f"{name}: {error}") from None

@@ -1,0 +1,34 @@
+"""One line of text for whatever went wrong or whatever a stranger called a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vit_config.errors import USER_ERRORS
+
+
+def line_about(path: Path, error: BaseException) -> str:
+    """What an exception says, on one line that stands beside a checkpoint's path: without that path."""
+    folder = path if path.is_dir() else path.parent
+    return line_of(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
+
+
+def line_of(error: BaseException) -> str:
+    """What an exception says, on one line."""
+    if isinstance(error, USER_ERRORS):
+        return printable(str(error))
+    if isinstance(error, OSError) and error.strerror:
+        return printable(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    if isinstance(error, MemoryError):
+        return "there is not enough memory for it"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return f"needs the package {error.name}; pip install 'vit-parity[all,peers]'"
+    return printable(f"{type(error).__name__}: {error} (a fault of this program, not of the file)")
+
+
+def printable(text: str) -> str:
+    """Text without line ends, control characters and whatever is not UTF-8."""
+    text = text.encode(errors="backslashreplace").decode()
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )

@@ -1,0 +1,146 @@
+"""Work in processes of its own, so that one that crashes takes nothing with it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
+from typing import Any, Generic, NamedTuple, TypeVar
+
+Task = TypeVar("Task")
+Tell = Callable[[Any], None]
+"""Sends a message to whoever gave the task; returns when it was dealt with."""
+
+
+class Told(NamedTuple, Generic[Task]):
+    """A message from the one who works on a task."""
+
+    task: Task
+    message: Any
+
+
+class Ended(NamedTuple, Generic[Task]):
+    """A task has ended."""
+
+    task: Task
+    result: Any
+    """What `work` returned; None if its process died."""
+    died: str | None
+    """How it died."""
+
+
+def run_tasks(
+    tasks: Sequence[Task], work: Callable[[Task, Tell], Any], processes: int
+) -> Generator[Told[Task] | Ended[Task]]:
+    """Yield what happens while tasks are worked on, a few at a time, each in a fresh or an idle process.
+
+    The processes know nothing of this one but what they are sent, and they die with it. Closing the
+    iterator kills them.
+
+    Args:
+        work: a function of a module; it must not raise.
+        processes: how many work at once.
+    """
+    waiting, pool = deque(tasks), []
+    try:
+        while len(pool) < min(processes, len(tasks)):
+            pool.append(_Worker(work))
+        while waiting or any(worker.busy for worker in pool):
+            for worker in pool:
+                if not worker.busy and waiting:
+                    worker.give(waiting.popleft())
+            busy = {worker.pipe: worker for worker in pool if worker.busy}
+            for pipe in wait(list(busy)):
+                worker = busy[pipe]  # pyright: ignore[reportArgumentType]
+                try:
+                    kind, content = worker.pipe.recv()
+                except (EOFError, OSError):
+                    yield Ended(worker.take(), None, worker.how_it_died())
+                    pool[pool.index(worker)] = _Worker(work) if waiting else worker
+                    continue
+                if kind == "end":
+                    yield Ended(worker.take(), content, None)
+                else:
+                    yield Told(worker.task[0], content)
+                    worker.go_on()
+    finally:
+        for worker in pool:
+            worker.kill()
+
+
+class _Worker:
+    """A process and the task it has."""
+
+    def __init__(self, work: Callable) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
+        with _no_interrupt():
+            self.process.start()
+        theirs.close()  # so that reading from ours ends when the process does
+        self.task: list[Any] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.task)
+
+    def give(self, task: Any) -> None:
+        self.task = [task]
+        self.go_on(task)
+
+    def go_on(self, message: Any = None) -> None:
+        with suppress(OSError):  # it is dead: reading will tell
+            self.pipe.send(message)
+
+    def take(self) -> Any:
+        return self.task.pop()
+
+    def how_it_died(self) -> str:
+        self.process.join()
+        code = self.process.exitcode or 0
+        if code == -signal.SIGKILL:
+            return "its process was killed (SIGKILL); perhaps there was not enough memory"
+        if code < 0:
+            return f"its process crashed ({signal.Signals(-code).name})"
+        return f"its process ended with status {code}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """A process that is started in here never sees Ctrl-C; this one sees it afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(pipe: Connection, work: Callable[[Any, Tell], Any]) -> None:
+    """What a process does: one task after the other."""
+    threading.Thread(target=_die_with_parent, daemon=True).start()
+
+    def tell(message: Any) -> None:
+        pipe.send(("told", message))
+        pipe.recv()
+
+    with suppress(EOFError, OSError):  # nobody is there any more
+        while True:
+            pipe.send(("end", work(pipe.recv(), tell)))
+
+
+def _die_with_parent() -> None:
+    """Nothing may be written any more once nobody keeps the ledger."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+    os._exit(1)

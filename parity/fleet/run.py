@@ -1,0 +1,158 @@
+"""Working through a manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from parity.dialects import called
+from parity.fleet.junit import Result, write_junit
+from parity.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
+from parity.fleet.manifest import Manifest
+from parity.fleet.names import output_names, suffix_of, sweep
+from parity.fleet.pool import Told, run_tasks
+from parity.fleet.screen import Screen, print_summary
+from parity.fleet.work import STARTED, Outcome, Task, convert_one
+from vit_config import ConfigError, MissingFileError
+from vit_config.atomic import check_writable
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
+
+def run_manifest(
+    path: str | Path,
+    *,
+    to: str,
+    out: str | Path,
+    jobs: int = 1,
+    verify: bool = False,
+    junit: str | Path | None = None,
+    license_allow: Sequence[str] | None = None,
+    force: bool = False,
+    console: Console | None = None,
+) -> int:
+    """Convert every checkpoint of a manifest that is not to be skipped.
+
+    They are converted in other processes, so that whatever breaks fails alone. A ledger in `out` says
+    what was done; what is still there and would come out the same is not done again. So a run that was
+    stopped, or killed, is continued by calling this again.
+
+    Args:
+        path: the manifest, see `parity.fleet.scan`.
+        to: a dialect or a family of them.
+        out: a folder, created if it is not there; its parent must be.
+        jobs: how many processes convert at once.
+        verify: run source and result on the same images; what differs has failed.
+        junit: write the results to this file as JUnit XML.
+        license_allow: licences that may pass; None lets everything pass.
+        force: replace what is in the way; what an earlier run wrote for the same checkpoint always is.
+
+    Returns:
+        The exit status: 0 if all are converted, 1 if some are not, 130 after Ctrl-C.
+
+    Raises:
+        ConfigError: the manifest or an argument is not valid.
+        MissingFileError: there is no manifest, or a folder is missing.
+    """
+    path, out, console = Path(path), Path(out), console or Console()
+    manifest = Manifest.load(path)
+    root = manifest.root(path)
+    if jobs < 1:
+        raise ConfigError(f"jobs = {jobs}: at least one process has to work")
+    if junit is not None:
+        check_writable(Path(junit))
+    _make_folder(out)
+    target = _target(to)
+    names = output_names([job.path for job in manifest.checkpoints], root, suffix_of(to))
+    start = time.monotonic()
+    with open_ledger(out) as ledger:
+        if ledger.torn:
+            console.print(f"{out / LEDGER}: its last line was cut off; that checkpoint is done again")
+        sweep(out, names)
+        tasks = [
+            Task(
+                row=job.path,
+                path=root / job.path,
+                out=out / names[job.path],
+                to=target,
+                reading=job.reading,
+                changes=job.changes,
+                license_allow=None if license_allow is None else tuple(license_allow),
+                verify=verify,
+                replace=force or ledger.wrote(job.path, target, names[job.path]),
+                before=ledger.done(job.path, target),
+            )
+            for job in manifest.checkpoints
+            if not job.skip
+        ]
+        sizes = {job.path: job.found.bytes if job.found else 0 for job in manifest.checkpoints}
+        results = {job.path: Result(job.path, "skipped", "") for job in manifest.checkpoints}
+        try:
+            with Screen(console, {task.row: sizes[task.row] for task in tasks}) as screen:
+                for result in _convert_all(tasks, jobs, ledger, screen):
+                    results[result.row] = result
+                    screen.ended(result)
+        except KeyboardInterrupt:
+            console.print("interrupted; the same command goes on from here")
+            return INTERRUPTED
+        finally:
+            sweep(out, names)  # of processes that died
+    print_summary(console, list(results.values()), seconds=time.monotonic() - start)
+    if junit is not None:
+        write_junit(Path(junit), list(results.values()), to=target)
+    return 0 if all(result.passed for result in results.values()) else 1
+
+
+def _target(to: str) -> str:
+    """One spelling of a dialect that has several names."""
+    dialects = called(to)
+    return dialects[0].name if len(dialects) == 1 else dialects[0].family
+
+
+def _make_folder(out: Path) -> None:
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out}: is a file; give the path of a folder to write to")
+    if not out.absolute().parent.is_dir():
+        raise MissingFileError(f"{out.parent}: no such folder to make {out.name} in; create it")
+    out.mkdir(exist_ok=True)
+
+
+def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, screen: Screen) -> Iterator[Result]:
+    """Yield what became of each, its line in the ledger already written."""
+    starts: dict[str, float] = {}
+    with closing(run_tasks(tasks, convert_one, jobs)) as events:
+        for event in events:
+            task = event.task
+            if isinstance(event, Told):
+                if event.message == STARTED:
+                    starts[task.row] = time.monotonic()
+                    ledger.add(_entry(task, "started"))
+                else:
+                    screen.moved(task.row, event.message)
+                continue
+            seconds = round(time.monotonic() - starts.get(task.row, time.monotonic()), 3)
+            outcome = event.result or Outcome("failed", seconds, error=event.died)
+            if outcome.status != "unchanged":
+                ledger.add(_entry(task, outcome.status, outcome))
+            yield Result(task.row, outcome.status, task.out.name, outcome.seconds, outcome.error)
+
+
+def _entry(task: Task, status: Any, outcome: Outcome | None = None) -> Entry:
+    entry = Entry(
+        row=task.row, target=task.to, options=task.options, status=status, output=task.out.name
+    )
+    if outcome is None:
+        return entry
+    return entry.replace(
+        source=outcome.source,
+        digest=outcome.digest,
+        verified=task.verify and outcome.status == "done",
+        seconds=outcome.seconds,
+        error=outcome.error,
+    )

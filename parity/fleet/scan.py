@@ -1,0 +1,103 @@
+"""Looking through a folder: a manifest of every checkpoint in it, no tensor read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.checkpoint import Checkpoint, read_checkpoint
+from parity.containers import open_container
+from parity.dialects import dialects
+from parity.dialects.recognise import find
+from parity.fleet.lines import line_about, printable
+from parity.fleet.manifest import Found, Job, Manifest, folder_for
+from parity.fleet.walk import Place, Walk, walk
+from vit_config import ConfigError, MissingFileError
+from vit_config.errors import UnstatedError
+
+
+class Scan(NamedTuple):
+    """What was found in a folder."""
+
+    manifest: Manifest
+    walk: Walk
+    """Where, and what was left out."""
+
+
+def scan(
+    folder: str | Path,
+    *,
+    manifest: str | Path | None = None,
+    found: Callable[[Job], None] = lambda job: None,
+) -> Scan:
+    """Open every checkpoint below a folder and write down what it is.
+
+    Args:
+        manifest: where the manifest will lie, if it will be a file.
+        found: is told of each checkpoint when it was opened.
+
+    Raises:
+        MissingFileError: there is no such folder.
+        ConfigError: it is a file.
+    """
+    folder = Path(folder)
+    if folder.is_file():
+        raise ConfigError(f"{folder}: is a file; give the folder it is in")
+    if not folder.is_dir():
+        raise MissingFileError(f"{folder}: no such folder; give one with checkpoints in it")
+    name = folder_for(folder, None if manifest is None else Path(manifest))
+    seen, jobs = walk(folder), []
+    for place in seen.places:
+        jobs.append(_job(place, folder))
+        found(jobs[-1])
+    return Scan(Manifest(folder=name, checkpoints=tuple(jobs)), seen)
+
+
+def _job(place: Place, folder: Path) -> Job:
+    relative = place.path.relative_to(folder).as_posix()
+    name = printable(relative)
+    if name != relative:
+        return Job(path=name, status="broken", said="has a name that is not plain text; rename it")
+    if place.problem is not None:
+        return Job(path=name, status="broken", said=place.problem)
+    try:
+        return Job(path=name, status="ready", found=_found(read_checkpoint(place.path)))
+    except UnstatedError as error:
+        said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
+        return Job(path=name, status="ask", said=said, found=_guess(place.path), set=fields)
+    except Exception as error:
+        return Job(path=name, status="broken", said=line_about(place.path, error))
+
+
+def _found(source: Checkpoint) -> Found:
+    return Found(
+        container=source.container.kind,
+        dialect=source.dialect.name,
+        why=source.why,
+        config=source.config,
+        origins=source.origins,
+        license=source.license,
+        preprocess=source.preprocess_origin if source.preprocess else "unknown",
+        parameters=sum(math.prod(stored.shape) for stored in source.arrays.values()),
+        bytes=sum(stored.nbytes for stored in source.arrays.values()),
+    )
+
+
+def _guess(path: Path) -> Found:
+    """What can be said of a checkpoint that leaves something open."""
+    container = open_container(path)
+    tensors, dialect, why = container.tensors, None, None
+    try:
+        found = find(container, dialects())
+        tensors, dialect, why = found.tensors, found.dialect.name, found.why
+    except UnstatedError:
+        pass  # several models: all tensors count
+    return Found(
+        container=container.kind,
+        dialect=dialect,
+        why=why,
+        parameters=sum(math.prod(stored.shape) for stored in tensors.values()),
+        bytes=sum(stored.nbytes for stored in tensors.values()),
+    )

@@ -1,0 +1,149 @@
+"""Which files and folders below a folder are checkpoints, each of them once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.containers.folder import SIDECARS, WEIGHTS
+from parity.containers.orbax import find_checkpoint
+from parity.fleet.ledger import LEDGER
+from vit_config import MissingFileError
+
+SUFFIXES = (
+    ".safetensors", ".npz", ".msgpack", ".pth", ".pth.tar", ".pt", ".bin", ".ckpt", ".th", ".pkl",
+)  # fmt: skip
+"""How checkpoint files are called."""
+INDICES = (".safetensors.index.json", ".bin.index.json")
+"""How lists of shards are called."""
+COMPANIONS = (
+    "optimizer*",
+    "scheduler*",
+    "scaler*",
+    "rng_state*",
+    "random_states_*",
+    "training_args.bin",
+)
+"""What trainers keep beside the weights."""
+
+
+class Place(NamedTuple):
+    """Where a checkpoint is."""
+
+    path: Path
+    problem: str | None = None
+    """Why it must not be read."""
+
+
+@dataclass
+class Walk:
+    """What is below a folder."""
+
+    places: list[Place] = field(default_factory=list)
+    """In the order of their paths."""
+    others: int = 0
+    """Files that are not called like checkpoints."""
+    links: int = 0
+    """Links that were not followed: to folders, out of the folder, or to what is found anyway."""
+    outputs: int = 0
+    """Folders that were left out because an earlier conversion wrote them."""
+
+
+def walk(root: Path) -> Walk:
+    """Find the checkpoints below a folder, which may be one itself.
+
+    A folder of Hugging Face, timm, OpenCLIP, the Trainer or Orbax is one checkpoint; shards with their
+    index are one; every other file that is called like a checkpoint is one each. Hidden files and
+    folders are skipped. A link to a file inside of `root` counts; other links are not followed.
+    """
+    found = Walk()
+
+    def unreadable(error: OSError) -> None:
+        found.places.append(Place(Path(error.filename), f"cannot be read ({error.strerror})"))
+
+    for name, folders, files in os.walk(root, onerror=unreadable):
+        folder = Path(name)
+        shown = [each for each in folders if not each.startswith(".")]
+        folders[:] = [each for each in shown if not (folder / each).is_symlink()]
+        found.links += len(shown) - len(folders)
+        if LEDGER in files:
+            found.outputs += 1
+            folders.clear()
+        elif _is_orbax(folder, files):
+            found.places.append(Place(folder))
+            folders.clear()
+        else:
+            names = [each for each in sorted(files) if not each.startswith(".")]
+            _sort(folder, names, root.resolve(), found)
+    found.places.sort(key=lambda place: place.path.relative_to(root).parts)
+    return found
+
+
+def _is_orbax(folder: Path, files: Sequence[str]) -> bool:
+    """Whether a folder is one checkpoint of Orbax: a tree of tensors, or a step with its items.
+
+    A folder of steps is none: each of them is one.
+    """
+    if "_METADATA" in files:
+        return True
+    try:
+        return "_CHECKPOINT_METADATA" in files and find_checkpoint(folder) is not None
+    except MissingFileError:  # several items, neither of them the usual one: each is found for itself
+        return False
+
+
+def _sort(folder: Path, names: Sequence[str], root: Path, found: Walk) -> None:
+    """Add the checkpoints among the files of one folder."""
+    left = dict.fromkeys(names)
+
+    def take(path: Path, files: Iterable[str]) -> None:
+        files = [name for name in files if left.pop(name, name) is None]
+        out = [name for name in files if not _inside(folder / name, root)]
+        found.places.append(Place(path, f"{out[0]} is a link out of the folder" if out else None))
+
+    shards = {name: _shards(folder, name, names) for name in names if name.endswith(INDICES)}
+    if left.keys() & set(WEIGHTS) and left.keys() & set(SIDECARS):
+        around = [name for name in names if any(fnmatchcase(name, each) for each in COMPANIONS)]
+        take(
+            folder, [*WEIGHTS, *SIDECARS, *around, *(name for each in shards.values() for name in each)]
+        )
+    for index, files in shards.items():
+        if index in left:
+            take(folder / index, [index, *files])
+    for name in left:
+        path = folder / name
+        if not name.endswith(SUFFIXES):
+            found.others += 1
+        elif path.is_symlink() and (not _inside(path, root) or _found_anyway(path, root)):
+            found.links += 1
+        else:
+            found.places.append(Place(path))
+
+
+def _inside(path: Path, root: Path) -> bool:
+    return path.resolve().is_relative_to(root)
+
+
+def _found_anyway(link: Path, root: Path) -> bool:
+    """Whether what a link leads to is found under its own name."""
+    parts = link.resolve().relative_to(root).parts
+    return parts[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
+
+
+def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
+    """The files that an index lists; and, where it is damaged, those that are called like its shards."""
+    whole, suffix = index.removesuffix(".index.json").rsplit(".", 1)
+    pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
+    alike = [name for name in names if pattern.fullmatch(name)]
+    try:
+        content = json.loads((folder / index).read_bytes())
+        listed = [name for name in content["weight_map"].values() if isinstance(name, str)]
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        listed = []
+    return list(dict.fromkeys([*alike, *listed]))

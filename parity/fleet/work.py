@@ -1,0 +1,143 @@
+"""The conversion of one checkpoint of a fleet, as it is done in a process of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from parity.checkpoint import Checkpoint, read_checkpoint
+from parity.conversion import Converted, convert
+from parity.fleet.ledger import Entry
+from parity.fleet.lines import line_about
+from parity.fleet.pool import Tell
+from parity.provenance import digest_of
+from vit_config.errors import UnstatedError
+
+STARTED = "started"
+"""Is told before anything is written; every other message is how much of it was, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One checkpoint to convert."""
+
+    row: str
+    """Its name in manifest and ledger."""
+    path: Path
+    out: Path
+    to: str
+    reading: dict[str, Any]
+    """Arguments of `read_checkpoint`."""
+    changes: dict[str, Any]
+    """Arguments of `convert`."""
+    license_allow: tuple[str, ...] | None
+    verify: bool
+    replace: bool
+    """Whether what is at `out` may be replaced."""
+    before: Entry | None
+    """The last time that it was converted to this target."""
+
+    @property
+    def options(self) -> str:
+        """Digest of everything but the files that decides what is written."""
+        allow = self.license_allow and sorted(name.lower() for name in self.license_allow)
+        reading = {**self.reading}
+        if reading["preprocess"] is not None:
+            reading["preprocess"] = reading["preprocess"].to_json()
+        content = json.dumps([self.to, reading, self.changes, allow], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of it."""
+
+    status: Literal["done", "unchanged", "asked", "failed"]
+    seconds: float
+    source: str | None = None
+    """Digest of what was read; of what was done alone."""
+    digest: str | None = None
+    """Digest of what was written."""
+    error: str | None = None
+
+
+def convert_one(task: Task, tell: Tell) -> Outcome:
+    """Convert one checkpoint, or find that nothing changed since it was converted; raises nothing."""
+    start = time.monotonic()
+
+    def ended(status: Any, **results: Any) -> Outcome:
+        return Outcome(status, round(time.monotonic() - start, 3), **results)
+
+    try:
+        source = read_checkpoint(task.path, **task.reading)
+        if task.before is not None and _is_unchanged(task, task.before, source):
+            return ended("unchanged", source=task.before.source, digest=task.before.digest)
+        tell(STARTED)
+        result = convert(
+            source,
+            to=task.to,
+            out=task.out,
+            license_allow=task.license_allow,
+            force=task.replace,
+            **_watched(tell),
+            **task.changes,
+        )
+        if task.verify and (problem := _verify(result)):
+            return ended("failed", error=problem)
+        read = _with_sidecars(result.hops[-1].digest, source)
+        return ended("done", source=read, digest=digest_of([task.out]))
+    except UnstatedError as error:
+        return ended("asked", error=line_about(task.path, error))
+    except Exception as error:
+        return ended("failed", error=line_about(task.path, error))
+
+
+def _is_unchanged(task: Task, before: Entry, source: Checkpoint) -> bool:
+    if before.options != task.options or (task.verify and not before.verified):
+        return False
+    if before.output != task.out.name or not task.out.exists():
+        return False
+    if digest_of([task.out]) != before.digest:
+        return False
+    return _with_sidecars(digest_of(source.container.files), source) == before.source
+
+
+def _with_sidecars(digest: str, source: Checkpoint) -> str:
+    """Digest of all that was read: tensors, and the JSON files beside them."""
+    sidecars = json.dumps(source.container.sidecars, sort_keys=True)
+    return hashlib.sha256(f"{digest} {sidecars}".encode()).hexdigest()
+
+
+def _watched(tell: Tell) -> dict[str, Any]:
+    """Callbacks of `convert` that tell how much was written, a few times a second."""
+    total, written, last = 1, 0, time.monotonic()
+
+    def started(count: int) -> None:
+        nonlocal total
+        total = max(count, 1)
+
+    def progress(count: int) -> None:
+        nonlocal written, last
+        written += count
+        if time.monotonic() - last > 0.1:
+            last = time.monotonic()
+            tell(min(written / total, 1.0))
+
+    return {"started": started, "progress": progress}
+
+
+def _verify(result: Converted) -> str | None:
+    """Run source and result on the same images; what is not equal."""
+    from parity.verify import verify, write_verification
+
+    verification = verify(result)
+    write_verification(verification, result)
+    if verification.passed:
+        return None
+    wrong = [row for row in verification.rows if not row.passed]
+    said = [f"{r.what} run in {r.ran_in}: off by {r.error:.1e}, limit {r.limit:.0e}" for r in wrong]
+    return "not equal when verified: " + ("; ".join(said) or "nothing could be run")

@@ -1,0 +1,151 @@
+"""Names on the Hugging Face Hub in place of paths: ``hf-hub:org/name[@revision]``, ``timm:name.tag``.
+
+What such a name means is downloaded once, into the cache that all libraries of the Hub share;
+``HF_HOME``, ``HF_HUB_OFFLINE``, ``HF_TOKEN`` and the like are heeded. A path that exists is never taken
+for a name.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from parity.containers.folder import SIDECARS, WEIGHTS
+from vit_config import ConfigError, MissingFileError, preset_tags
+from vit_config.presets import from_timm
+
+HUB, TIMM = "hf-hub:", "timm:"
+
+
+class Repository(NamedTuple):
+    """What a name means."""
+
+    id: str
+    """As in ``org/name``."""
+    revision: str | None
+    """A branch, a tag or a commit; None means the newest."""
+    preset: str | None
+    """The preset that the weights are of, where the name says it."""
+
+
+class Located(NamedTuple):
+    """Where a checkpoint is."""
+
+    path: Path
+    name: str
+    """What to call it wherever it goes: the file's name; or the repository and the commit."""
+    preset: str | None
+    """The preset that the weights are of, where a ``timm:`` name says it."""
+
+
+def is_name(source: str | Path) -> bool:
+    """Whether this is a name on the Hub rather than a path."""
+    return str(source).startswith((HUB, TIMM)) and not Path(source).exists()
+
+
+def parse(name: str | Path) -> Repository:
+    """What a name means.
+
+    Raises:
+        ConfigError: it is not spelled as one, or timm has no such weights on the Hub.
+    """
+    name = str(name)
+    if name.startswith(TIMM):
+        return _of_timm(name)
+    rest, at, revision = name.removeprefix(HUB).partition("@")
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", rest) or (at and not revision):
+        raise ConfigError(f"{name}: expected {HUB}ORG/NAME or {HUB}ORG/NAME@REVISION")
+    return Repository(rest, revision or None, None)
+
+
+def resolve(source: str | Path) -> Path:
+    """The path of a checkpoint, see `locate`."""
+    return locate(source).path
+
+
+def locate(source: str | Path) -> Located:
+    """Where a checkpoint is: a name's files are downloaded, unless the cache has them.
+
+    Only config files and one set of weights are: safetensors, if there are any.
+
+    Raises:
+        ConfigError: see `parse`.
+        MissingFileError: there is no such repository or revision, it cannot be seen without a token, it
+            has no weights, or the Hub cannot be reached and the cache does not have it.
+    """
+    if not is_name(source):
+        return Located(Path(source), Path(source).name, None)
+    repository = parse(source)
+    revision = repository.revision
+    for weights in WEIGHTS:
+        folder = _download(str(source), repository.id, revision, [*SIDECARS, *_files(weights)])
+        if (folder / weights).is_file():
+            return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)
+        revision = folder.name  # the commit: whatever follows is of the same
+    raise MissingFileError(
+        f"{source}: has none of {', '.join(WEIGHTS)}; download its file and give the path"
+    )
+
+
+def _of_timm(name: str) -> Repository:
+    given = name.removeprefix(TIMM)
+    tags = preset_tags(given)
+    architecture, _, tag = given.partition(".")
+    if not tags:
+        raise ConfigError(f"{name}: has no pretrained weights")
+    tag = tag or tags[0]
+    weights = from_timm.tags(architecture)[tag]["weights"]
+    if weights is None:
+        raise ConfigError(f"{name}: timm has no weights of the tag {tag!r}, only its preprocessing")
+    if weights == "url":
+        raise ConfigError(
+            f"{name}: its weights are not on the Hub but on a server of their authors; download the file"
+            f" and give its path with --like {architecture}.{tag}"
+        )
+    return Repository(weights, None, f"{architecture}.{tag}")
+
+
+def _files(weights: str) -> list[str]:
+    """The names of a set of weights: a file, or an index and its shards."""
+    stem, index, _ = weights.partition(".index.json")
+    if not index:
+        return [weights]
+    base, _, suffix = stem.rpartition(".")
+    return [weights, f"{base}-*-of-*.{suffix}"]
+
+
+def _download(name: str, repository: str, revision: str | None, patterns: list[str]) -> Path:
+    import huggingface_hub
+    from huggingface_hub import constants, errors
+
+    where = f"https://huggingface.co/{repository}"
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=patterns)
+        )
+    except errors.GatedRepoError:
+        said = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
+    except errors.RevisionNotFoundError:
+        said = f"has no revision {revision!r}; {where}/commits/main shows all"
+    except errors.RepositoryNotFoundError:
+        said = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
+    except errors.LocalEntryNotFoundError as error:
+        said = f"is not (or not whole) in {constants.HF_HUB_CACHE}, and the Hub {_unreachable(error)}"
+    except errors.HFValidationError as error:
+        raise ConfigError(f"{name}: {_first_line(error)}") from None
+    except Exception as error:  # the clients of HTTP each have their own
+        said = f"cannot be downloaded ({type(error).__name__}: {_first_line(error)})"
+    raise MissingFileError(f"{name}: {said}")
+
+
+def _unreachable(error: Any) -> str:
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE or isinstance(error.__cause__, errors.OfflineModeIsEnabled):
+        return "is not to be asked (HF_HUB_OFFLINE is set)"
+    return "cannot be reached; try again with a network"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or "no message").splitlines()[0]

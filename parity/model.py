@@ -1,0 +1,162 @@
+"""A model that was loaded: what is known of it, and what it says of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from vit_config import InputError, Preprocess, ViTConfig
+from vit_config.pixels import Picture, prepare_batch
+
+Framework = Literal["jax", "torch"]
+BATCH = 32
+"""Images that are run at once."""
+
+
+class Prediction(NamedTuple):
+    """One class that a model thinks an image may be of."""
+
+    label: str | int
+    """The class's name, or its number where nobody said the names."""
+    probability: float
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model read from a file, ready for images."""
+
+    config: ViTConfig
+    preprocess: Preprocess | None
+    """None where nobody knows how images are prepared; then only `model` can be used."""
+    origins: dict[str, str]
+    """Where each field of `config` is from."""
+    notes: tuple[str, ...]
+    """What reading stripped, left out or widened, a sentence each."""
+    framework: Framework
+    model: Any
+    """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What each class is called, in the order of the logits; None where nobody said."""
+        return self.preprocess.class_names if self.preprocess else None
+
+    def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
+        """The most probable classes of each image, the most probable first.
+
+        Args:
+            images: one or many: paths, PIL images, or (H, W) or (H, W, C) uint8 arrays; also one array
+                (B, H, W, C).
+            k: how many classes to name.
+
+        Raises:
+            InputError: nobody said how images are prepared, the model has no head, there are other class
+                names than classes, or an image that cannot be used.
+            MissingFileError: there is no such file.
+        """
+        if k < 1:
+            raise InputError(f"k = {k}: must be at least 1")
+        classes, names = self.config.num_classes, self.class_names
+        if not classes:
+            raise InputError("the model has no head to predict with (num_classes = 0); logits(images)"
+                             " gives what a head would see")  # fmt: skip
+        if names is not None and len(names) != classes:
+            raise InputError(
+                f"there are {len(names)} class names for {classes} classes; give the right ones by"
+                " load(..., preprocess=Preprocess(class_names=...))"
+            )
+        probabilities = self.logits(images).astype(np.float64)
+        if self.config.head_activation != "softmax":
+            exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
+            probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+        best = np.argsort(-probabilities, axis=1, kind="stable")[:, :k]
+        return [
+            [Prediction(names[i] if names else i, float(row[i])) for i in chosen.tolist()]
+            for row, chosen in zip(probabilities, best, strict=True)
+        ]
+
+    def logits(self, images: Picture | Iterable[Picture]) -> np.ndarray:
+        """What the model's head says of each image; a model without one gives what it would see.
+
+        Args:
+            images: as `predict` takes them; at least one.
+
+        Returns:
+            (B, classes), float32, or float64 of a float64 model.
+
+        Raises:
+            InputError, MissingFileError: see `predict`.
+        """
+        if self.preprocess is None:
+            raise InputError(
+                "nobody said how images are prepared for this model; give it by"
+                " load(..., preprocess=Preprocess(mean=..., std=..., ...))"
+            )
+        waiting = iter(_each(images))
+        found = []
+        while batch := list(islice(waiting, BATCH)):
+            found.append(self._run(prepare_batch(batch, self.config.image_size, self.preprocess)))
+        if not found:
+            raise InputError("there is no image; give at least one")
+        return np.concatenate(found)
+
+    @cached_property
+    def _run(self) -> Callable[[np.ndarray], np.ndarray]:
+        """From images (B, H, W, C) float32 to logits."""
+        return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
+
+
+def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:
+    """One image, or many, as many."""
+    one = isinstance(images, str | Path) or hasattr(images, "convert")  # the latter as PIL's images
+    if one or (isinstance(images, np.ndarray) and images.ndim < 4):
+        yield images  # type: ignore[misc]
+    else:
+        try:
+            yield from images  # type: ignore[misc]
+        except TypeError:
+            raise InputError(
+                f"images are a {type(images).__name__}; give paths, PIL images or uint8 arrays"
+            ) from None
+
+
+def _run_jax(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+    import jax
+
+    from vit_jax.functional import get_params, make_apply
+
+    apply = make_apply(model.cfg)
+    compiled = jax.jit(lambda params, images: apply(params, images).logits)
+
+    def run(images: np.ndarray) -> np.ndarray:
+        params = get_params(model)
+        dtype = next(iter(params.values())).dtype
+        with jax.enable_x64(dtype == np.float64):
+            logits = np.asarray(compiled(params, jax.numpy.asarray(images, dtype)))
+        return logits if logits.dtype == np.float64 else logits.astype(np.float32)
+
+    return run
+
+
+def _run_torch(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+    import torch
+
+    def run(images: np.ndarray) -> np.ndarray:
+        parameter = next(model.parameters())
+        batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+        training = model.training
+        model.eval()
+        try:
+            with torch.no_grad():
+                logits = model(batch.to(parameter.device, parameter.dtype)).logits
+        finally:
+            model.train(training)
+        return (logits if logits.dtype == torch.float64 else logits.float()).cpu().numpy()
+
+    return run

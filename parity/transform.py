@@ -1,0 +1,108 @@
+"""Changes to a model on its way from file to file: type, image size, head."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.dialects.folds import State
+from parity.dialects.transfer import changed
+from vit_config import ConfigError
+from vit_config.parameters import parameters
+from vit_config.resize import resize_weights
+
+DTYPES = {
+    "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "float16": np.dtype(np.float16),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+
+def resized(state: State, image_size: tuple[int, int]) -> State:
+    """The model for another image size, by its own rule of fitting positions.
+
+    Raises:
+        ConfigError: patches do not divide that size.
+    """
+    cfg = state.config
+    if image_size == cfg.image_size:
+        return state
+    new = cfg.replace(image_size=image_size)
+    shapes = {name: each.shape for name, each in parameters(new).items()}
+
+    def fit(name: str, stored: Stored) -> Stored:
+        if stored.shape == shapes[name] and (cfg.grid == new.grid or not _depends_on_grid(name)):
+            return stored
+        return changed(
+            stored,
+            lambda array: resize_weights(cfg, {name: array}, image_size=image_size)[1][name],
+            shapes[name],
+        )
+
+    said = "image size {}x{} to {}x{}".format(*cfg.image_size, *image_size)
+    if cfg.grid != new.grid and any(_depends_on_grid(name) for name in state.arrays):
+        said += f", positions fitted by {cfg.pos_embed_resize}"
+    arrays = {name: fit(name, stored) for name, stored in state.arrays.items()}
+    return State(new, arrays, (*state.said, said))
+
+
+def _depends_on_grid(name: str) -> bool:
+    return name == "pos_embed" or name.endswith("rel_pos_bias.table")
+
+
+def with_classes(state: State, num_classes: int) -> State:
+    """The model with another number of classes: 0 takes the head off, another puts one of zeros on.
+
+    Raises:
+        ConfigError: a negative number.
+    """
+    cfg = state.config
+    if num_classes < 0:
+        raise ConfigError(f"num_classes = {num_classes}: must not be negative")
+    if num_classes == cfg.num_classes:
+        return state
+    new = cfg.replace(num_classes=num_classes, **({} if num_classes else {"head_bias": True}))
+    dtype = next(iter(state.arrays.values())).dtype
+    zeros = {
+        name: Stored(each.shape, dtype, lambda shape=each.shape: np.zeros(shape, dtype))
+        for name, each in parameters(new).items()
+        if name.startswith("head")
+    }
+    said = (
+        f"head of {cfg.num_classes} classes replaced by one of {num_classes}, all zero: train it"
+        if num_classes
+        else f"head of {cfg.num_classes} classes taken off"
+    )
+    return state.rewritten(said, {"num_classes": num_classes, "head_bias": new.head_bias}, zeros)
+
+
+def as_type(state: State, name: str) -> State:
+    """The model with all tensors of one type; rounded where it is narrower.
+
+    Raises:
+        ConfigError: an unknown type.
+    """
+    if name not in DTYPES:
+        raise ConfigError(f"dtype {name!r}: expected one of {', '.join(DTYPES)}")
+    before = {str(stored.dtype) for stored in state.arrays.values()}
+    if before == {name}:
+        return state
+    arrays = {n: _checked(n, stored, DTYPES[name]) for n, stored in state.arrays.items()}
+    return State(state.config, arrays, (*state.said, f"{', '.join(sorted(before))} rounded to {name}"))
+
+
+def _checked(name: str, stored: Stored, dtype: np.dtype) -> Stored:
+    """A cast that refuses to turn a number into infinity."""
+
+    def load() -> np.ndarray:
+        array = stored.load()
+        with np.errstate(over="ignore"):
+            new = array.astype(dtype)
+        lost = np.isfinite(array) & ~np.isfinite(new)
+        if lost.any():
+            raise ConfigError(f"{name}: {array[lost][0]} does not fit into {dtype}; choose a wider type")
+        return new
+
+    return stored if stored.dtype == dtype else Stored(stored.shape, dtype, load)

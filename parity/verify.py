@@ -1,0 +1,146 @@
+"""Running what was read and what was written on the same images."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from parity.checkpoint import read_checkpoint
+from parity.containers.base import Stored
+from parity.conversion import Converted
+from parity.libraries import Library, library
+from parity.provenance import versions
+from parity.redraw import random_batch
+from parity.tolerance import FLOAT64, relative_error
+from vit_config import ViTConfig
+from vit_config.weights_file import write_atomically
+
+BATCH = 2
+"""Images that are compared."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run, against the reference."""
+
+    what: str
+    """Which weights: ``source`` or ``written``."""
+    ran_in: str
+    """The twin or library."""
+    error: float
+    """Relative error of all logits."""
+    limit: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether the error is within its limit."""
+        return self.error <= self.limit
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was run and how equal it is."""
+
+    rows: tuple[Row, ...]
+    reference: str
+    """What the others are compared with."""
+    not_run: tuple[str, ...]
+    """What could not be run here, with the reason."""
+    versions: dict[str, str]
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was compared and everything is equal."""
+        return bool(self.rows) and all(row.passed for row in self.rows)
+
+
+def verify(converted: Converted) -> Verification:
+    """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
+
+    The reference is the source in one twin; the file is read again, by the dialect that it says it is,
+    and run in each twin that is installed and in the library that it was written for. Where nothing but
+    names and layouts changed, the source is run in its own library too.
+
+    Raises:
+        WeightsError: the written file cannot be read.
+    """
+    cfg, source = converted.config, converted.target.source
+    images = random_batch(cfg, BATCH, seed=0).images
+    twins = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
+    reference = _run_twin(twins[0], cfg, converted.target.state.arrays, images)
+    written = read_checkpoint(converted.path)
+    rows, not_run = [], []
+    for name in twins:
+        logits = _run_twin(name, written.config, written.arrays, images)
+        rows.append(Row("written", f"{_NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
+    runs: list[tuple[str, Library | str]] = [("written", library(written))]
+    if converted.target.unchanged:
+        runs.append(("source", library(source)))
+    for what, found in runs:
+        if isinstance(found, str):
+            not_run.append(f"{what}: {found}")
+        else:
+            logits = found.run(images)
+            rows.append(Row(what, found.name, relative_error(logits, reference), found.limit))
+    return Verification(tuple(rows), f"source, {_NAMES[twins[0]]} twin", tuple(not_run), versions())
+
+
+def write_verification(verification: Verification, converted: Converted) -> Path:
+    """Write the result beside what was verified: in its folder, or as a file of a longer name."""
+    out = converted.path
+    name = "verification.json"
+    path = out / name if out.is_dir() else out.with_name(f"{out.name}.{name}")
+    content = {**asdict(verification), "passed": verification.passed}
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+    return path
+
+
+def print_verification(verification: Verification, console: Console) -> None:
+    """Show the result as a table."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("weights", "run in", "error of the logits", "limit", ""):
+        table.add_column(heading)
+    for row in verification.rows:
+        verdict = "[green]equal" if row.passed else "[red]DIFFERENT"
+        table.add_row(row.what, row.ran_in, f"{row.error:.1e}", f"{row.limit:.0e}", verdict)
+    console.print(table)
+    for said in verification.not_run:
+        console.print(f"[dim]not run - {said}[/]")
+
+
+_NAMES = {"torch": "PyTorch", "jax": "JAX"}
+
+
+def _run_twin(name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], images: np.ndarray) -> np.ndarray:
+    """Logits of images (B, H, W, C) in float64."""
+    run: Callable = {"torch": _run_torch, "jax": _run_jax}[name]
+    return run(cfg, {name: stored.load().astype(np.float64) for name, stored in arrays.items()}, images)
+
+
+def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    import torch
+
+    from vit_torch.weights import from_arrays
+
+    with torch.no_grad():
+        model = from_arrays(cfg, arrays)
+        return model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).logits.numpy()
+
+
+def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    import jax
+
+    from vit_jax.functional import get_params, make_apply
+    from vit_jax.weights import from_arrays
+
+    with jax.enable_x64(True):
+        params = get_params(from_arrays(cfg, arrays))
+        apply = jax.jit(lambda params, images: make_apply(cfg)(params, images).logits)
+        return np.asarray(apply(params, jax.numpy.asarray(images)))

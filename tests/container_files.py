@@ -1,0 +1,135 @@
+"""Small checkpoint files of every kind, and what is in them."""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections import OrderedDict
+from pathlib import Path
+
+import ml_dtypes  # noqa: F401 - registers the types
+import numpy as np
+import safetensors.torch
+import torch
+from flax import serialization
+
+from parity.containers import write_safetensors
+from vit_config.stored import Stored
+
+PLAIN = (
+    "float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64",
+    "complex128",
+)  # fmt: skip
+UNSIGNED = ("uint16", "uint32", "uint64")
+NARROW = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+EVERY = (*PLAIN, "bfloat16", *UNSIGNED, *NARROW)
+
+
+def values(dtype: str, shape=(3, 4)) -> np.ndarray:
+    """Random bits of a type; among floats NaNs with a payload."""
+    kind = np.dtype(dtype)
+    rng = np.random.default_rng(len(dtype) + 3)
+    if dtype == "bool":
+        return rng.integers(0, 2, shape).astype(bool)
+    return np.frombuffer(rng.bytes(int(np.prod(shape)) * kind.itemsize), kind).reshape(shape)
+
+
+def arrays(*dtypes: str) -> dict[str, np.ndarray]:
+    """One array of each type, and those of unusual shape."""
+    found = {f"of.{dtype}": values(dtype) for dtype in dtypes}
+    found["scalar"] = np.full((), 2.5, np.float32)
+    found["empty"] = np.zeros((0, 3), np.float32)
+    return found
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """The same bits in PyTorch."""
+    if not array.size:
+        return torch.empty(array.shape, dtype=getattr(torch, array.dtype.name))
+    flat = torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8).copy())
+    return flat.view(getattr(torch, array.dtype.name)).reshape(array.shape)
+
+
+def bits_of(tensor: torch.Tensor) -> bytes:
+    """The bytes of a tensor in C order."""
+    return (
+        b""
+        if not tensor.numel()
+        else tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    )
+
+
+def stored(found: dict[str, np.ndarray]) -> dict[str, Stored]:
+    """Arrays as what writers take."""
+    return {name: Stored.of(array) for name, array in found.items()}
+
+
+def loaded(tensors: dict[str, Stored]) -> dict[str, np.ndarray]:
+    """Every tensor, read, and as it was announced."""
+    found = {name: tensor.load() for name, tensor in tensors.items()}
+    for name, array in found.items():
+        assert array.shape == tensors[name].shape, name
+        assert array.dtype == tensors[name].dtype, name
+        assert array.flags.c_contiguous, name
+        assert array.nbytes == tensors[name].nbytes, name
+    return found
+
+
+def assert_same_bits(found: dict, expected: dict) -> None:
+    """The same names, types, shapes and bytes."""
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype, name
+        assert found[name].shape == array.shape, name
+        assert found[name].tobytes() == array.tobytes(), name
+
+
+def small() -> dict[str, np.ndarray]:
+    """A few tensors, for files that are damaged byte by byte."""
+    return {"w": values("float32", (5, 3)), "b": values("bfloat16", (7,)), "n": np.arange(4)}
+
+
+class Tiny(torch.nn.Module):
+    """A module to compile."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3))
+        self.inner = torch.nn.Linear(2, 3)
+        self.register_buffer("steps", torch.ones(3, dtype=torch.float16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """A sum."""
+        return self.inner(x) @ self.w.T + torch.tensor([1.0, 2.0])
+
+
+def write_torchscript(path: Path) -> dict[str, np.ndarray]:
+    """A TorchScript archive, and its parameters."""
+    model = Tiny()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(model), path)
+    return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def write_each(folder: Path) -> dict[str, Path]:
+    """A small file of every kind, by kind."""
+    folder.mkdir(exist_ok=True)
+    found = small()
+    tensors = OrderedDict((name, tensor_of(array)) for name, array in found.items())
+    paths = {kind: folder / kind for kind in (
+        "safetensors", "sealed", "torch", "legacy", "torchscript", "npz", "deflated", "msgpack",
+    )}  # fmt: skip
+    safetensors.torch.save_file(dict(tensors), paths["safetensors"], {"format": "pt"})
+    write_safetensors(paths["sealed"], stored(found), {"vit.dialect": "other"}, sealed=True, force=True)
+    checkpoint = {"model": tensors, "args": argparse.Namespace(lr=0.1, name="a"), "epoch": np.int64(3)}
+    torch.save(checkpoint, paths["torch"])
+    torch.save(checkpoint, paths["legacy"], _use_new_zipfile_serialization=False)
+    write_torchscript(paths["torchscript"])
+    for kind, save in (("npz", np.savez), ("deflated", np.savez_compressed)):
+        with paths[kind].open("wb") as file:
+            save(file, **found)
+    paths["msgpack"].write_bytes(
+        serialization.msgpack_serialize({"params": {**found, "n": {"b": found["n"]}}})
+    )
+    return paths

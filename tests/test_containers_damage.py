@@ -1,0 +1,184 @@
+"""Damage is told: never other values where there is a checksum, never another exception."""
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from container_files import loaded, write_each
+
+from parity.containers import open_container
+from vit_config import ConfigError, MissingFileError, WeightsError
+from vit_config.atomic import atomic_file, atomic_folder
+
+CHECKED = ("sealed", "torch", "torchscript", "npz", "deflated")
+UNCHECKED = ("safetensors", "legacy", "msgpack")
+ROUNDS = 400
+
+
+def damage(rng: random.Random, content: bytes) -> bytes:
+    """One of: cut off, bits and bytes changed, bytes inserted, removed, or copied to another place."""
+    damaged, place = bytearray(content), rng.randrange(len(content))
+    kind = rng.random()
+    if kind < 0.15:
+        del damaged[place:]
+    elif kind < 0.8:
+        for _ in range(rng.choice((1, 1, 1, 2, 4, 16))):
+            place = rng.randrange(len(damaged))
+            damaged[place] = rng.choice(
+                (damaged[place] ^ 1 << rng.randrange(8), rng.randrange(256), 0, 255)
+            )
+    elif kind < 0.87:
+        damaged[place:place] = rng.randbytes(rng.randrange(1, 9))
+    elif kind < 0.94:
+        del damaged[place : place + rng.randrange(1, 9)]
+    else:
+        source = rng.randrange(len(content))
+        damaged[place : place + 20] = damaged[source : source + 20]
+    return bytes(damaged)
+
+
+@pytest.mark.parametrize("kind", [*CHECKED, *UNCHECKED])
+def test_random_damage(kind, tmp_path):
+    path = write_each(tmp_path)[kind]
+    content = path.read_bytes()
+    expected = {name: array.tobytes() for name, array in loaded(open_container(path).tensors).items()}
+    rng = random.Random(kind)
+    refused = 0
+    for _ in range(ROUNDS):
+        path.write_bytes(damage(rng, content))
+        start = time.monotonic()
+        try:
+            found = {
+                name: array.tobytes() for name, array in loaded(open_container(path).tensors).items()
+            }
+            assert found == expected or kind in UNCHECKED
+        except WeightsError as error:
+            assert "\n" not in str(error)
+            assert str(path) in str(error)
+            refused += 1
+        assert time.monotonic() - start < 5
+    assert refused > ROUNDS / 4
+
+
+@pytest.mark.parametrize("kind", [*CHECKED, *UNCHECKED])
+def test_every_truncation(kind, tmp_path):
+    path = write_each(tmp_path)[kind]
+    content = path.read_bytes()
+    for kept in {*range(0, len(content), 7), len(content) - 1}:
+        path.write_bytes(content[:kept])
+        with pytest.raises(WeightsError):
+            loaded(open_container(path).tensors)
+
+
+def test_random_pickles(tmp_path):
+    """Opcodes in any order, as nobody would write them."""
+    import pickletools
+
+    codes = [opcode.code.encode("latin1") for opcode in pickletools.opcodes]
+    arguments = [
+        b"",
+        b"\0",
+        b"\1",
+        b"\5\0\0\0",
+        b"collections\nOrderedDict\n",
+        b"torch._utils\n_rebuild_tensor_v2\n",
+    ]
+    rng = random.Random(0)
+    path = tmp_path / "file"
+    for _ in range(3 * ROUNDS):
+        body = b"".join(rng.choice(codes) + rng.choice(arguments) for _ in range(rng.randrange(1, 40)))
+        path.write_bytes(b"\x80\x02" + body + b".")
+        with pytest.raises(WeightsError):
+            open_container(path)
+
+
+# Files and folders that appear whole or not at all
+
+
+def contents(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_a_file_that_fails_leaves_nothing(error, tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail():
+        with atomic_file(path, force=True) as file:
+            file.write(b"half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert contents(tmp_path) == {"file": "old"}
+    with atomic_file(path, force=True) as file:
+        file.write(b"new")
+        file.seek(0)
+        assert file.read() == b"new"
+    assert contents(tmp_path) == {"file": "new"}
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_folder_that_fails_leaves_nothing(error, tmp_path):
+    path = tmp_path / "folder"
+
+    def fail(**options):
+        with atomic_folder(path, **options) as folder:
+            (folder / "half").write_text("half")
+            raise error
+
+    with pytest.raises(error):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+    with atomic_folder(path) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").write_text("old")
+    assert contents(tmp_path) == {"folder/inner/file": "old"}
+    with pytest.raises(error):
+        fail(force=True)
+    assert contents(tmp_path) == {"folder/inner/file": "old"}
+    with atomic_folder(path, force=True) as folder:
+        (folder / "file").write_text("new")
+    assert contents(tmp_path) == {"folder/file": "new"}
+    assert path.stat().st_mode & 0o777 == 0o755
+
+
+def test_the_old_folder_comes_back_if_the_new_cannot_take_its_place(tmp_path, monkeypatch):
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "file").write_text("old")
+    rename = os.rename
+
+    def failing(source, target):
+        if Path(target) == path and ".old." not in str(source):
+            raise OSError("no space left")
+        rename(source, target)
+
+    monkeypatch.setattr("os.rename", failing)
+    with pytest.raises(OSError, match="no space"), atomic_folder(path, force=True) as folder:
+        (folder / "file").write_text("new")
+    assert contents(tmp_path) == {"folder/file": "old"}
+
+
+def test_nothing_is_replaced_unasked(tmp_path):
+    path = tmp_path / "there"
+    path.write_text("old")
+    for make in (atomic_file, atomic_folder):
+        with pytest.raises(ConfigError, match=r"there: exists already|there: is a file"), make(path):
+            raise AssertionError("not reached")
+    with pytest.raises(ConfigError, match="is a folder"), atomic_file(tmp_path, force=True):
+        raise AssertionError("not reached")
+    with pytest.raises(ConfigError, match="exists already"), atomic_folder(tmp_path):
+        raise AssertionError("not reached")
+    for make in (atomic_file, atomic_folder):
+        with pytest.raises(MissingFileError, match="no such folder"), make(tmp_path / "no" / "where"):
+            raise AssertionError("not reached")
+    with pytest.raises(ConfigError, match="exists already"), atomic_file(tmp_path / "late"):
+        (tmp_path / "late").write_text("somebody else's")
+    assert contents(tmp_path) == {"there": "old", "late": "somebody else's"}

@@ -1,0 +1,109 @@
+"""Msgpack files against flax."""
+
+import os
+
+import jax.numpy as jnp
+import msgpack
+import numpy as np
+import pytest
+from container_files import (
+    EVERY,
+    arrays,
+    assert_same_bits,
+    loaded,
+    stored,
+    values,
+)
+from flax import serialization
+
+from parity.containers import (
+    msgpack_writer,
+    open_container,
+    write_msgpack,
+)
+from vit_config import ConfigError, WeightsError
+
+
+def refused(path, *words: str) -> None:
+    """Opening the path and loading what is in it fails with one line that has every one of `words`."""
+    with pytest.raises(WeightsError) as caught:
+        loaded(open_container(path).tensors)
+    for word in (str(path), *words):
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_msgpack_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(serialization, "MAX_CHUNK_SIZE", 40)
+    expected = arrays(*EVERY)
+    tree = {
+        "params": {"of": expected, "list": [np.ones(2)], "jax": jnp.ones(3, jnp.bfloat16)},
+        "step": 7, "big": 2**40, "negative": -300, "rate": 0.5, "name": "vit" * 20, "none": None,
+        "flag": True, "complex": 1j, "scalar": np.float32(2.5), "bytes": b"abc", "nothing": {},
+    }  # fmt: skip
+    (tmp_path / "file").write_bytes(serialization.msgpack_serialize(tree))
+    container = open_container(tmp_path / "file")
+    assert container.objects == {key: value for key, value in tree.items() if key != "params"}
+    found = loaded(container.tensors)
+    assert found.pop("params/list/0").tolist() == [1, 1]
+    assert found.pop("params/jax").tolist() == [1, 1, 1]
+    assert_same_bits(found, {f"params/of/{name}": array for name, array in expected.items()})
+
+
+@pytest.mark.parametrize("longest", [2**30, 40])
+def test_msgpack_is_written(longest, tmp_path, monkeypatch):
+    monkeypatch.setattr(msgpack_writer, "LONGEST", longest)
+    expected = arrays(*EVERY)
+    written = []
+    tree = {"params": {"deeper": stored(expected)}, "step": 7, "name": "vit", "none": None}
+    write_msgpack(tmp_path / "file", tree, written.append)
+    found = serialization.msgpack_restore((tmp_path / "file").read_bytes())
+    assert_same_bits(found["params"].pop("deeper"), expected)
+    assert found == {"params": {}, "step": 7, "name": "vit", "none": None}
+    assert sum(written) == sum(array.nbytes for array in expected.values())
+    read = loaded(open_container(tmp_path / "file").tensors)
+    assert_same_bits(read, {f"params/deeper/{name}": array for name, array in expected.items()})
+
+
+def test_what_msgpack_cannot_hold(tmp_path):
+    for value in (object(), 2**70, stored({"w": values("float8_e3m4")})["w"]):
+        with pytest.raises(ConfigError, match="a/b"):
+            write_msgpack(tmp_path / "file", {"a": {"b": value}})
+    assert os.listdir(tmp_path) == []
+
+
+def packed_array(shape, name, data) -> bytes:
+    return msgpack.packb({"w": msgpack.ExtType(1, msgpack.packb((shape, name, data)))})
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (packed_array((3,), "float32", bytes(12)) + b"\0", "not one whole file"),
+        (packed_array((3,), "float32", bytes(12))[:-1], "truncated"),
+        (packed_array((3,), "float32", bytes(11)), "11 bytes"),
+        (packed_array((2**40,), "float32", bytes(11)), "damaged"),
+        (packed_array((3,), "object", bytes(24)), "object"),
+        (packed_array((-1,), "float32", bytes(4)), "length"),
+        (packed_array((), "float32", 3), "damaged"),
+        (msgpack.packb({"w": msgpack.ExtType(9, b"abc")}), "type 9"),
+        (msgpack.packb({"w": msgpack.ExtType(1, b"")}), "truncated"),
+        (b"\x82\xa1w\x01\xa1w\x02", "twice"),
+        (b"\x81\x91\x01\x01", "not text"),
+        (b"\x81\xa1w\xc1", "c1"),
+        (b"\xdf\xff\xff\xff\xff\xa1w\x01", "truncated"),
+        (b"\x81\xa1w\xdd\xff\xff\xff\xff\x01", "truncated"),
+        (b"\x81\xa1w\xc6\xff\xff\xff\xff\x01", "4294967295"),
+        (b"\x81\xa1w" + b"\x91" * 100_000 + b"\x01", "deep"),
+        (b"\x81\xa1w\xa1\xff", "damaged"),
+        (msgpack.packb({"w": {"__msgpack_chunked_array__": True, "chunks": {}, "shape": {}}}), "chunks"),
+        (
+            msgpack.packb({"w": {"__msgpack_chunked_array__": True, "chunks": {"0": 1}, "shape": {}}}),
+            "chunks",
+        ),
+        (msgpack.packb({"a": {"b": 1}, "a/b": 2}), "two entries are called a/b"),
+    ],
+)
+def test_msgpack_that_flax_did_not_write(content, word, tmp_path):
+    (tmp_path / "file").write_bytes(content)
+    refused(tmp_path / "file", word)

@@ -1,0 +1,327 @@
+"""PyTorch's files, read and written without PyTorch: every bit, and nothing executed."""
+
+import argparse
+import collections
+import datetime
+import os
+import pathlib
+import pickle
+import struct
+import sys
+import types
+import zipfile
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import torch
+from container_files import (
+    EVERY,
+    NARROW,
+    UNSIGNED,
+    arrays,
+    assert_same_bits,
+    bits_of,
+    loaded,
+    stored,
+    tensor_of,
+    values,
+    write_torchscript,
+)
+from torch.serialization import set_crc32_options
+
+from parity.containers import open_container, write_torch
+from parity.containers.archive import Archive
+from vit_config import ConfigError, WeightsError
+
+FORMATS = {"torch": True, "torch (legacy)": False}
+
+
+@pytest.fixture(params=FORMATS)
+def saved(request, tmp_path):
+    """``saved(value, **options)``: the container of a value that `torch.save` wrote."""
+
+    def save(value, **options):
+        path = tmp_path / "file.pt"
+        torch.save(value, path, _use_new_zipfile_serialization=FORMATS[request.param], **options)
+        container = open_container(path)
+        assert container.kind == request.param
+        return container
+
+    return save
+
+
+def assert_reads(container, tensors: dict[str, torch.Tensor]) -> None:
+    found = loaded(container.tensors)
+    assert found.keys() == tensors.keys()
+    for name, tensor in tensors.items():
+        assert found[name].shape == tuple(tensor.shape), name
+        assert str(tensor.dtype) == f"torch.{found[name].dtype.name}", name
+        assert found[name].tobytes() == bits_of(tensor), name
+
+
+# Reading
+
+
+@pytest.mark.parametrize("dtype", EVERY)
+@pytest.mark.parametrize("format_", FORMATS)
+def test_every_type(dtype, format_, tmp_path):
+    if format_ == "torch (legacy)" and dtype in (*UNSIGNED, *NARROW):
+        pytest.skip("PyTorch does not write it so")
+    tensors = {name: tensor_of(array) for name, array in arrays(dtype).items()}
+    torch.save(tensors, tmp_path / "file", _use_new_zipfile_serialization=FORMATS[format_])
+    assert_reads(open_container(tmp_path / "file"), tensors)
+
+
+def test_views_into_storages(saved):
+    base = torch.randn(6, 10)
+    tensors = {
+        "transposed": base.T,
+        "slice": base[2:5, 1:4],
+        "row": base[3],
+        "shared": base,
+        "stepped": base.reshape(-1)[::3],
+        "permuted": torch.randn(2, 3, 4).permute(2, 0, 1),
+        "expanded": torch.ones(1, 3).expand(5, 3),
+        "one by one": base[:1, :1],
+        "far strides": torch.arange(3.0).as_strided((1, 1, 1, 3), (2**30, 2**30, 2**30, 1)),
+        "nothing of it": base[3:3],
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+        "no grad": torch.nn.Parameter(torch.ones(2), requires_grad=False),
+        "turned": torch.randn(4, dtype=torch.complex64).reshape(2, 2).T,
+    }
+    assert_reads(saved(tensors), tensors)
+
+
+def test_what_is_not_a_tensor(saved):
+    state = {"w": torch.ones(2, dtype=torch.bfloat16)}
+    container = saved(
+        {
+            "model": state,
+            "args": argparse.Namespace(lr=0.1, name="vit", betas=(0.9, 0.95), none=None),
+            "epoch": np.int64(3),
+            "loss": np.float32(0.5),
+            "array": np.arange(6.0).reshape(2, 3),
+            "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+            "swapped": np.arange(3, dtype=">i4"),
+            "words": np.array(["ab", "c"]),
+            "optimizer": {"state": {0: {"step": torch.tensor(2.0)}}, "param_groups": [{"lr": 1.0}]},
+            "device": torch.device("cuda:0"),
+            "dtype": torch.float32,
+            "size": torch.Size([1, 2]),
+            "set": {1, 2},
+            "frozen": frozenset({"a"}),
+            "bytes": b"abc",
+            "bytearray": bytearray(b"de"),
+            "complex": 1j,
+            "slice": slice(1, 2),
+            "range": range(3),
+            "counter": collections.Counter("aab"),
+            "default": collections.defaultdict(list, {"k": [1]}),
+            "deque": collections.deque([1]),
+            "path": pathlib.PurePosixPath("/a/b"),
+            "when": datetime.datetime(2024, 5, 6, 7, 8, 9),
+            "where": datetime.UTC,
+            "long": 2**100,
+            "nothing": {},
+        }
+    )
+    expected = {
+        "args.lr": 0.1, "args.name": "vit", "args.betas.0": 0.9, "args.betas.1": 0.95, "args.none": None,
+        "epoch": 3, "loss": 0.5, "words.0": "ab", "words.1": "c", "optimizer.param_groups.0.lr": 1.0,
+        "device": "cuda:0", "dtype": "torch.float32", "size.0": 1, "size.1": 2, "set.0": 1, "set.1": 2,
+        "frozen.0": "a", "bytes": b"abc", "bytearray": b"de", "complex": 1j,
+        "slice": "slice(1, 2, None)",
+        "range": "range(0, 3)", "counter.a": 2, "counter.b": 1, "default.k.0": 1, "deque.0": 1,
+        "path": "/a/b", "when": "2024-05-06 07:08:09", "long": 2**100, "nothing": {},
+    }  # fmt: skip
+    assert container.objects.pop("where").startswith("datetime.timezone")
+    assert container.objects == expected
+    found = loaded(container.tensors)
+    assert found.keys() == {"model.w", "array", "fortran", "swapped", "optimizer.state.0.step"}
+    for name in ("array", "fortran"):
+        assert (found[name] == np.arange(6.0).reshape(2, 3)).all()
+    assert found["swapped"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_every_protocol(protocol, saved):
+    value = {"model": OrderedDict(w=torch.ones(2), b=torch.zeros(3)), "n": np.arange(3.0), "s": {1, "a"}}
+    container = saved(value, pickle_protocol=protocol)
+    assert_same_bits(
+        loaded(container.tensors),
+        {"model.w": np.ones(2, np.float32), "model.b": np.zeros(3, np.float32), "n": np.arange(3.0)},
+    )
+
+
+def test_a_whole_module_of_pytorch_is_its_parameters(saved):
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    assert_reads(saved(model), dict(model.state_dict()))
+
+
+def foreign(module: str, name: str, **attributes):
+    """An object of a class that is installed nowhere."""
+    cls = type(name, (), {"__module__": module, "__qualname__": name})
+    made = cls()
+    made.__dict__.update(attributes)
+    return cls, made
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["omegaconf.dictconfig", "pytorch_lightning.utilities.parsing", "transformers.training_args"],
+)
+def test_objects_of_known_libraries_are_records(module, saved, monkeypatch):
+    cls, made = foreign(module, "Settings", depth=12, _parent=None, rates=[0.1])
+    made._parent = made  # records refer to their parents
+    for end, letter in enumerate(f"{module}."):
+        if letter == ".":
+            monkeypatch.setitem(sys.modules, module[:end], types.ModuleType(module[:end]))
+    sys.modules[module].Settings = cls
+    container = saved({"state_dict": {"w": torch.ones(2)}, "hyper_parameters": made, "cls": cls})
+    monkeypatch.undo()
+    assert list(container.tensors) == ["state_dict.w"]
+    assert container.objects == {
+        "hyper_parameters.depth": 12,
+        "hyper_parameters.rates.0": 0.1,
+        "cls": f"{module}.Settings",
+    }
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(3).to_sparse(), "sparse"),
+        (lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8), "quantised"),
+        (lambda: torch.ones(2, device="meta"), "meta"),
+        (lambda: torch.zeros(2, dtype=torch.complex32), "complex32"),
+        (lambda: torch.ones(3, dtype=torch.complex64).conj(), "conjugated"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_without_a_plain_array_are_named(make, words, tmp_path):
+    torch.save({"block": {"w": make()}}, tmp_path / "file")
+    with pytest.raises(WeightsError, match=rf"block\.w is .*{words}"):
+        open_container(tmp_path / "file")
+
+
+def rewritten(path, change, **options) -> None:
+    """The same archive with `change(name, content)` for each member."""
+    with zipfile.ZipFile(path) as archive:
+        members = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(path, "w", **options) as archive:
+        for name, content in members:
+            archive.writestr(name, change(name, content))
+
+
+def test_a_file_of_the_other_byte_order(tmp_path):
+    path = tmp_path / "file"
+    dtypes = ("float32", "bfloat16", "complex64", "int16", "uint8")
+    expected = {name: values(name) for name in dtypes}
+    torch.save({name: tensor_of(array) for name, array in expected.items()}, path)
+    words = [
+        array.dtype.itemsize // (2 if array.dtype.kind == "c" else 1) for array in expected.values()
+    ]
+
+    def swap(name, content):
+        if name.endswith("byteorder"):
+            return b"big"
+        if "/data/" in name:
+            return np.frombuffer(content, f"u{words[int(name[-1])]}").byteswap().tobytes()
+        return content
+
+    rewritten(path, swap)
+    assert_same_bits(loaded(open_container(path).tensors), expected)
+
+
+def test_a_deflated_archive(tmp_path):
+    path = tmp_path / "file"
+    tensors = {"w": torch.arange(3e5), "b": torch.arange(3e5)[5:9]}
+    torch.save(tensors, path)
+    rewritten(path, lambda _, content: content, compression=zipfile.ZIP_DEFLATED)
+    assert_reads(open_container(path), tensors)
+
+
+def test_an_archive_without_checksums(tmp_path):
+    set_crc32_options(False)
+    try:
+        torch.save({"w": torch.ones(3)}, tmp_path / "file")
+    finally:
+        set_crc32_options(True)
+    assert_reads(open_container(tmp_path / "file"), {"w": torch.ones(3)})
+
+
+def test_torchscript(tmp_path):
+    expected = write_torchscript(tmp_path / "file")
+    container = open_container(tmp_path / "file")
+    assert container.kind == "TorchScript"
+    assert_same_bits(loaded(container.tensors), expected)
+    assert container.objects["inner.training"] is True
+
+
+def test_a_storage_of_another_length_is_named_with_both(tmp_path):
+    torch.save({"w": torch.ones(3)}, tmp_path / "file")
+    rewritten(
+        tmp_path / "file", lambda name, content: content + b"more" if "/data/" in name else content
+    )
+    with pytest.raises(WeightsError, match=r"file/data/0 has 16 bytes, expected 3 of float32.* 12"):
+        open_container(tmp_path / "file")
+
+
+@pytest.mark.parametrize("kept", [10, 0.5, -200, -1])
+def test_a_truncated_file_is_named_with_its_size(kept, tmp_path):
+    path = tmp_path / "file"
+    for zipped in (True, False):
+        torch.save({"w": torch.ones(300)}, path, _use_new_zipfile_serialization=zipped)
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * kept) if kept == 0.5 else kept])
+        with pytest.raises(WeightsError, match=r"truncated|damaged") as caught:
+            open_container(path)
+        if zipped or kept in (-200, -1):
+            assert str(path.stat().st_size) in str(caught.value)
+
+
+# Writing
+
+
+@pytest.mark.parametrize("options", [{}, {"mmap": True}])
+def test_torch_reads_what_is_written(options, tmp_path):
+    expected = arrays(*EVERY)
+    written = []
+    write_torch(tmp_path / "file.pth", stored(expected), written.append)
+    found = torch.load(tmp_path / "file.pth", weights_only=True, **options)
+    assert isinstance(found, OrderedDict)
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        assert str(found[name].dtype) == f"torch.{array.dtype.name}", name
+        assert tuple(found[name].shape) == array.shape, name
+        assert found[name].is_contiguous(), name
+        assert bits_of(found[name]) == array.tobytes(), name
+    assert sum(written) == sum(array.nbytes for array in expected.values())
+    assert_same_bits(loaded(open_container(tmp_path / "file.pth").tensors), expected)
+
+
+def test_an_archive_like_pytorchs_own(tmp_path):
+    write_torch(tmp_path / "ours", stored(arrays("float32", "bfloat16")))
+    torch.save({"w": torch.ones(3)}, tmp_path / "theirs.pt")
+    ours = Archive(tmp_path / "ours", "torch file")
+    plain = {name.split("/", 1)[1] for name in Archive(tmp_path / "theirs.pt", "torch file").names}
+    assert plain - {"data/0"} <= {name.split("/", 1)[1] for name in ours.names}
+    with zipfile.ZipFile(tmp_path / "ours") as archive, (tmp_path / "ours").open("rb") as file:
+        assert archive.testzip() is None
+        for member in archive.infolist():
+            file.seek(member.header_offset + 26)
+            name, extra = struct.unpack("<HH", file.read(4))
+            assert (member.header_offset + 30 + name + extra) % 64 == 0, member.filename
+
+
+def test_the_same_tensors_give_the_same_file(tmp_path):
+    for name in ("one", "two"):
+        write_torch(tmp_path / name, stored(arrays("float32")))
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+
+
+def test_a_type_that_pytorch_lacks_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="w: PyTorch has no type float8_e3m4"):
+        write_torch(tmp_path / "file", stored({"w": values("float8_e3m4")}))
+    assert os.listdir(tmp_path) == []

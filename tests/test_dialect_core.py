@@ -1,0 +1,415 @@
+"""The converter's core: layouts as text, tables of rows, tensors through them - in both directions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import TINY, VARIANTS, variant
+
+from parity.containers.base import Stored
+from parity.dialects.layout import Layout
+from parity.dialects.shapes import fields_of
+from parity.dialects.table import (
+    REST,
+    Row,
+    Table,
+    apart,
+    bind_ours,
+    bind_theirs,
+    flax_attention,
+    only_when,
+    respelled,
+    row,
+)
+from parity.dialects.transfer import letters, read, sizes_of, write
+from vit_config import WeightsError
+from vit_config.parameters import parameters
+
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+def draw(*shape: int, dtype="float64", seed=0) -> np.ndarray:
+    values = np.random.default_rng([seed, *shape]).standard_normal(shape)
+    return values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def stored(arrays: dict[str, np.ndarray]) -> dict[str, Stored]:
+    return {name: Stored.of(array) for name, array in arrays.items()}
+
+
+def values(tensors: dict[str, Stored]) -> dict[str, np.ndarray]:
+    found = {name: each.load() for name, each in tensors.items()}
+    for name, array in found.items():  # the header tells the truth
+        assert (array.shape, array.dtype) == (tensors[name].shape, tensors[name].dtype)
+        assert array.flags.c_contiguous
+    return found
+
+
+def into(table: Table, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A file's tensors as ours; none is left over."""
+    bound, left = bind_theirs(table, {name: array.shape for name, array in arrays.items()})
+    assert left == []
+    return values(read(bound, stored(arrays)))
+
+
+def back(table: Table, arrays: dict[str, np.ndarray], cfg=TINY) -> dict[str, np.ndarray]:
+    bound, left = bind_ours(table, cfg, arrays)
+    assert left == []
+    return values(write(bound, stored(arrays), cfg))
+
+
+def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert found.keys() == expected.keys()
+    for name, array in found.items():
+        assert (array.shape, array.dtype) == (expected[name].shape, expected[name].dtype), name
+        assert array.tobytes() == expected[name].tobytes(), name
+
+
+# layouts
+
+
+@st.composite
+def layouts(draw_from):
+    """Both sides' axes and the size of each letter."""
+    names = "abcde"[: draw_from(st.integers(1, 5))]
+    sizes = {letter: draw_from(st.integers(1, 4)) for letter in names}
+
+    def side():
+        order, axes = list(draw_from(st.permutations(names))), []
+        while order:
+            count = draw_from(st.integers(1, 3))
+            axes.append(tuple(order[:count]))
+            axes += [()] * draw_from(st.booleans())  # an axis of one
+            order = order[count:]
+        return axes
+
+    return side(), side(), sizes
+
+
+def text_of(axes) -> str:
+    return " ".join(
+        "1" if not axis else axis[0] if len(axis) == 1 else f"({' '.join(axis)})" for axis in axes
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(layouts())
+def test_a_layout_moves_every_value_where_its_letters_say(case):
+    theirs, ours, sizes = case
+    layout = Layout.parse(f"{text_of(theirs)} -> {text_of(ours)}")
+    assert layout.inverse.inverse == layout
+    shape, expected = (
+        tuple(math.prod(sizes[letter] for letter in axis) for axis in side) for side in (theirs, ours)
+    )
+    array = np.arange(math.prod(shape)).reshape(shape)
+
+    moved = layout.apply(array, sizes)
+
+    assert moved.shape == layout.shape(shape, sizes) == expected
+    assert layout.inverse.shape(expected, sizes) == shape
+    np.testing.assert_array_equal(layout.inverse.apply(moved, sizes), array)
+    for place in itertools.product(*(range(size) for size in sizes.values())):
+        at = dict(zip(sizes, place, strict=True))
+
+        def index(side, at=at):
+            return tuple(
+                int(np.ravel_multi_index([at[n] for n in axis], [sizes[n] for n in axis])) if axis else 0
+                for axis in side
+            )
+
+        assert moved[index(ours)] == array[index(theirs)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "known", "why"),
+    [
+        ("i o -> o i", (2, 3, 4), {}, r"has shape \(2, 3, 4\), expected the axes i o"),
+        ("(h d) o -> h d o", (6, 2), {}, "nothing known"),
+        ("(h d) o -> h d o", (6, 2), {"h": 4}, "h = 4"),
+        ("(h d) o -> h d o", (6, 2), {"h": 2, "d": 2}, "h = 2, d = 2"),
+        ("1 o -> o", (2, 3), {}, r"has shape \(2, 3\), which 1 o"),
+        ("o -> 1 o", (), {}, "expected the axes o"),
+    ],
+)
+def test_a_shape_that_a_layout_does_not_describe_is_refused(text, shape, known, why):
+    with pytest.raises(WeightsError, match=why):
+        Layout.parse(text).apply(np.zeros(shape), known)
+    with pytest.raises(WeightsError, match=why):
+        Layout.parse(text).shape(shape, known)
+
+
+def test_a_layout_has_the_same_letters_on_both_sides():
+    with pytest.raises(ValueError, match="both sides"):
+        Layout.parse("i o -> o")
+
+
+# rows
+
+
+def test_one_tensor_makes_several_by_parts():
+    table = row(("blocks.{i}.a", "blocks.{i}.b"), "{i}/joined", parts=(1, 3))
+    theirs = {f"{i}/joined": draw(8, 2, seed=i) for i in range(3)}
+
+    ours = into(table, theirs)
+
+    np.testing.assert_array_equal(ours["blocks.1.a"], theirs["1/joined"][:2])
+    np.testing.assert_array_equal(ours["blocks.1.b"], theirs["1/joined"][2:])
+    assert_same(back(table, ours), theirs)
+    with pytest.raises(WeightsError, match=r"0/joined: \(7, 2\) does not divide into 4 parts"):
+        into(table, {"0/joined": draw(7, 2)})
+
+
+def test_a_stretch_of_zeros_is_not_ours_and_is_written_again():
+    table = row(("blocks.{i}.attn.q_bias", None, "blocks.{i}.attn.v_bias"), "{i}.qkv.bias")
+    theirs = {f"{i}.qkv.bias": draw(12, seed=i) for i in range(3)}
+    for array in theirs.values():
+        array[4:8] = 0
+
+    ours = into(table, theirs)
+
+    assert list(ours)[:2] == ["blocks.0.attn.q_bias", "blocks.0.attn.v_bias"]
+    np.testing.assert_array_equal(ours["blocks.2.attn.v_bias"], theirs["2.qkv.bias"][8:])
+    assert_same(back(table, ours), theirs)
+
+
+@pytest.mark.parametrize("heads", [(6, 2, 3), (6, 6, 6), (1, 1, 1)])
+def test_queries_keys_and_values_apart_with_grouped_heads(heads):
+    cfg = TINY.replace(num_heads=6, num_kv_heads=heads)
+    table = apart("blocks.{i}.attn", "layer.{i}.{}", ("q", "k", "v"))
+    theirs = {}
+    for i, kv in enumerate(heads):
+        for name, length in (("q", 30), ("k", 5 * kv), ("v", 5 * kv)):
+            theirs[f"layer.{i}.{name}.weight"] = draw(length, 30, seed=i)
+            theirs[f"layer.{i}.{name}.bias"] = draw(length, seed=i)
+
+    ours = into(table, theirs)
+
+    assert {n: a.shape for n, a in ours.items()} == {
+        n: p.shape for n, p in parameters(cfg).items() if ".attn.qkv" in n
+    }
+    np.testing.assert_array_equal(ours["blocks.1.attn.qkv.weight"][:30], theirs["layer.1.q.weight"])
+    assert_same(back(table, ours, cfg), theirs)
+
+
+def test_keys_without_a_bias():
+    table = apart("blocks.{i}.attn", "{i}.{}", ("q", "k", "v"))
+    theirs = {"0.q.bias": draw(30), "0.v.bias": draw(30, seed=1)}
+    theirs |= {f"0.{name}.weight": draw(30, 30, seed=ord(name)) for name in "qkv"}
+
+    ours = into(table, theirs)
+
+    assert ours.keys() == {f"blocks.0.attn.{n}" for n in ("qkv.weight", "q_bias", "v_bias")}
+    assert_same(back(table, ours), theirs)
+
+
+def test_tensors_that_cannot_be_joined_are_refused():
+    table = row("a", ("q", "k"))
+    with pytest.raises(WeightsError, match=r"shapes that cannot be joined: q \(2, 3\), k \(2, 4\)"):
+        into(table, {"q": draw(2, 3), "k": draw(2, 4)})
+
+
+def test_a_stack_holds_all_blocks():
+    table = flax_attention("blocks.{i}.attn", "enc", stack="L ")
+    h, d, D = 5, 6, 30
+    theirs = {f"enc/{n}/kernel": draw(3, D, h, d, seed=ord(n[0])) for n in ("query", "key", "value")}
+    theirs |= {f"enc/{n}/bias": draw(3, h, d, seed=ord(n[0])) for n in ("query", "key", "value")}
+    theirs |= {"enc/out/kernel": draw(3, h, d, D), "enc/out/bias": draw(3, D)}
+
+    ours = into(table, theirs)
+
+    assert {n: a.shape for n, a in ours.items()} == {
+        n: p.shape for n, p in parameters(TINY).items() if ".attn." in n
+    }
+    key = theirs["enc/key/kernel"][2]
+    np.testing.assert_array_equal(ours["blocks.2.attn.qkv.weight"][D : 2 * D], key.reshape(D, D).T)
+    bound, _ = bind_theirs(table, {name: array.shape for name, array in theirs.items()})
+    assert letters(bound, stored(theirs)) == {"h": 5, "d": 6}
+    assert_same(back(table, ours), theirs)
+
+    theirs["enc/value/kernel"] = theirs["enc/value/kernel"][:2]
+    with pytest.raises(WeightsError, match="enc/value/kernel: has 2 blocks where enc/query"):
+        into(table, theirs)
+
+
+@pytest.mark.parametrize("shape", [(10**12, 0), (0, 4), ()])
+def test_a_stack_of_no_depth_is_none(shape):
+    """A header can claim any number of blocks for no bytes at all."""
+    bound, left = bind_theirs(row("blocks.{i}.b", "enc/b", "L o -> o"), {"enc/b": shape})
+
+    assert (bound, left) == ([], ["enc/b"])
+
+
+def test_what_no_row_took_is_the_rest():
+    table = (*row("blocks.{i}.a", "b.{i}.a"), REST)
+    theirs = {"b.0.a": draw(2), "b.00.a": draw(3), "b.x.a": draw(4), "c": draw(5)}
+
+    ours = into(table, theirs)
+
+    assert ours.keys() == {"blocks.0.a", "b.00.a", "b.x.a", "c"}
+    assert_same(back(table, ours), theirs)
+
+
+def test_an_incomplete_row_takes_nothing():
+    bound, left = bind_theirs(row("a", ("q", "k")), {"q": (1,)})
+    assert (bound, left) == ([], ["q"])
+
+    bound, left = bind_ours(row(("a", "b"), "ab"), TINY, ["a"])
+    assert (bound, left) == ([], ["a"])
+
+
+def test_the_same_tensor_twice_is_refused():
+    table = (*row("a", "x"), *row("a", "y"))
+
+    with pytest.raises(WeightsError, match="y: a is there twice"):
+        into(table, {"x": draw(2), "y": draw(2)})
+
+
+def test_a_row_for_one_value_of_a_field():
+    table = (
+        *only_when("pool", "mean", row("norm.weight", "fc")),
+        *only_when("pool", "class", row("norm.weight", "ln")),
+    )
+    ours = {"norm.weight": draw(3)}
+
+    assert back(table, ours).keys() == {"ln"}
+    assert back(table, ours, TINY.replace(pool="mean")).keys() == {"fc"}
+
+
+def test_respelling():
+    (one,) = respelled(row("a", ("x.mlp.0", "y.mlp.3")), {".mlp.0": ".fc1", ".mlp.3": ".fc2"})
+
+    assert one.theirs == ("x.fc1", "y.fc2")
+
+
+def test_the_letters_of_a_file_must_agree():
+    table = flax_attention("blocks.{i}.attn", "{i}")
+    arrays = {"0/out/kernel": draw(5, 6, 30), "1/out/kernel": draw(6, 5, 30)}
+    bound, _ = bind_theirs(table, {name: array.shape for name, array in arrays.items()})
+
+    with pytest.raises(WeightsError, match="1/out/kernel: 6 where 0/out/kernel has 5; the file"):
+        letters(bound, stored(arrays))
+
+
+def test_sizes_that_a_file_does_not_say_are_the_schemas():
+    cfg = TINY.replace(num_heads=4, attention_head_dim=7, pool="map", pool_num_heads=3)
+
+    assert sizes_of(cfg) == {"h": 4, "d": 7, "g": 3}
+
+
+# laziness
+
+
+def test_nothing_is_read_before_it_is_asked_for_and_then_once():
+    counts: dict[str, int] = {}
+
+    def counting(name, array):
+        def load():
+            counts[name] = counts.get(name, 0) + 1
+            return array
+
+        return Stored(array.shape, array.dtype, load)
+
+    table = (*row("qkv", ("q", "k", "v")), *row(("a", "b"), "ab"), *row("w", "w", "i o -> o i"))
+    theirs = {name: counting(name, draw(4, 2)) for name in ("q", "k", "v", "ab", "w")}
+    bound, _ = bind_theirs(table, {name: each.shape for name, each in theirs.items()})
+
+    ours = read(bound, theirs)
+    again, _ = bind_ours(table, TINY, ours)
+    files = write(again, ours, TINY)
+    assert counts == {}
+
+    for each in files.values():
+        each.load()
+    assert counts == dict.fromkeys(theirs, 1)
+
+
+# any table
+
+
+@st.composite
+def tables(draw_from):
+    """A table of random rows, and the tensors of a file that fills it."""
+    table: list[Row] = []
+    theirs: dict[str, np.ndarray] = {}
+    dtype = draw_from(st.sampled_from(DTYPES))
+    for number in range(draw_from(st.integers(1, 5))):
+        kind = draw_from(st.sampled_from(("same", "moved", "joined", "cut", "holes", "stack")))
+        per_block = draw_from(st.booleans())
+        at = f"{number}.{{i}}" if per_block else f"{number}"
+        n, m = draw_from(st.integers(1, 4)), draw_from(st.integers(1, 4))
+        shapes = {f"{at}.x": (n, m)}
+        if kind == "same":
+            table += row(f"ours.{at}", f"{at}.x")
+        elif kind == "moved":
+            table += row(f"ours.{at}", f"{at}.x", "n m -> 1 (m n)")
+        elif kind == "joined":
+            shapes[f"{at}.y"] = (n, m)
+            table += row(f"ours.{at}", (f"{at}.x", f"{at}.y"), "n m -> n m")
+        elif kind == "cut":
+            parts = tuple(draw_from(st.lists(st.integers(1, 3), min_size=2, max_size=4)))
+            names = tuple(f"ours.{at}.{k}" for k in range(len(parts)))
+            shapes = {f"{at}.x": (n * sum(parts), m)}
+            table += row(names, f"{at}.x", parts=parts)
+        elif kind == "holes":
+            shapes = {f"{at}.x": (3 * n, m)}
+            table += row((f"ours.{at}.0", None, f"ours.{at}.2"), f"{at}.x")
+        else:
+            at = f"{number}"
+            shapes = {f"{at}.x": (TINY.depth, n, m), f"{at}.y": (TINY.depth, n, m)}
+            table += row(f"ours.{at}.{{i}}", tuple(shapes), "L n m -> m n")
+        for i in range(TINY.depth if "{i}" in at else 1):
+            for name, shape in shapes.items():
+                array = draw(*shape, dtype=dtype, seed=number * 10 + i)
+                if kind == "holes":
+                    array[n : 2 * n] = 0
+                theirs[name.replace("{i}", str(i))] = array
+    return tuple(table), theirs
+
+
+@settings(max_examples=100, deadline=None)
+@given(tables())
+def test_any_table_is_its_own_way_back(case):
+    table, theirs = case
+
+    shuffled = dict(reversed(theirs.items()))
+    ours = into(table, shuffled)
+
+    # "n m -> 1 (m n)" cannot be undone without a size, as a layout that says "h" or "d" can
+    if any(each.layout.endswith("(m n)") for each in table):
+        with pytest.raises(WeightsError, match="nothing known"):
+            back(table, ours)
+    else:
+        assert_same(back(table, ours), theirs)
+
+
+# shapes
+
+
+def test_blocks_are_numbered_without_gaps():
+    shapes = {name: each.shape for name, each in parameters(TINY).items()}
+    gap = {name: shape for name, shape in shapes.items() if not name.startswith("blocks.1.")}
+
+    with pytest.raises(WeightsError, match="block 1 is missing: the last is 2"):
+        fields_of(gap)
+    with pytest.raises(WeightsError, match="block 3 is missing: the last is 999999"):
+        fields_of({**shapes, "blocks.999999.norm1.weight": (30,)})
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_shapes_say_of_a_schema_is_true(name):
+    cfg = variant(name)
+    found = fields_of({key: each.shape for key, each in parameters(cfg).items()})
+
+    for field, value in found.items():
+        expected = getattr(cfg, field)
+        if field == "norm" and cfg.block == "res_post":
+            continue
+        if field == "pool_mlp_dim" and expected == cfg.mlp_dim:
+            expected = None
+        assert value == expected, field

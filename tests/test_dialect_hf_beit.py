@@ -1,0 +1,67 @@
+"""transformers' BEiT against the library itself, in its attention that computes in the model's type."""
+
+from pathlib import Path
+
+import pytest
+from dialect_proof import images_for, prove, twin_logits
+from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
+from tiny import error
+
+from parity.checkpoint import read_checkpoint
+from parity.conversion import convert
+from vit_config import ConfigError, WeightsError
+
+ENTRIES = {**SQUARE, **MLP}
+RELATIVE = {"use_relative_position_bias": True}
+CASES = {
+    "mean": {**RELATIVE},
+    "class token": {**RELATIVE, "use_mean_pooling": False},
+    "absolute positions": {"use_absolute_position_embeddings": True},
+    "every position": {**RELATIVE, "use_absolute_position_embeddings": True, "use_mask_token": True},
+    "no positions, no scale": {"layer_scale_init_value": 0.0},
+    "wide heads": {**RELATIVE, "head_dim": 8},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_classifiers(case: str, tmp_path: Path) -> None:
+    model = build("BeitForImageClassification", "BeitConfig", **ENTRIES, **CLASSES, **CASES[case])
+    saved = save(model, tmp_path / "saved")
+    prove(saved, logits(model), to="hf-beit", out=tmp_path / "back", reload=reload())
+    memory = save_memory(model, tmp_path / "memory")
+    convert(memory, to="parity", out=tmp_path / "memory.safetensors")
+    images = images_for(read_checkpoint(memory).config)
+    for found in twin_logits(tmp_path / "memory.safetensors", images).values():
+        assert error(found, logits(model)(images)) <= 1e-12
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_bodies(mean: bool, tmp_path: Path) -> None:
+    model = build("BeitModel", "BeitConfig", **ENTRIES, **RELATIVE, use_mean_pooling=mean)
+    saved = save(model, tmp_path / "saved")
+    prove(saved, logits(model), to="hf-beit", out=tmp_path / "back", reload=reload())
+
+
+@pytest.mark.parametrize(
+    ("name", "entries", "said"),
+    [
+        ("BeitModel", {"use_shared_relative_position_bias": True}, "blocks share one table of relative"),
+        (
+            "BeitModel",
+            {"image_size": (20, 15)},
+            "image_size = .20, 15., and its positions are right for",
+        ),
+        ("BeitForMaskedImageModeling", {}, "BEiT for masked images, whose norm stands beside"),
+    ],
+)
+def test_refuses_what_no_schema_says(name: str, entries: dict, said: str, tmp_path: Path) -> None:
+    saved = save(build(name, "BeitConfig", **{**ENTRIES, **entries}), tmp_path / "saved")
+    with pytest.raises((ConfigError, WeightsError), match=said):
+        read_checkpoint(saved)
+
+
+def test_says_what_it_cannot_hold(tmp_path: Path) -> None:
+    model = build("ViTForImageClassification", "ViTConfig", **SIZES, **MLP, **CLASSES)
+    saved = save(model, tmp_path / "saved")
+    with pytest.raises(ConfigError, match=r"hf-beit cannot hold this model: k_bias = .*is not zero"):
+        convert(saved, to="hf-beit", out=tmp_path / "back")

@@ -1,0 +1,81 @@
+"""torchvision's ``VisionTransformer``: real models, there and back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from dialect_proof import prove, redraw
+from dialect_torch import logits_of, save_torch, strictly
+
+from parity.checkpoint import read_checkpoint
+from parity.conversion import convert
+from parity.family.peer import import_timm
+from vit_config import ConfigError, ViTConfig, WeightsError
+
+import_timm()
+vision_transformer = pytest.importorskip("torchvision.models.vision_transformer", exc_type=ImportError)
+
+WIDTHS = {"num_heads": 5, "hidden_dim": 30, "mlp_dim": 22}
+SMALL = {"image_size": 12, "patch_size": 3, "num_layers": 3, **WIDTHS}
+HEADS = {"num_heads": 5}
+
+
+def build(**options) -> torch.nn.Module:
+    return redraw(vision_transformer.VisionTransformer(**{**SMALL, "num_classes": 7, **options}))
+
+
+@pytest.mark.parametrize("options", [{}, {"representation_size": 11}])
+def test_there_and_back(options, tmp_path):
+    """With the layer before the head too, that the pre-trained models had."""
+    model = build(**options)
+    prove(
+        save_torch(model, tmp_path),
+        logits_of(model),
+        to="torchvision",
+        out=tmp_path / "back.pth",
+        reload=strictly(lambda: build(**options)),
+        given=HEADS,
+    )
+
+
+def test_files_older_than_the_mlp_of_today(tmp_path):
+    """torchvision itself renames them when it loads."""
+    model = build()
+    new = {".mlp.0.": ".mlp.linear_1.", ".mlp.3.": ".mlp.linear_2."}
+    state = {}
+    for name, value in model.state_dict().items():
+        for now, then in new.items():
+            name = name.replace(now, then)
+        state[name] = value
+    torch.save(state, tmp_path / "old.pth")
+    convert(tmp_path / "old.pth", to="torchvision", out=tmp_path / "new.pth", given=HEADS)
+    written = torch.load(tmp_path / "new.pth", weights_only=True)
+    assert written.keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        assert torch.equal(written[name], value), name
+
+
+def test_its_own_widths_have_their_heads(tmp_path):
+    """The published models say their heads by their width; others are asked for."""
+    with torch.device("meta"):
+        model = vision_transformer.VisionTransformer(224, 32, 1, 12, 768, 3072)
+    source = read_checkpoint(save_torch(model.to_empty(device="cpu"), tmp_path))
+    assert source.config == ViTConfig(patch_size=32, depth=1, pos_embed_resize="bicubic")
+    assert source.origins["num_heads"] == "convention of torchvision"
+    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads="):
+        read_checkpoint(save_torch(build(), tmp_path))
+
+
+def test_a_stem_of_convolutions_is_refused(tmp_path):
+    stem = [vision_transformer.ConvStemConfig(8, 3, 3)]
+    with pytest.raises(WeightsError, match=r"conv_proj\.conv_bn_relu_0.* a stem of convolutions"):
+        read_checkpoint(save_torch(build(conv_stem_configs=stem), tmp_path), given=HEADS)
+
+
+def test_what_it_cannot_say(tmp_path):
+    convert(save_torch(build(), tmp_path), to="parity", out=tmp_path / "own.safetensors", given=HEADS)
+    source = read_checkpoint(tmp_path / "own.safetensors")
+    with pytest.raises(ConfigError, match="its model always has a head"):
+        convert(source, to="torchvision", out=tmp_path / "no.pth", num_classes=0)
+    with pytest.raises(ConfigError, match="its images and patches are square"):
+        convert(source, to="torchvision", out=tmp_path / "no.pth", image_size=(12, 9))

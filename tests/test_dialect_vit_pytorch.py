@@ -1,0 +1,163 @@
+"""lucidrains' vit-pytorch: real models of the installed package, there and back."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+import torch
+from dialect_proof import prove, redraw, twin_logits
+from dialect_torch import logits_of, save_torch, strictly
+from tiny import error
+
+from parity.checkpoint import read_checkpoint
+from parity.conversion import convert
+from parity.family.peer import import_timm
+from vit_config import ConfigError
+
+import_timm()
+vit_pytorch = pytest.importorskip("vit_pytorch", exc_type=ImportError)
+
+SMALL = {"image_size": (12, 9), "patch_size": 3, "num_classes": 7, "dim": 30, "depth": 3, "mlp_dim": 22}
+GIVEN = {"num_heads": 5, "image_size": (12, 9)}
+
+
+def build(**options) -> torch.nn.Module:
+    return redraw(vit_pytorch.ViT(**{**SMALL, "heads": 5, "dim_head": 4, **options}))
+
+
+def build_simple(module: str = "simple_vit", **options) -> torch.nn.Module:
+    """A SimpleViT whose position table, which it computes in float32, is in float64."""
+    room = importlib.import_module(f"vit_pytorch.{module}")
+    model = redraw(room.SimpleViT(**{**SMALL, "dim": 28, "heads": 5, "dim_head": 6, **options}))
+    height, width = (side // 3 for side in options.get("image_size", SMALL["image_size"]))
+    try:
+        torch.set_default_dtype(torch.float64)
+        model.pos_embedding = room.posemb_sincos_2d(height, width, 28, dtype=torch.float64)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    return model
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean"])
+def test_vit(pool, tmp_path):
+    """Heads of a width of their own; without a class token, a parameter of no rows."""
+    model = build(pool=pool)
+    prove(
+        save_torch(model, tmp_path),
+        logits_of(model),
+        to="vit-pytorch",
+        out=tmp_path / "back.pt",
+        reload=strictly(lambda: build(pool=pool)),
+        given=GIVEN,
+    )
+
+
+def test_the_width_of_heads_may_be_given_instead_of_their_number(tmp_path):
+    source = read_checkpoint(
+        save_torch(build(), tmp_path), given={"attention_head_dim": 4, "image_size": (12, 9)}
+    )
+    assert source.config.num_heads == 5
+    assert source.origins["num_heads"] == "shapes and attention_head_dim"
+
+
+def test_square_patches_and_images_are_inferred_and_said_so(tmp_path):
+    square = save_torch(build(image_size=12), tmp_path)
+    source = read_checkpoint(square, given={"num_heads": 5})
+    assert (source.config.patch_size, source.config.image_size) == ((3, 3), (12, 12))
+    assert source.config.attention_head_dim == 4
+    assert "square and of 3 channels" in source.origins["patch_size"]
+    assert source.config.act == "gelu"
+    assert source.config.norm_eps == 1e-5
+    assert source.preprocess is None
+
+
+def test_heads_are_asked_for(tmp_path):
+    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads="):
+        read_checkpoint(save_torch(build(image_size=12), tmp_path))
+
+
+def test_one_head_that_fills_the_token_has_no_projection(tmp_path):
+    def again():
+        return build(heads=1, dim_head=30, image_size=12)
+
+    model = again()
+    prove(
+        save_torch(model, tmp_path),
+        logits_of(model),
+        to="vit-pytorch-one-head",
+        out=tmp_path / "back.pt",
+        reload=strictly(again),
+    )
+
+
+def test_other_channels(tmp_path):
+    def again():
+        return build(channels=2)
+
+    model = again()
+    prove(
+        save_torch(model, tmp_path),
+        logits_of(model),
+        to="vit-pytorch",
+        out=tmp_path / "back.pt",
+        reload=strictly(again),
+        given={**GIVEN, "patch_size": 3},
+    )
+
+
+@pytest.mark.parametrize("module", ["simple_vit", "simple_vit_with_register_tokens"])
+def test_simple_vit(module, tmp_path):
+    """Fixed positions are not in the file, so the image's size is asked for; registers come last there,
+    first here, which attention does not see."""
+    model = build_simple(module)
+    source = save_torch(model, tmp_path)
+    with pytest.raises(ConfigError, match="nothing says num_heads, image_size"):
+        read_checkpoint(source)
+    prove(
+        source,
+        logits_of(model),
+        to="simple-vit-pytorch",
+        out=tmp_path / "back.pt",
+        reload=strictly(lambda: build_simple(module)),
+        given=GIVEN,
+    )
+
+
+def test_simple_vit_as_the_package_runs_it(tmp_path):
+    """Its table of sines in float32 is all that keeps it from rounding error of float64."""
+    model = build_simple()
+    source = save_torch(model, tmp_path)
+    convert(source, to="parity", out=tmp_path / "own.safetensors", given=GIVEN)
+    model.pos_embedding = model.pos_embedding.float()
+    images = np.random.default_rng(0).standard_normal((2, 3, 12, 9))
+    for logits in twin_logits(tmp_path / "own.safetensors", images).values():
+        assert 1e-12 < error(logits, logits_of(model)(images)) < 1e-6
+
+
+@pytest.mark.parametrize("pool", ["class", "mean"])
+def test_an_older_vit_whose_token_has_a_leading_axis(pool, tmp_path):
+    """Its mean was one of the class token too."""
+    model = build()
+    state = model.state_dict()
+    state["cls_token"], state["pos_embedding"] = state["cls_token"][None], state["pos_embedding"][None]
+    torch.save(state, tmp_path / "saved.pt")
+    model.pool = "mean" if pool == "mean" else "cls"
+    with pytest.raises(ConfigError, match="pool"):
+        read_checkpoint(tmp_path / "saved.pt", given=GIVEN)
+    prove(
+        tmp_path / "saved.pt",
+        logits_of(model),
+        to="vit-pytorch-batched",
+        out=tmp_path / "back.pt",
+        given={**GIVEN, "pool": pool},
+    )
+
+
+def test_what_it_cannot_say(tmp_path):
+    convert(save_torch(build(), tmp_path), to="parity", out=tmp_path / "own.safetensors", given=GIVEN)
+    with pytest.raises(ConfigError, match=r"simple-vit-pytorch cannot hold this model: .*class_token"):
+        convert(tmp_path / "own.safetensors", to="simple-vit-pytorch", out=tmp_path / "no.pt")
+    with pytest.raises(ConfigError, match=r"torchvision cannot .*patches are normalised"):
+        convert(tmp_path / "own.safetensors", to="torchvision", out=tmp_path / "no.pth")

@@ -1,0 +1,219 @@
+"""Predicting: a model of any dialect, from images to named classes, in both twins."""
+
+import jax
+import numpy as np
+import pytest
+import torch
+from dialect_proof import redraw
+from peers import import_timm, redrawn
+from PIL import Image
+from tiny import TINY, error
+
+import parity
+from parity.model import BATCH, Prediction
+from vit_config import ConfigError, InputError, MissingFileError, Preprocess, WeightsError, write_weights
+
+TWINS = ("jax", "torch")
+NAMES = tuple(f"class {i}" for i in range(TINY.num_classes))
+PREPROCESS = Preprocess(mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.25), crop_fraction=0.9, class_names=NAMES)
+
+
+def pictures(count=3):
+    rng = np.random.default_rng(0)
+    return [Image.fromarray(rng.integers(0, 256, (30 + i, 40, 3), np.uint8)) for i in range(count)]
+
+
+def written(path, preprocess=PREPROCESS, dtype=np.float32, **changes):
+    cfg = TINY.replace(**changes)
+    write_weights(path, cfg, {n: a.astype(dtype) for n, a in redrawn(cfg).items()}, preprocess)
+    return path
+
+
+@pytest.fixture
+def file(tmp_path):
+    return written(tmp_path / "it.safetensors")
+
+
+def softmax(logits):
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_prediction_is_the_models_answer(file, twin):
+    loaded = parity.load(file, framework=twin)
+    assert (loaded.config, loaded.preprocess, loaded.class_names) == (TINY, PREPROCESS, NAMES)
+    assert loaded.origins.keys() == set(TINY.fields())
+    assert loaded.notes == ()
+    images = pictures()
+    batch = np.stack([PREPROCESS.normalise(_fitted(image)) for image in images])
+    if twin == "jax":
+        expected = np.asarray(loaded.model(jax.numpy.asarray(batch)).logits)
+    else:
+        with torch.no_grad():
+            expected = loaded.model(torch.from_numpy(batch.transpose(0, 3, 1, 2).copy())).logits.numpy()
+    logits = loaded.logits(images)
+    assert logits.shape == (3, 11)
+    assert logits.dtype == np.float32
+    assert error(logits, expected) < 1e-6
+    for found, row in zip(loaded.predict(images, k=2), softmax(expected), strict=True):
+        best = np.argsort(-row)[:2]
+        assert [each.label for each in found] == [NAMES[i] for i in best]
+        np.testing.assert_allclose([each.probability for each in found], row[best], rtol=1e-5)
+
+
+def _fitted(image):
+    """Covering 21 / 0.9 = 23 by 15 / 0.9 = 16 pixels, then the centre."""
+    ratio = min(image.height / 23, image.width / 16)
+    size = round(image.width / ratio), round(image.height / ratio)
+    whole = np.asarray(image.resize(size, Image.Resampling.BICUBIC))
+    top, left = round((size[1] - 21) / 2), round((size[0] - 15) / 2)
+    return whole[top : top + 21, left : left + 15]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_one_or_many_in_every_form(tmp_path, file, twin):
+    loaded = parity.load(file, framework=twin)
+    image = pictures(1)[0]
+    image.save(tmp_path / "it.png")
+    (expected,) = loaded.predict(image)
+    assert len(expected) == 5
+    assert isinstance(expected[0], Prediction)
+    pixels = np.asarray(image)
+    for same in (pixels, tmp_path / "it.png", str(tmp_path / "it.png"), [image], (image,), pixels[None]):
+        assert loaded.predict(same) == [expected]
+    again = loaded.predict(iter([image, pixels]))[1]
+    assert [each.label for each in again] == [each.label for each in expected]
+    assert len(loaded.predict(image, k=99)[0]) == TINY.num_classes
+
+
+def test_more_than_a_batch_keeps_its_order(file):
+    loaded = parity.load(file, framework="torch")
+    images = pictures(BATCH + 2)
+    logits = loaded.logits(images)
+    assert logits.shape == (BATCH + 2, 11)
+    assert error(logits[-1:], loaded.logits(images[-1])) < 1e-6
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_every_type_predicts(tmp_path, twin, dtype):
+    path = written(tmp_path / "it.safetensors", dtype=np.dtype(dtype))
+    with jax.enable_x64(dtype == "float64"):
+        loaded = parity.load(path, framework=twin)
+    logits = loaded.logits(pictures())
+    assert logits.dtype == (np.float64 if dtype == "float64" else np.float32)
+    assert len(loaded.predict(pictures())) == 3
+
+
+def test_the_twins_predict_the_same(tmp_path):
+    path = written(tmp_path / "it.safetensors", dtype=np.float64)
+    with jax.enable_x64(True):
+        ours = parity.load(path, framework="jax").logits(pictures())
+    assert error(ours, parity.load(path, framework="torch").logits(pictures())) < 1e-12
+
+
+def test_classes_without_names_are_numbers(tmp_path):
+    path = written(tmp_path / "it.safetensors", PREPROCESS.replace(class_names=None))
+    loaded = parity.load(path, framework="torch")
+    (found,) = loaded.predict(pictures(1), k=1)
+    assert found[0].label == int(loaded.logits(pictures(1)).argmax())
+
+
+def test_a_softmax_in_the_model_is_not_taken_twice(tmp_path):
+    path = written(tmp_path / "it.safetensors", head_activation="softmax")
+    loaded = parity.load(path, framework="torch")
+    (found,) = loaded.predict(pictures(1), k=11)
+    assert [each.probability for each in found] == sorted(loaded.logits(pictures(1))[0], reverse=True)
+
+
+def test_dropout_is_off_whatever_the_mode(tmp_path):
+    loaded = parity.load(written(tmp_path / "it.safetensors", dropout_embed=0.5), framework="torch")
+    expected = loaded.logits(pictures())
+    loaded.model.train()
+    np.testing.assert_array_equal(loaded.logits(pictures()), expected)
+    assert loaded.model.training
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_it_is_the_model_as_it_stands_now(file, twin):
+    loaded = parity.load(file, framework=twin)
+    before = loaded.logits(pictures())
+    bias = loaded.model.head.bias
+    if twin == "jax":
+        bias.set_value(bias[...] + 1)
+    else:
+        with torch.no_grad():
+            bias += 1
+    np.testing.assert_allclose(loaded.logits(pictures()), before + 1, atol=1e-5)
+
+
+def test_a_size_of_the_preprocessings_own(tmp_path):
+    own = PREPROCESS.replace(image_size=(28, 25))
+    path = written(tmp_path / "it.safetensors", own, dynamic_image_size=True)
+    assert parity.load(path, framework="torch").logits(pictures()).shape == (3, 11)
+    path = written(tmp_path / "fixed.safetensors", own)
+    with pytest.raises(InputError, match="the image is 28x25, the model takes image_size = 21x15"):
+        parity.load(path, framework="torch").predict(pictures())
+
+
+def test_what_cannot_predict_says_why(tmp_path, file):
+    path = written(tmp_path / "unknown.safetensors", None)
+    with pytest.raises(InputError, match="give it by load"):
+        parity.load(path, framework="torch").predict(pictures())
+    given = parity.load(path, framework="torch", preprocess=PREPROCESS)
+    assert given.predict(pictures()) == parity.load(file, framework="torch").predict(pictures())
+
+    headless = written(tmp_path / "headless.safetensors", PREPROCESS, num_classes=0)
+    loaded = parity.load(headless, framework="torch")
+    with pytest.raises(InputError, match="no head to predict with"):
+        loaded.predict(pictures())
+    assert loaded.logits(pictures()).shape == (3, 30)
+
+    few = written(tmp_path / "few.safetensors", PREPROCESS.replace(class_names=("cat", "dog")))
+    with pytest.raises(InputError, match="2 class names for 11 classes"):
+        parity.load(few, framework="torch").predict(pictures())
+
+    loaded = parity.load(file, framework="torch")
+    for images, said in (([], "at least one"), (7, "images are a int"), ([7], "an image is a int")):
+        with pytest.raises(InputError, match=said):
+            loaded.predict(images)
+    with pytest.raises(InputError, match="k = 0"):
+        loaded.predict(pictures(), k=0)
+    with pytest.raises(MissingFileError):
+        loaded.predict(tmp_path / "nowhere.png")
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_a_file_of_another_library_is_loaded_and_its_notes_are_kept(tmp_path, twin):
+    import_timm()
+    from torchvision.models import VisionTransformer
+
+    model = redraw(VisionTransformer(14, 7, 3, 5, 30, 44, num_classes=11)).float()
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "model.pth")
+    with pytest.raises(ConfigError, match="num_heads"):
+        parity.load(tmp_path / "model.pth", framework=twin)
+    loaded = parity.load(
+        tmp_path / "model.pth", framework=twin, given={"num_heads": 5}, preprocess=PREPROCESS
+    )
+    assert loaded.origins["num_heads"] == "given"
+    assert loaded.notes == ("stripped 'state_dict' of every name",)
+    with torch.no_grad():
+        image = PREPROCESS.normalise(np.full((1, 14, 14, 3), 99, np.uint8)).transpose(0, 3, 1, 2)
+        expected = model(torch.from_numpy(image.copy())).numpy()
+    assert error(loaded.logits(np.full((14, 14, 3), 99, np.uint8)), expected) < 1e-5
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_damage_is_noticed(file, twin):
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(WeightsError, match="damaged"):
+        parity.load(file, framework=twin)
+
+
+def test_convert_is_a_function_of_the_package(tmp_path, file):
+    converted = parity.convert(file, to="parity", out=tmp_path / "half.safetensors", dtype="float16")
+    assert converted.path == tmp_path / "half.safetensors"
+    assert parity.read_checkpoint(converted.path).preprocess == PREPROCESS

@@ -1,0 +1,101 @@
+"""Run the commands of a page and put what they print into it: python tools/transcript.py docs/porting.md
+
+A page has blocks of ``console``; every line in them that begins with ``$ `` is run, in one folder that
+begins with the example checkpoint, and what it prints follows it. The suite runs the page again and
+compares (tests/test_porting_page.py); digests and durations are masked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parent.parent
+BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+
+
+def make_example(folder: Path) -> None:
+    """A small fine-tuned classifier as transformers saves it: ``pets-vit``."""
+    import torch
+
+    from parity.family.peer import import_timm
+
+    import_timm()  # declares the operators without which torchvision does not load on some machines
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        image_size=48,
+        patch_size=16,
+        hidden_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        intermediate_size=96,
+        layer_norm_eps=1e-6,
+        id2label={0: "cat", 1: "dog", 2: "owl"},
+        label2id={"cat": 0, "dog": 1, "owl": 2},
+    )
+    model = ViTForImageClassification(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    model.save_pretrained(folder / "pets-vit")
+    ViTImageProcessor(size={"height": 48, "width": 48}).save_pretrained(folder / "pets-vit")
+
+
+def rerun(text: str, folder: Path) -> str:
+    """The page with what its commands print now."""
+    return BLOCK.sub(lambda block: _rerun_block(block[0], folder), text)
+
+
+def masked(text: str) -> str:
+    """Digests and durations, which differ from run to run, as dots; spaces that pad a table as one."""
+    text = re.sub(r"\b[0-9a-f]{16,64}\b", "...", text)
+    text = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "...", text)
+    return re.sub(r"[ \t]+", " ", re.sub(r"\d\.\de-1[4-7]|0\.0e\+00", "...", text))
+
+
+def _rerun_block(block: str, folder: Path) -> str:
+    printed = []
+    for command in re.findall(r"^\$ (.*)$", block, flags=re.MULTILINE):
+        said = _run(command, folder)
+        printed.append(f"$ {command}\n{said}\n" if said else f"$ {command}\n")
+    return "".join(printed).rstrip("\n") + "\n"
+
+
+def _run(command: str, folder: Path) -> str:
+    tools = Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        "JAX_PLATFORMS": "cpu",
+        "COLUMNS": "100",
+    }
+    done = subprocess.run(
+        command.replace("parity ", f"{sys.executable} -m parity ", 1),
+        shell=True,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    status = [f"(exit status {done.returncode})"] if done.returncode else []
+    return "".join(f"{line}\n" for line in [*lines, *status])
+
+
+def main() -> None:
+    page = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        make_example(Path(folder))
+        page.write_text(rerun(page.read_text(encoding="utf-8"), Path(folder)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

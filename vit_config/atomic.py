@@ -1,0 +1,149 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from vit_config.errors import ConfigError, MissingFileError
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a path that no file can be written to.
+
+    Raises:
+        MissingFileError: its folder does not exist.
+        ConfigError: it is a folder itself.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder; give the path of a file to write")
+    _check_parent(path)
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
+    """A binary file, readable and seekable, that gets its name when the block ends without an exception.
+
+    It is a temporary file beside `path`, flushed to the disk before it is renamed. After any exception,
+    KeyboardInterrupt included, nothing of it is left and `path` is what it was.
+
+    Args:
+        force: replace a file that exists.
+
+    Raises:
+        MissingFileError: the folder to write in does not exist.
+        ConfigError: `path` is a folder, or exists and `force` is not set.
+    """
+    path = Path(path)
+    check_writable(path)
+    _refuse_existing(path, force)
+    handle, temporary = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        _refuse_existing(path, force)  # it may have appeared meanwhile
+        os.replace(temporary, path)
+        _flush_folder(path.absolute().parent)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a whole file; `path` may exist and holds either the old content or the new.
+
+    Raises:
+        MissingFileError: the folder to write in does not exist.
+        ConfigError: `path` is a folder.
+    """
+    with atomic_file(path, force=True) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
+    """An empty folder to fill, which gets its name `path` when the block ends without an exception.
+
+    It is a temporary folder beside `path`; all files in it are flushed to the disk before it is renamed.
+    A folder that is replaced is moved aside first and removed only after the new one is in place.
+
+    Args:
+        force: replace a folder that exists.
+
+    Raises:
+        MissingFileError: the folder to write in does not exist.
+        ConfigError: `path` is a file, or exists and `force` is not set.
+    """
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{path}: is a file; give the path of a folder to write")
+    _check_parent(path)
+    _refuse_existing(path, force)
+    whole = path.absolute()
+    temporary = Path(tempfile.mkdtemp(dir=whole.parent, prefix=f".{whole.name}."))
+    try:
+        yield temporary
+        for folder, _, names in os.walk(temporary):
+            for name in names:
+                _flush(Path(folder, name))
+            _flush_folder(Path(folder))
+        os.chmod(temporary, 0o755)
+        _refuse_existing(path, force)
+        _put_in_place(temporary, whole)
+        _flush_folder(whole.parent)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    if not os.path.lexists(path):
+        os.rename(temporary, path)
+        return
+    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+    try:
+        os.rename(path, aside / path.name)
+        os.rename(temporary, path)
+    except BaseException:
+        if (aside / path.name).exists() and not path.exists():
+            os.rename(aside / path.name, path)
+        raise
+    finally:
+        if path.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+def _refuse_existing(path: Path, force: bool) -> None:
+    if os.path.lexists(path) and not force:
+        raise ConfigError(f"{path}: exists already; give another path, or allow to replace it")
+
+
+def _check_parent(path: Path) -> None:
+    if not path.absolute().parent.is_dir():
+        raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
+
+
+def _flush(path: Path) -> None:
+    if path.is_symlink():
+        return
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _flush_folder(folder: Path) -> None:
+    """The names in a folder are on the disk only when the folder itself is flushed."""
+    with contextlib.suppress(OSError):  # not every file system can
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,198 @@
+"""The parameters of a schema - names, shapes, kinds of layer - known without building a model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from vit_config.init import Kind
+from vit_config.schema import ViTConfig
+from vit_config.tables import count_relative_positions
+
+
+class Parameter(NamedTuple):
+    """One parameter of a model."""
+
+    shape: tuple[int, ...]
+    """The shape in PyTorch's layout."""
+    kind: Kind
+    """What kind of layer holds it."""
+
+
+Parameters = dict[str, Parameter]
+"""Parameters by their name in the model, or in a part of one."""
+
+
+def parameters(cfg: ViTConfig) -> Parameters:
+    """Every parameter of the schema's model by the name it has in both twins, in the order in which the
+    forward pass meets them."""
+    D = cfg.hidden_size
+    found = _under("patch_embed", _patch_embed(cfg)) | _tokens(cfg) | _under("rope", _rope(cfg))
+    if cfg.pre_norm:
+        found |= _norm(cfg, "norm_pre", D)
+    for index in range(cfg.depth):
+        found |= _under(f"blocks.{index}", _block(cfg, index))
+    if cfg.final_norm == "pre_pool":
+        found |= _norm(cfg, "norm", D)
+    if cfg.pool == "map":
+        found |= _under("attn_pool", _attention_pool(cfg))
+    if cfg.final_norm == "post_pool":
+        found |= _norm(cfg, "fc_norm", D)
+    return found | _head(cfg)
+
+
+def _patch_embed(cfg: ViTConfig) -> Parameters:
+    D, found = cfg.hidden_size, {}
+    if cfg.patch_input_norm:
+        found |= _norm(cfg, "norm_in", cfg.patch_dim)
+    if cfg.patch_embed == "conv":
+        found["proj.weight"] = Parameter((D, cfg.in_channels, *cfg.patch_size), "conv")
+        if cfg.patch_bias:
+            found["proj.bias"] = Parameter((D,), "conv")
+    else:
+        found |= _linear("proj", cfg.patch_dim, D, bias=cfg.patch_bias)
+    return found | (_norm(cfg, "norm", D) if cfg.patch_norm else {})
+
+
+def _tokens(cfg: ViTConfig) -> Parameters:
+    rows = {
+        "cls_token": int(cfg.class_token),
+        "dist_token": int(cfg.distill_token),
+        "reg_token": cfg.register_tokens,
+        "pos_embed": cfg.num_prefix_rows + cfg.num_patches if cfg.pos_embed == "learned" else 0,
+    }
+    return {name: Parameter((1, n, cfg.hidden_size), "param") for name, n in rows.items() if n}
+
+
+def _rope(cfg: ViTConfig) -> Parameters:
+    if cfg.rope is None or cfg.rope.kind != "mixed":
+        return {}
+    return _bare("freqs", 2, cfg.depth, cfg.num_heads, cfg.head_dim // 2)
+
+
+def _block(cfg: ViTConfig, index: int) -> Parameters:
+    if cfg.num_parallel > 1:
+        return _branches_block(cfg, index)
+    if cfg.block == "parallel":
+        return _parallel_block(cfg)
+    norm1, norm2 = (_norm(cfg, name, cfg.hidden_size) for name in ("norm1", "norm2"))
+    attention, mlp = _under("attn", _attention(cfg, index)), _under("mlp", _mlp(cfg))
+    if cfg.block == "res_post":
+        return attention | norm1 | mlp | norm2
+    first = norm1 | attention | _layer_scale(cfg, "ls1", "attention")
+    return first | norm2 | mlp | _layer_scale(cfg, "ls2", "mlp")
+
+
+def _branches_block(cfg: ViTConfig, index: int) -> Parameters:
+    norm, found = _norm(cfg, "norm", cfg.hidden_size), {}
+    attention = norm | _under("attn", _attention(cfg, index)) | _layer_scale(cfg, "ls", "attention")
+    mlp = norm | _under("mlp", _mlp(cfg)) | _layer_scale(cfg, "ls", "mlp")
+    for name, branch in (("attns", attention), ("ffns", mlp)):
+        for number in range(cfg.num_parallel):
+            found |= _under(f"{name}.{number}", branch)
+    return found
+
+
+def _parallel_block(cfg: ViTConfig) -> Parameters:
+    D, M = cfg.hidden_size, cfg.mlp_dim
+    found = _norm(cfg, "in_norm", D) | _linear("in_proj", D, M + 3 * D, bias=cfg.qkv_bias)
+    if cfg.mlp_bias and not cfg.qkv_bias:
+        found |= _bare("mlp_bias", M)
+    found |= _heads(cfg)
+    if cfg.attention == "differential":
+        found |= _linear("out_proj", D + M, D, bias=cfg.attention_out_bias)
+    else:
+        found |= _linear("attn_out_proj", D, D, bias=cfg.attention_out_bias)
+        found |= _linear("mlp_out_proj", M, D, bias=cfg.mlp_bias)
+    return found | _layer_scale(cfg, "ls", "both")
+
+
+def _attention(cfg: ViTConfig, index: int) -> Parameters:
+    D, width = cfg.hidden_size, cfg.attention_width
+    found = _per_head_qkv(cfg) if cfg.attention == "per_head" else _qkv(cfg, index)
+    found |= _heads(cfg)
+    if cfg.rel_pos_bias:
+        found |= _bare("rel_pos_bias.table", count_relative_positions(cfg.grid), cfg.num_heads)
+    if cfg.attention_norm:
+        found |= _norm(cfg, "norm", width)
+    if cfg.attention_out_proj:
+        found |= _linear("proj", width, D, bias=cfg.attention_out_bias)
+    return found
+
+
+def _qkv(cfg: ViTConfig, index: int) -> Parameters:
+    q_width, kv_width = cfg.attention_width, cfg.kv_heads[index] * cfg.head_dim
+    joint_bias = cfg.qkv_bias and cfg.k_bias
+    found = _linear("qkv", cfg.hidden_size, q_width + 2 * kv_width, bias=joint_bias)
+    if cfg.qkv_bias and not cfg.k_bias:
+        found |= _bare("q_bias", q_width) | _bare("v_bias", kv_width)
+    return found
+
+
+def _per_head_qkv(cfg: ViTConfig) -> Parameters:
+    h, d = cfg.num_heads, cfg.head_dim
+    return _bare("qkv_weight", 3, h, d, d) | (_bare("qkv_bias", 3, h, d) if cfg.qkv_bias else {})
+
+
+def _heads(cfg: ViTConfig) -> Parameters:
+    """The norms of queries and keys, and what makes heads differential."""
+    differential, found = cfg.attention == "differential", {}
+    d = cfg.head_dim // 2 if differential else cfg.head_dim
+    if cfg.qk_norm:
+        found |= _norm(cfg, "q_norm", d) | _norm(cfg, "k_norm", d)
+    if differential:
+        for vector in ("q1", "k1", "q2", "k2"):
+            found |= _bare(f"lambda_{vector}", d)
+        found["sub_norm.weight"] = Parameter((cfg.head_dim,), "norm")  # RMSNorm in every schema
+    return found
+
+
+def _mlp(cfg: ViTConfig) -> Parameters:
+    D, M, bias = cfg.hidden_size, cfg.mlp_dim, cfg.mlp_bias
+    if cfg.mlp == "swiglu":
+        found = _linear("fc1_g", D, M, bias=bias) | _linear("fc1_x", D, M, bias=bias)
+    else:
+        found = _linear("fc1", D, 2 * M if cfg.mlp == "swiglu_packed" else M, bias=bias)
+    if cfg.mlp_norm:
+        found |= _norm(cfg, "norm", M)
+    return found | _linear("fc2", M, D, bias=bias)
+
+
+def _attention_pool(cfg: ViTConfig) -> Parameters:
+    D = cfg.hidden_size
+    found = _bare("latent", 1, 1, D) | _linear("q", D, D) | _linear("kv", D, 2 * D)
+    found |= _linear("proj", D, D) | _norm(cfg, "norm", D)
+    return found | _under("mlp", _mlp(cfg.pool_mlp))
+
+
+def _head(cfg: ViTConfig) -> Parameters:
+    inputs, hidden = cfg.head_inputs, cfg.head_hidden
+    found = _linear("pre_logits", inputs, hidden) if hidden else {}
+    if not cfg.num_classes:
+        return found
+    found |= _linear("head", hidden or inputs, cfg.num_classes, bias=cfg.head_bias)
+    if cfg.distill_token:
+        found |= _linear("head_dist", cfg.hidden_size, cfg.num_classes, bias=cfg.head_bias)
+    return found
+
+
+def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Parameters:
+    found = {f"{name}.weight": Parameter((outputs, inputs), "linear")}
+    return found | ({f"{name}.bias": Parameter((outputs,), "linear")} if bias else {})
+
+
+def _norm(cfg: ViTConfig, name: str, size: int) -> Parameters:
+    leaves = ("weight", "bias") if cfg.norm == "layernorm" else ("weight",)
+    return {f"{name}.{leaf}": Parameter((size,), "norm") for leaf in leaves}
+
+
+def _layer_scale(cfg: ViTConfig, name: str, branch: str) -> Parameters:
+    scaled = cfg.layer_scale is not None and (branch != "mlp" or cfg.layer_scale_on == "both")
+    return _bare(f"{name}.gamma", cfg.hidden_size) if scaled else {}
+
+
+def _bare(name: str, *shape: int) -> Parameters:
+    return {name: Parameter(shape, "param")}
+
+
+def _under(path: str, found: Parameters) -> Parameters:
+    return {f"{path}.{name}": parameter for name, parameter in found.items()}

@@ -1,0 +1,215 @@
+"""Images to the pixels that a model is fed, through PIL: opening, colours, fitting to a size.
+
+The rule, every rounding included, is that of timm (with PIL); docs/preprocessing.md has what it is equal
+to, measured. The orientation that a camera notes in a file (EXIF) is not applied; whoever wants it
+applied calls ``PIL.ImageOps.exif_transpose`` first.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from vit_config.errors import InputError, MissingFileError
+from vit_config.preprocess import Preprocess
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Picture: TypeAlias = "np.ndarray | Image.Image | str | Path"
+"""An image: (H, W) or (H, W, C) uint8, or PIL's, or the path of a file."""
+
+_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+_DEEP = ("I", "F")
+"""Modes of more than 8 bits, and what their variants begin with; PIL would cut values above 255."""
+
+
+def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
+    """Bring one image to the size and the channels that a model is fed.
+
+    Args:
+        image: a grey one becomes RGB, transparency is left out, and so on.
+        image_size: (H, W) in pixels, unless `preprocess` has a size of its own.
+        preprocess: its `mean` says how many channels there are.
+
+    Returns:
+        (H, W, C) uint8.
+
+    Raises:
+        MissingFileError: there is no such file.
+        InputError: not an image, damaged, of more than 8 bits per channel, or of channels that cannot
+            become the ones expected.
+    """
+    channels = len(preprocess.mean)
+    return fit(_pixels(image, channels), preprocess.image_size or image_size, preprocess)
+
+
+def prepare_batch(
+    images: Iterable[Picture], image_size: tuple[int, int], preprocess: Preprocess
+) -> np.ndarray:
+    """Bring images to what a model is fed, normalised.
+
+    Args:
+        images: at least one.
+
+    Returns:
+        (B, H, W, C) float32.
+
+    Raises:
+        MissingFileError, InputError: see `prepare`.
+    """
+    pixels = [prepare(image, image_size, preprocess) for image in images]
+    if not pixels:
+        raise InputError("there is no image; give at least one")
+    return preprocess.normalise(np.stack(pixels))
+
+
+def decode(encoded: bytes, channels: int) -> np.ndarray:
+    """Decode PNG, JPEG or whatever PIL reads; a grey or CMYK file becomes RGB, and so on.
+
+    Returns:
+        (H, W, channels) uint8, read-only.
+
+    Raises:
+        OSError, SyntaxError, ValueError: not an image, or a truncated one, in PIL's words.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(encoded)) as file:
+        return _converted(file, channels)
+
+
+def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
+    """Resize an image and crop the centre of what comes out.
+
+    Args:
+        pixels: (h, w, C) uint8.
+        size: (H, W) in pixels.
+        preprocess: its `interpolation`, `crop_fraction` and `crop_mode` apply.
+
+    Returns:
+        (H, W, C) uint8.
+    """
+    from PIL import Image
+
+    height, width = resized_size((pixels.shape[0], pixels.shape[1]), size, preprocess)
+    resample = Image.Resampling[preprocess.interpolation.upper()]
+    if pixels.shape[:2] != (height, width):
+        pixels = through_pil(pixels, lambda plane: plane.resize((width, height), resample))
+    if preprocess.crop_mode == "border":
+        pixels = _padded(pixels, size, preprocess)
+    # Python rounds halves to even, and so does everybody who crops as torchvision does
+    top, left = (round((have - want) / 2) for have, want in zip(pixels.shape[:2], size, strict=True))
+    return pixels[top : top + size[0], left : left + size[1]]
+
+
+def resized_size(
+    image: tuple[int, int], size: tuple[int, int], preprocess: Preprocess
+) -> tuple[int, int]:
+    """Height and width to which an image of height and width `image` is resized before the crop."""
+    cover = preprocess.resized(size)
+    if preprocess.crop_mode == "squash":
+        return cover
+    if preprocess.crop_mode == "center" and cover[0] == cover[1]:  # torchvision's Resize cuts off
+        return cover[0] * image[0] // min(image), cover[1] * image[1] // min(image)
+    ratios = [
+        have / want for have, want in zip(image, cover, strict=True)
+    ]  # timm's ResizeKeepRatio rounds
+    ratio = max(ratios) if preprocess.crop_mode == "border" else min(ratios)
+    return max(round(image[0] / ratio), 1), max(round(image[1] / ratio), 1)
+
+
+def _padded(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
+    """Bars of the mean colour where an image is smaller than `size`, the wider one below or right."""
+    missing = [max(want - have, 0) for have, want in zip(pixels.shape[:2], size, strict=True)]
+    if not any(missing):
+        return pixels
+    height, width, channels = pixels.shape
+    colour = [min(max(round(255 * mean), 0), 255) for mean in preprocess.mean]
+    padded = np.empty((height + missing[0], width + missing[1], channels), np.uint8)
+    padded[:] = colour
+    top, left = (each // 2 for each in missing)
+    padded[top : top + height, left : left + width] = pixels
+    return padded
+
+
+def _pixels(image: Picture, channels: int) -> np.ndarray:
+    """(H, W, channels) uint8 of whatever is an image."""
+    from PIL import Image
+
+    if isinstance(image, str | Path):
+        return _opened(Path(image), channels)
+    if isinstance(image, Image.Image):
+        return _converted(image, channels)
+    if not isinstance(image, np.ndarray):
+        raise InputError(f"an image is a {type(image).__name__}; give a path, a PIL image or an array")
+    if image.dtype != np.uint8:
+        raise InputError(f"an image is of type {image.dtype}, expected uint8 pixels 0..255")
+    if image.ndim == 2:
+        image = image[:, :, None]
+    if image.ndim != 3 or not image.size:
+        raise InputError(f"an image has shape {image.shape}, expected (H, W) or (H, W, C)")
+    if image.shape[2] == channels:
+        return image
+    if not {image.shape[2], channels} <= _MODES.keys():
+        raise InputError(f"an image has shape {image.shape}, expected (H, W, {channels})")
+    return _converted(Image.fromarray(image[:, :, 0] if image.shape[2] == 1 else image), channels)
+
+
+def _opened(path: Path, channels: int) -> np.ndarray:
+    from PIL import Image
+
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give the path of an image")
+    try:
+        with Image.open(path) as file:
+            return _converted(file, channels)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: not an image, or damaged ({reason})") from None
+
+
+def _converted(image: Image.Image, channels: int) -> np.ndarray:
+    """(H, W, channels) uint8, read-only."""
+    if image.mode.partition(";")[0] in _DEEP:
+        raise InputError(
+            f"the image has more than 8 bits per channel (mode {image.mode}); scale it to uint8 first"
+        )
+    if channels not in _MODES:
+        raise InputError(
+            f"a PIL image or file has no {channels} channels; give an array (H, W, {channels})"
+        )
+    if isinstance(image.info.get("transparency"), bytes):
+        image = image.convert(
+            "RGBA"
+        )  # a palette whose colours are transparent to a degree: PIL warns else
+    image = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
+    pixels = np.asarray(image)  # (H, W) or (H, W, C)
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def through_pil(pixels: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
+    """Apply a PIL operation to an image of any number of channels.
+
+    Args:
+        pixels: (H, W, C) uint8.
+        change: keeps the mode of the image it is given.
+
+    Returns:
+        (H', W', C) uint8.
+    """
+    from PIL import Image
+
+    if pixels.shape[2] == 3:
+        return np.asarray(change(Image.fromarray(pixels)))
+    # one plane at a time: PIL takes a second or fourth channel for transparency and weighs by it
+    planes = [
+        np.asarray(change(Image.fromarray(pixels[:, :, channel]))) for channel in range(pixels.shape[2])
+    ]
+    return np.stack(planes, axis=-1)

@@ -1,0 +1,121 @@
+"""Safetensors files written tensor by tensor.
+
+The digests of a sealed file are known only after the last tensor is written. They have a fixed length,
+so the header gets its room first and its values last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import BinaryIO
+
+import numpy as np
+
+from vit_config.errors import ConfigError, WeightsError
+from vit_config.safetensors_header import TYPES
+from vit_config.seal import array_bytes, digest_of, put_seal
+from vit_config.stored import Stored
+
+_NAMES = {name: kind for kind, name in TYPES.items()}
+_BLANK = "0" * 64
+_CHUNK = 2**24
+
+
+def ignore(count: int) -> None:
+    """The progress callback that does nothing."""
+
+
+def write_stream(
+    file: BinaryIO,
+    tensors: Mapping[str, Stored],
+    metadata: Mapping[str, str],
+    *,
+    sealed: bool,
+    progress: Callable[[int], None] = ignore,
+) -> None:
+    """Write safetensors to an empty seekable file; one tensor is in memory at a time.
+
+    Args:
+        sealed: add ``vit.format``, ``vit.digests`` and ``vit.seal`` to the metadata.
+        progress: called with the number of bytes just written.
+
+    Raises:
+        ConfigError: a type that safetensors lacks, or metadata that is not text.
+        WeightsError: a tensor that cannot be read.
+    """
+    metadata = dict(metadata)
+    # wide types first, which aligns every tensor; else as they come: what is read once is kept once
+    names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
+    digests = dict.fromkeys(names, _BLANK)
+    if sealed:
+        put_seal(metadata, digests)
+    header = _header(tensors, names, metadata)
+    file.write(header)
+    for name in names:
+        digests[name] = _write_tensor(file, name, tensors[name], progress)
+    if sealed:
+        put_seal(metadata, digests)
+        final = _header(tensors, names, metadata)
+        assert len(final) == len(header), (len(final), len(header))
+        file.seek(0)
+        file.write(final)
+
+
+def checked_load(name: str, stored: Stored) -> np.ndarray:
+    """A tensor's array, which must be what was announced, for its place in the file is fixed already.
+
+    Raises:
+        WeightsError: another shape or type.
+    """
+    array = stored.load()
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if array.shape != stored.shape or array.dtype != stored.dtype.newbyteorder("="):
+        raise WeightsError(
+            f"{name}: announced as {stored.dtype} of shape {stored.shape}, read as {array.dtype} of"
+            f" shape {array.shape}; the file changed while it was read"
+        )
+    return array
+
+
+def write_chunks(write: Callable[[memoryview], object], data: memoryview, progress: Callable) -> None:
+    """Write in pieces, so that progress is seen within one large tensor."""
+    for begin in range(0, len(data), _CHUNK):
+        piece = data[begin : begin + _CHUNK]
+        write(piece)
+        progress(len(piece))
+
+
+def _write_tensor(file: BinaryIO, name: str, stored: Stored, progress: Callable[[int], None]) -> str:
+    array = checked_load(name, stored)
+    sha = digest_of(array.shape, array.dtype)
+
+    def write(piece: memoryview) -> None:
+        sha.update(piece)
+        file.write(piece)
+
+    write_chunks(write, array_bytes(array), progress)
+    return sha.hexdigest()
+
+
+def _header(tensors: Mapping[str, Stored], names: list[str], metadata: Mapping[str, str]) -> bytes:
+    content: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    end = 0
+    for name in names:
+        stored = tensors[name]
+        if stored.dtype.name not in _NAMES or name == "__metadata__":
+            raise ConfigError(f"{name}: safetensors cannot hold a {stored.dtype} tensor of this name")
+        begin, end = end, end + stored.nbytes
+        content[name] = {
+            "dtype": _NAMES[stored.dtype.name],
+            "shape": list(stored.shape),
+            "data_offsets": [begin, end],
+        }
+    try:
+        if not all(isinstance(each, str) for pair in metadata.items() for each in pair):
+            raise TypeError("metadata is not text")
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ConfigError(f"names and metadata of a safetensors file must be text: {error}") from None
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text

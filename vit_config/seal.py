@@ -1,0 +1,111 @@
+"""The seal of a safetensors file, which notices damage to it.
+
+A sealed file has in its metadata ``vit.format`` (the version), ``vit.digests`` (JSON, SHA-256 of each
+tensor's bytes) and ``vit.seal`` (SHA-256 over every other ``vit.`` entry).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from vit_config.errors import WeightsError
+from vit_config.safetensors_header import FileHeader, read_entry
+from vit_config.stored import Stored, guarded
+
+FORMAT = "2"
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 of a tensor's type, shape and bytes, in hexadecimal."""
+    sha = digest_of(array.shape, array.dtype)
+    sha.update(array_bytes(array))
+    return sha.hexdigest()
+
+
+def array_bytes(array: np.ndarray) -> memoryview:
+    """The bytes of an array in C order, copied only when it lies in another order."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def is_sealed(header: FileHeader) -> bool:
+    """Whether a file claims to carry digests; `check_seal` says whether it is true."""
+    return any(key.startswith("vit.") for key in header.metadata)
+
+
+def check_seal(path: Path, header: FileHeader) -> dict[str, str]:
+    """The digests of a sealed file, by tensor.
+
+    Raises:
+        WeightsError: another version's file, no seal, or a header that was changed after writing.
+    """
+    metadata = header.metadata
+    if metadata.get("vit.format", FORMAT) != FORMAT:
+        raise WeightsError(
+            f"{path}: format {metadata['vit.format']}, this version reads {FORMAT};"
+            " use the version of the package that wrote it"
+        )
+    missing = [key for key in ("vit.format", "vit.digests", "vit.seal") if key not in metadata]
+    if missing:
+        raise WeightsError(f"{path}: no {', '.join(missing)} in its header; copy the file again")
+    if metadata["vit.seal"] != _seal_of(metadata):
+        raise WeightsError(f"{path}: the header was changed after writing; copy the file again")
+    with guarded(path, "weights file"):
+        digests: dict[str, str] = json.loads(metadata["vit.digests"])
+        if not isinstance(digests, dict):
+            raise ValueError("vit.digests is not a JSON object")
+    if names := sorted(digests.keys() ^ header.entries.keys()):
+        raise WeightsError(f"{path}: tensors and digests do not name the same: {', '.join(names)}")
+    return digests
+
+
+def sealed_tensors(header: FileHeader, path: Path) -> dict[str, Stored]:
+    """The tensors of a sealed file; `load` of one whose bytes are damaged raises WeightsError.
+
+    Raises:
+        WeightsError: see `check_seal`.
+    """
+    digests = check_seal(path, header)
+
+    def one(name: str) -> Stored:
+        entry = header.entries[name]
+
+        def load() -> np.ndarray:
+            array = read_entry(path, name, entry)
+            if digest(array) != digests[name]:
+                raise damaged(path, name)
+            return array
+
+        return Stored(entry.shape, entry.dtype, load)
+
+    return {name: one(name) for name in header.entries}
+
+
+def damaged(path: Path, *names: str) -> WeightsError:
+    """What to say of tensors whose digest is another."""
+    return WeightsError(
+        f"{path}: damaged, the bytes of {', '.join(names)} do not match their digest;"
+        " copy the file again"
+    )
+
+
+def digest_of(shape: tuple[int, ...], dtype: np.dtype) -> hashlib._Hash:
+    """The digest of a tensor before its bytes are added."""
+    return hashlib.sha256(f"{dtype.name}{shape}".encode())
+
+
+def put_seal(metadata: dict[str, str], digests: Mapping[str, str]) -> None:
+    """Add the three entries; called again with other digests, they keep their length."""
+    metadata["vit.format"] = FORMAT
+    metadata["vit.digests"] = json.dumps(digests, ensure_ascii=False)
+    metadata["vit.seal"] = _seal_of(metadata)
+
+
+def _seal_of(metadata: Mapping[str, str]) -> str:
+    keys = sorted(key for key in metadata if key.startswith("vit.") and key != "vit.seal")
+    pairs = "".join(f"{key}\0{metadata[key]}\0" for key in keys)
+    return hashlib.sha256(pairs.encode(errors="surrogatepass")).hexdigest()

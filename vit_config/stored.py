@@ -1,0 +1,102 @@
+"""A tensor in a file whose bytes are not read yet, and how reading fails."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 with numpy
+import numpy as np
+
+from vit_config.errors import MissingFileError, WeightsError
+
+_LONGEST_MESSAGE = 4000
+_LONGEST_REASON = 300
+_MOST_BYTES = 2**48
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One tensor of a file: what its header says, and a way to read it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    """In this machine's byte order; of ml_dtypes for bfloat16 and float8."""
+    load: Callable[[], np.ndarray]
+    """Reads the tensor: a fresh or read-only array in C order. WeightsError: its bytes are damaged."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of its values in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> Stored:
+        """A tensor that is in memory already; the array must not change afterwards."""
+        array = np.asarray(array, dtype=np.asarray(array).dtype.newbyteorder("="), order="C")
+        view = array.view()
+        view.flags.writeable = False
+        return cls(view.shape, view.dtype, lambda: view)
+
+
+def checked_shape(shape: Any, itemsize: int) -> tuple[int, ...]:
+    """A shape read from a file, if numpy could hold such an array.
+
+    Raises:
+        ValueError: not a list of lengths, more than 64 of them, or beyond 2^48 bytes.
+    """
+    lengths = counts(shape)
+    if len(lengths) > 64 or math.prod(each for each in lengths if each) * itemsize > _MOST_BYTES:
+        raise ValueError(f"a shape of {len(lengths)} lengths, {str(lengths)[:80]}, which is too large")
+    return lengths
+
+
+def counts(values: Any) -> tuple[int, ...]:
+    """A list of numbers read from a file: lengths, strides or offsets.
+
+    Raises:
+        ValueError: not a list of whole numbers from 0 to 2^48.
+    """
+    if not isinstance(values, list | tuple):
+        raise ValueError("something else where a list of lengths should be")
+    if any(type(each) is not int or not 0 <= each <= _MOST_BYTES for each in values):
+        raise ValueError("a list of lengths with something else in it")
+    return tuple(values)
+
+
+@contextmanager
+def guarded(path: Path, what: str) -> Iterator[None]:
+    """Whatever goes wrong inside becomes a WeightsError of one line that names the file.
+
+    Files come from strangers: any parser error means a damaged file, not a fault of this program.
+
+    Args:
+        what: the kind of file, as in "damaged safetensors file".
+    """
+    try:
+        yield
+    except MissingFileError:
+        raise
+    except WeightsError as error:
+        message = str(error)
+        raise WeightsError(
+            _one_line(message if str(path) in message else f"{path}: {message}")
+        ) from None
+    except OSError as error:
+        reason = error.strerror or error
+        raise WeightsError(_one_line(f"{path}: cannot be read as a {what} ({reason})")) from None
+    except Exception as error:
+        reason = f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}"
+        raise WeightsError(
+            _one_line(f"{path}: damaged or truncated {what} ({reason}); copy it again")
+        ) from None
+
+
+def _one_line(message: str) -> str:
+    """Names in a file may hold line ends and may be long."""
+    line = " ".join(message.encode(errors="backslashreplace").decode().splitlines())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]} ..."
