@@ -2,6 +2,7 @@
 # make test   the whole suite
 # make quick  a useful subset in about two minutes
 # make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
+# make table  every dialect of checkpoints into every other, in a minute
 # make lint   ruff and pyright
 # make smoke  build a wheel and try it in a clean environment
 # Everything runs in a virtual environment of its own, .venv, made on first use.
@@ -10,7 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test quick family lint smoke
+.PHONY: demo test quick family table lint smoke
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -24,6 +25,9 @@ quick: $(VENV)/ready
 
 family: $(VENV)/ready
 	$(RUN) -m parity check --all --processes 2
+
+table: $(VENV)/ready
+	$(RUN) tools/dialect_table.py
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from parity.dialects.resolve import GIVEN, Resolved, resolve
 from parity.dialects.transfer import cast, letters, read
 from parity.provenance import Hop, from_header
 from parity.sources import preprocessing, schema_sources
-from vit_config import Preprocess, ViTConfig, WeightsError
+from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
+from vit_config.errors import UnstatedError
 from vit_config.matching import match_arrays
 from vit_config.parameters import parameters
 from vit_config.weights_file import DIALECT
@@ -86,8 +88,8 @@ def read_checkpoint(
     located = hub.locate(path)
     path = located.path
     container = open_container(path)
-    found = _found(container, dialect, part)
-    try:
+    with _naming(path):
+        found = _found(container, dialect, part)
         matched = match(found)
         # an empty tensor is how some libraries write that there is none
         arrays = {
@@ -100,12 +102,10 @@ def read_checkpoint(
         resolved = resolve(found.dialect, shapes, heads, sources)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         _refuse_foreign(found.dialect, resolved)
-        arrays, widened = _of_one_type(arrays)
-    except WeightsError as error:
-        raise WeightsError(f"{path}: {error}") from None
-    channels = resolved.config.in_channels
-    asked = like or located.preset
-    told, origin = preprocessing(container, found.dialect, asked, preprocess, channels)
+        made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
+        arrays, widened = _of_one_type(arrays, made_of)
+        asked = like or located.preset
+        told, origin = preprocessing(container, found.dialect, asked, preprocess, resolved.config)
     return Checkpoint(
         path=Path(path),
         container=container,
@@ -122,6 +122,21 @@ def read_checkpoint(
         hops=from_header(container.metadata, str(path)),
         name=located.name,
     )
+
+
+@contextmanager
+def _naming(path: str | Path) -> Iterator[None]:
+    """Put the path before what is wrong with a file, unless it is named already."""
+
+    def named(error: Exception) -> str:
+        return str(error) if str(path) in str(error) else f"{path}: {error}"
+
+    try:
+        yield
+    except UnstatedError as error:
+        raise UnstatedError(named(error), error.fields) from None
+    except (ConfigError, WeightsError) as error:
+        raise type(error)(named(error)) from None
 
 
 def _stripped(container: Container, found: Found) -> list[str]:
@@ -169,11 +184,17 @@ def _match_own(
         match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
 
 
-def _of_one_type(arrays: dict[str, Stored]) -> tuple[dict[str, Stored], list[str]]:
-    """Tensors of several types in the widest of them, which holds every value of the others."""
-    types = {stored.dtype for stored in arrays.values()}
+def _of_one_type(
+    arrays: dict[str, Stored], tensors: Mapping[str, Stored]
+) -> tuple[dict[str, Stored], list[str]]:
+    """Tensors of several types in the widest of them, which holds every value of the others.
+
+    Args:
+        tensors: those of the file that they are made of; a row may have joined several types.
+    """
+    types = {stored.dtype for stored in tensors.values() if 0 not in stored.shape}
     if odd := sorted(str(t) for t in types if not _is_float(t)):
-        names = [name for name, stored in arrays.items() if str(stored.dtype) in odd]
+        names = [name for name, stored in tensors.items() if str(stored.dtype) in odd]
         raise WeightsError(f"{some(names)}: of type {', '.join(odd)}, expected floating-point numbers")
     if len(types) == 1:
         return arrays, []

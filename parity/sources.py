@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.containers.base import Container
-from parity.dialects.dialect import FALLBACK_FIELDS, Dialect
+from parity.dialects import sidecars
+from parity.dialects.dialect import FALLBACK_FIELDS, Dialect, Settings
 from parity.dialects.recognise import Found
 from parity.dialects.resolve import SHAPES, Sources
-from vit_config import PRESETS, Preprocess, ViTConfig, preset, preset_preprocess, preset_tags
+from vit_config import (
+    PRESETS,
+    ConfigError,
+    Preprocess,
+    ViTConfig,
+    WeightsError,
+    preset,
+    preset_preprocess,
+    preset_tags,
+)
 
 HEADER = "its header"
 """Origin of what a file's own header says."""
@@ -40,8 +50,8 @@ def schema_sources(
     if tag is not None and like is None:
         cfg = preset(tag)
         sources.stated.append((f"preset {tag}", {name: getattr(cfg, name) for name in cfg.fields()}))
-    elif dialect.settings is not None and dialect.settings.recognise(container.sidecars):
-        sources.stated.append(("config.json", dialect.settings.fields(container.sidecars)))
+    else:
+        sources.stated.append(("config.json", sidecars.fields(dialect, container.sidecars)))
     if like is None:
         trained = dialect.trained(container.objects)
         sources.stated.append((RECORDS, trained.stated))
@@ -60,26 +70,64 @@ def preprocessing(
     dialect: Dialect,
     like: str | None,
     given: Preprocess | None,
-    channels: int,
+    cfg: ViTConfig,
 ) -> tuple[Preprocess | None, str]:
     """How pixels are prepared, and who says so; None where nobody does.
 
     Args:
-        channels: of the model's images; a convention for images of others does not count.
+        cfg: the model; a convention for images of other channels does not count.
 
     Raises:
         ConfigError: what a file says of it is not valid.
+        WeightsError: header and config files contradict each other, or the model.
     """
+    found, origin = _preprocessing(container, dialect, like, given, cfg.in_channels)
+    names = found.class_names if found else None
+    if names is not None and cfg.num_classes not in (0, len(names)):
+        raise WeightsError(f"{len(names)} names of classes by {origin}, num_classes = {cfg.num_classes}")
+    return found, origin
+
+
+def _preprocessing(
+    container: Container, dialect: Dialect, like: str | None, given: Preprocess | None, channels: int
+) -> tuple[Preprocess | None, str]:
     if given is not None:
         return given, "given"
+    beside = sidecars.tell(dialect, container.sidecars)
+    told = sidecars.preprocess(dialect, container.sidecars)
     text = container.metadata.get("vit.preprocess", "null")
     if text != "null":
-        return Preprocess.from_json(text, where=f"{container.path}: vit.preprocess"), HEADER
-    if dialect.settings is not None and (told := dialect.settings.preprocess(container.sidecars)):
+        header = Preprocess.from_json(text, where=f"{container.path}: vit.preprocess")
+        if dialect.settings is not None and beside:
+            _check_agreement(container, dialect.settings, header, told)
+        return header, HEADER
+    if told is not None:
         return told, "config files"
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
         return preset_preprocess(like), f"preset {like}"
     convention = dialect.preprocess
-    if convention is not None and len(convention.mean) == channels:
+    if convention is not None and not beside and len(convention.mean) == channels:
         return convention, f"convention of {dialect.title}"
     return None, "unknown"
+
+
+def _check_agreement(
+    container: Container, settings: Settings, header: Preprocess, told: Preprocess | None
+) -> None:
+    """Refuse config files that say something else of pixels and classes than was written beside this
+    header; a file that is gone says nothing."""
+    cfg = ViTConfig.from_json(container.metadata["vit.schema"], where="vit.schema")
+    try:
+        written = settings.files(cfg, header)
+    except ConfigError:  # it was written without them
+        return
+    expected = settings.preprocess(written)
+    if told == expected or (told is None and not written.keys() <= container.sidecars.keys()):
+        return
+    for name in Preprocess.fields():
+        ours, theirs = (each and getattr(each, name) for each in (expected, told))
+        if ours != theirs:
+            raise WeightsError(
+                f"{name} is {ours} by {HEADER} but {theirs} by config files; give --preprocess FILE, or"
+                " convert from the source again"
+            )

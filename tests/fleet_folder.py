@@ -54,6 +54,11 @@ def own_file(path: Path, seed: int, *, act: str = "gelu", license: str | None = 
     write_weights(path, cfg, arrays, preprocess)
 
 
+def forget(path: Path) -> None:
+    """Save a torch file again as torch does, without what its comment says of it."""
+    torch.save(torch.load(path, weights_only=True), path)
+
+
 def fill(folder: Path, count: int) -> list[str]:
     """Put `count` good checkpoints and all `BROKEN` ones into a folder.
 
@@ -75,6 +80,8 @@ def fill(folder: Path, count: int) -> list[str]:
             shutil.copy(own, folder / name)
         else:
             convert(own, to=kind, out=folder / name)
+        if kind == "torchvision":
+            forget(folder / name)
         names.append(name)
     own_file(folder.parent / "own.safetensors", 0)
     _break(folder / "broken", folder.parent / "own.safetensors")

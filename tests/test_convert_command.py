@@ -161,7 +161,7 @@ WRONG = {
     "integers": (
         lambda s, p: save({**s, "class_token": torch.zeros(1, 1, 30, dtype=torch.int32)}, p),
         ("--set", "num_heads=5"),
-        ["cls_token: of type int32"],
+        ["class_token: of type int32"],
     ),
     "a grid that is no square": (
         lambda s, p: save({**s, "encoder.pos_embedding": torch.zeros(1, 13, 30)}, p),

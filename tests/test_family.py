@@ -167,7 +167,7 @@ def test_timms_own_rotary_table_is_ours_rounded():
         ("beit_base_patch16_224", "timm-beit"),
         ("eva02_base_patch14_224", "timm-eva-split"),
         ("eva_giant_patch14_224", "timm-eva"),
-        ("test_vit3", "timm"),
+        ("test_vit3", "timm-vit"),
     ],
 )
 def test_the_dialect_writes_what_it_read(name, spelling):

@@ -187,7 +187,6 @@ def test_a_cameras_orientation_is_not_applied(tmp_path):
         (noise(0, 4, 3), r"shape \(0, 4, 3\)"),
         (b"bytes", "an image is a bytes"),
     ],
-    ids=str,
 )
 def test_what_is_no_image_is_refused(image, said):
     with pytest.raises(InputError, match=said) as caught:

@@ -82,9 +82,9 @@ def crop_fraction(size: int, resized: int) -> float:
     The quotient is not always the one: dividing by it again may give a little less than `resized`.
 
     Raises:
-        ConfigError: more are to be kept than there are.
+        ConfigError: more are to be kept than there are, or no whole numbers below 2^31.
     """
-    if not 0 < size <= resized:
+    if type(size) is not int or type(resized) is not int or not 0 < size <= resized < 2**31:
         raise ConfigError(f"a crop of {size} pixels does not fit into {resized}")
     fraction = size / resized
     while math.floor(size / fraction) < resized:

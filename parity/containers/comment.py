@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from vit_config.errors import ConfigError, WeightsError
 
 _MARK = b"vit\0"
+_PACKED = b"\x78\xda"  # how zlib's best compression begins
 _LONGEST = 2**16 - 1
 _LARGEST = 2**24
 
@@ -35,6 +36,8 @@ def unpack(comment: bytes) -> dict[str, str]:
         WeightsError: the comment is damaged.
     """
     if not comment.startswith(_MARK):
+        if comment[len(_MARK) :].startswith(_PACKED):
+            raise WeightsError("the comment at the end of the archive is damaged (its mark is another)")
         return {}
     try:
         unpacker = zlib.decompressobj()

@@ -6,6 +6,7 @@ keys instead; where its keys have no bias, theirs is masked in the joint one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from parity.dialects.dialect import ANY, Dialect
 from parity.dialects.table import Table, layer, only_when, respelled, row
-from vit_config import Preprocess, ViTConfig
+from vit_config import Preprocess, ViTConfig, WeightsError
 from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_config.rope import Rope
 
@@ -86,8 +87,10 @@ def _infer_act(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """One period turns two pairs, one along each axis."""
-    (quarter,), width = shapes[PERIODS], shapes["cls_token"][-1]
-    return {"num_heads": width // (4 * quarter)}
+    periods, width = (math.prod(shapes.get(name, (0,))[-1:]) for name in (PERIODS, "cls_token"))
+    if not periods or width % (4 * periods):
+        raise WeightsError(f"{PERIODS}: {periods} periods, which heads of {width} values have not")
+    return {"num_heads": width // (4 * periods)}
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:

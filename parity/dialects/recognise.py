@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from parity.containers.base import Container, Stored
+from parity.dialects import sidecars
 from parity.dialects.dialect import Dialect
 from parity.dialects.table import bind_theirs
 from vit_config import WeightsError
@@ -62,8 +63,7 @@ def find(
         if not container.tensors:
             raise WeightsError(f"{container.path}: there are no tensors in it")
         for each in dialects:
-            if each.settings and each.settings.recognise(container.sidecars):
-                each.settings.fields(container.sidecars)  # a config file says more of what it is not
+            sidecars.fields(each, container.sidecars)  # a config file says more of what it is not
         names = ", ".join(list(container.tensors)[:4])
         where = f" under {part!r}" if part else ""
         raise WeightsError(
@@ -86,7 +86,7 @@ def _all_found(container: Container, dialects: Sequence[Dialect], part: str | No
     for branch, tensors in _views(container.tensors):
         if part is not None and _readable(branch) != part:
             continue
-        told = [each for each in dialects if _tells(each, container.sidecars)]
+        told = [each for each in dialects if sidecars.tell(each, container.sidecars)]
         for each in [*told, *(each for each in dialects if each not in told)]:
             wrapped = not each.wrapper or branch.endswith(f"\0{each.wrapper}")
             if wrapped and marked(each, inside := each.within_body(tensors)):
@@ -109,10 +109,6 @@ def _all_projecting(
             if names := [name for one in bound if PATCHES in one.ours for name in one.theirs]:
                 yield Found(each, branch, inside, f"the tensor {names[0]}")
                 break
-
-
-def _tells(dialect: Dialect, sidecars: Mapping[str, Any]) -> bool:
-    return dialect.settings is not None and dialect.settings.recognise(sidecars)
 
 
 def _shown(dialect: Dialect) -> list[str]:

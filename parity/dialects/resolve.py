@@ -16,6 +16,11 @@ from vit_config.parameters import parameters
 MUST_BE_KNOWN = ("num_heads", "norm_eps", "act", "pool", "patch_size", "image_size", "pos_embed")
 """Fields that decide the function and have no value that could be assumed."""
 
+SIDES = ("image_size", "patch_size")
+"""Pairs of a height and a width."""
+COUNTS = (*SIDES, "hidden_size", "num_heads", "attention_head_dim", "in_channels")
+"""Fields with which others are computed here."""
+
 SHAPES, GIVEN, ASSUMED = "shapes", "given", "assumed"
 """Origins of a field, beside the names of files and presets."""
 
@@ -93,6 +98,7 @@ class _Known:
         """Accept what a source states, unless a source before it stated something else."""
         for name, value in stated.items():
             value = _comparable(name, value)
+            _check_counts(name, value, where)
             if name not in self.fields:
                 self.fields[name], self.origins[name] = value, where
                 continue
@@ -109,9 +115,19 @@ class _Known:
 
 def _comparable(name: str, value: Any) -> Any:
     """One spelling of a value: a size is a pair."""
-    if name in ("image_size", "patch_size") and isinstance(value, int):
+    if name in SIDES and isinstance(value, int):
         return (value, value)
     return tuple(value) if isinstance(value, list) else value
+
+
+def _check_counts(name: str, value: Any, where: str) -> None:
+    """Refuse what cannot be counted with, where more follows from it; a schema checks the rest."""
+    if name in COUNTS and value is not None:
+        counts = value if isinstance(value, tuple) else (value,)
+        if any(type(each) is not int or each <= 0 for each in counts):
+            raise WeightsError(f"{name} is {value!r} by {where}, expected positive whole numbers")
+        if isinstance(value, tuple) != (name in SIDES) or len(counts) != (name in SIDES) + 1:
+            raise WeightsError(f"{name} is {value!r} by {where}, expected {1 + (name in SIDES)} of them")
 
 
 def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:

@@ -15,6 +15,14 @@ from vit_config import WeightsError
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
 
+RANKS = {
+    r"patch_embed\.proj\.weight": (2, 4),
+    r"pos_embed|reg_token": (3,),
+    r"(head|pre_logits|attn_pool\.mlp\.fc1)\.weight": (2,),
+    r"blocks\.\d+\..*(proj|fc1|fc2)\.weight": (2,),
+}
+"""How many axes a tensor has; the name is a regular expression."""
+
 
 def fields_of(shapes: Shapes) -> dict[str, Any]:
     """The fields of a schema that follow from its parameters.
@@ -25,6 +33,7 @@ def fields_of(shapes: Shapes) -> dict[str, Any]:
     Raises:
         WeightsError: there is no patch projection or no block, so this is no Vision Transformer.
     """
+    _check_ranks(shapes)
     return {
         **_patch(shapes),
         **_tokens(shapes),
@@ -82,6 +91,15 @@ def prefix_rows(rows: int, patches: int, fields: Mapping[str, Any]) -> str:
         f"the position table has {rows} rows, the image {patches} patches and there are {tokens} tokens"
         " before them; give the image size that the table is for"
     )
+
+
+def _check_ranks(shapes: Shapes) -> None:
+    """Refuse a tensor with more or fewer axes than its kind, where fields are read from its shape."""
+    for name, shape in shapes.items():
+        for pattern, ranks in RANKS.items():
+            if re.fullmatch(pattern, name) and len(shape) not in ranks:
+                said = " or ".join(map(str, ranks))
+                raise WeightsError(f"{name}: has shape {tuple(shape)}, expected {said} axes")
 
 
 def _patch(shapes: Shapes) -> dict[str, Any]:

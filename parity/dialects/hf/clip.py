@@ -55,6 +55,12 @@ def _classifier_limits(cfg: ViTConfig) -> Iterator[str]:
         yield "it always has a classifier (num_classes is 0)"
 
 
+def _projection(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Its width, where the class has one."""
+    has_one = "CLIPVisionModelWithProjection" in (entries.get("architectures") or ())
+    return {"num_classes": entries.get("projection_dim", 512)} if has_one else {}
+
+
 def _constant(value: float) -> Callable[[ViTConfig], np.ndarray]:
     return lambda cfg: np.full(cfg.hidden_size, value)
 
@@ -88,6 +94,7 @@ DIALECTS = (
         settings={
             "model_types": {"clip_vision_model": "", "clip": "vision_config"},
             "architecture": lambda cfg: f"CLIPVisionModel{'WithProjection' if cfg.num_classes else ''}",
+            "derive": _projection,
             "entries": lambda cfg: {"projection_dim": cfg.num_classes} if cfg.num_classes else {},
         },
         ignored=TEXT,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import random
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.containers import Stored, open_container
+from parity.containers import open_container
+from parity.containers.comment import pack
+from parity.containers.folder import SIDECARS
 
 KINDS = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 
@@ -130,6 +133,8 @@ def _reshape(rng: random.Random, tensors: dict[str, np.ndarray], name: str) -> s
 def _cut_off(rng: random.Random, tensors: dict[str, np.ndarray], name: str) -> str:
     """A row or a column less, or one of zeros more."""
     array = tensors[name]
+    if not array.ndim:
+        return "nothing"
     axis = rng.randrange(array.ndim)
     if rng.random() < 0.5:
         tensors[name] = np.ascontiguousarray(np.delete(array, 0, axis))
@@ -191,17 +196,13 @@ def change_tensors(
     name = rng.choice(candidates)
     what = TENSORS[kind](rng, tensors, name)
     rewrite(weights, tensors, dict(container.metadata) if keep_header else None)
-    if keep_header and weights.suffix not in KINDS or weights.suffix == ".npz" and keep_header:
+    if keep_header and KINDS.get(weights.suffix) not in ("safetensors", "msgpack"):
         keep_comment(weights, container.metadata)
     return Mutation(kind, f"{name} {what}".strip())
 
 
 def keep_comment(path: Path, metadata: Mapping[str, str]) -> None:
     """Put what a zip archive of this project said of itself into another."""
-    import zipfile
-
-    from parity.containers.comment import pack
-
     with zipfile.ZipFile(path, "a") as archive:
         archive.comment = pack(metadata)
 
@@ -216,7 +217,7 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
     "num_labels": (2, 8),
     "architectures": (["ViTModel"], ["ViTForImageClassification"], [], None, "ViTModel", 3),
     "model_type": ("vit", "deit", "dinov2", "vit_mae", "vit_msn", "siglip_vision_model", "bert", None),
-    "architecture": ("vit_small_patch16_224", "vit_base_patch32_224", "resnet50", "eva02_tiny_patch14_224"),
+    "architecture": ("vit_small_patch16_224", "resnet50", "eva02_tiny_patch14_224"),
     "qkv_bias": (False, True, None),
     "interpolation": ("bicubic", "nearest", "bilinear", "weird"),
     "crop_mode": ("center", "border", "squash"),
@@ -229,7 +230,9 @@ ENTRIES: dict[str, tuple[Any, ...]] = {
 def change_config(rng: random.Random, sidecar: Path) -> Mutation:
     """Edit one entry of a JSON file, however deep; or remove it; or spoil or delete the file."""
     text = sidecar.read_text(encoding="utf-8")
-    kind = rng.choice((*["entry"] * 10, *["drop entry"] * 3, "cut", "not JSON", "empty", "delete", "list"))
+    kind = rng.choice(
+        (*["entry"] * 10, *["drop entry"] * 3, "cut", "not JSON", "empty", "delete", "list")
+    )
     if kind == "delete":
         sidecar.unlink()
     elif kind in ("cut", "not JSON", "empty", "list"):
@@ -286,6 +289,17 @@ def _other(rng: random.Random, key: str, value: Any) -> Any:
     return rng.choice(odd)
 
 
-def stored_bytes(stored: Stored) -> tuple[str, tuple[int, ...], bytes]:
-    """All that there is to a tensor."""
-    return str(stored.dtype), stored.shape, stored.load().tobytes()
+def change(rng: random.Random, folder: Path, weights: str, *, signed: bool) -> Mutation:
+    """Change the copy of a checkpoint in a folder in any way.
+
+    Args:
+        weights: the name of the file with the tensors.
+        signed: whether it says what it is, in a header or comment; that is kept.
+    """
+    sidecars = [folder / name for name in SIDECARS if (folder / name).is_file()]
+    kind = rng.choice(("bytes", "tensors", *["config"] * bool(sidecars)))
+    if kind == "bytes":
+        return change_bytes(rng, folder / weights)
+    if kind == "config":
+        return change_config(rng, rng.choice(sidecars))
+    return change_tensors(rng, folder / weights, keep_header=signed)
