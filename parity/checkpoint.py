@@ -106,6 +106,8 @@ def read_checkpoint(
         arrays, widened = _of_one_type(arrays, made_of)
         asked = like or located.preset
         told, origin = preprocessing(container, found.dialect, asked, preprocess, resolved.config)
+        hops = from_header(container.metadata, str(path))
+    license = license or (told.license if told else None) or (hops[-1].license if hops else None)
     return Checkpoint(
         path=Path(path),
         container=container,
@@ -115,21 +117,23 @@ def read_checkpoint(
         origins=resolved.origins,
         tensors=matched.tensors,
         arrays=arrays,
-        preprocess=told,
+        preprocess=told and told.replace(license=license),
         preprocess_origin=origin,
-        license=license or (told.license if told else None),
+        license=license,
         notes=(*_stripped(container, found), *matched.notes, *buffers, *widened),
-        hops=from_header(container.metadata, str(path)),
+        hops=hops,
         name=located.name,
     )
 
 
 @contextmanager
 def _naming(path: str | Path) -> Iterator[None]:
-    """Put the path before what is wrong with a file, unless it is named already."""
+    """Put the path before what is wrong with a file, unless it is named already, and keep it one line,
+    whatever names are in the file."""
 
     def named(error: Exception) -> str:
-        return str(error) if str(path) in str(error) else f"{path}: {error}"
+        said = " ".join(str(error).splitlines())
+        return said if str(path) in said else f"{path}: {said}"
 
     try:
         yield
@@ -156,7 +160,7 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     problems = [
         said
         for name, said in dialect.problems(canonical(resolved.config)).items()
-        if (name not in FOLDS or name.endswith("_bias")) and resolved.origins.get(name) != GIVEN
+        if resolved.origins.get(name) != GIVEN
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from parity.provenance import Hop, digest_of, to_json, versions
 from parity.transform import as_type, resized, with_classes
 from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.atomic import atomic_folder
-from vit_config.safetensors_stream import ignore
+from vit_config.safetensors_stream import Late, ignore
 
 SUFFIXES = {
     ".safetensors": "safetensors",
@@ -33,6 +34,10 @@ SUFFIXES = {
     ".bin": "torch",
 }
 """The kind of file that a name asks for."""
+
+
+UNKNOWN = "0" * 64
+"""Stands for a digest that is still computed."""
 
 
 @dataclass(frozen=True)
@@ -159,46 +164,68 @@ def convert(
     _check_license(source, license_allow)
     _check_out(source, out, force)
     target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
-    hops = (*source.hops, _hop(target))
-    metadata = _metadata(target, hops)
     if started is not None:
         started(target.nbytes)
-    kind = SUFFIXES.get(out.suffix)
-    if kind is not None:
-        wrapper = target.dialect.wrapper
-        _write(out, kind, target.tensors, metadata, progress, force=force, wrapper=wrapper)
-    else:
-        _write_folder(out, target, metadata, progress, force=force)
+    with ThreadPoolExecutor(1) as beside:
+        digest = beside.submit(digest_of, source.container.files)  # reads all of it, meanwhile
+
+        def hops() -> tuple[Hop, ...]:
+            return (*source.hops, _hop(target, digest.result()))
+
+        writing = Writing(target, _metadata(target), lambda: _late(hops()), progress, force)
+        if SUFFIXES.get(out.suffix):
+            writing.to_file(out, SUFFIXES[out.suffix])
+        else:
+            writing.to_folder(out)
     return Converted(
         path=out,
         target=target,
-        hops=hops,
-        notes=hops[-1].done,
+        hops=hops(),
+        notes=hops()[-1].done,
         warnings=tuple(_warnings(target)),
     )
 
 
-def _write_folder(
-    out: Path, target: Target, metadata: Mapping[str, str], progress: Progress, *, force: bool
-) -> None:
-    """The weights, and the config files of the target beside them."""
-    dialect = target.dialect
-    files = {}
-    if dialect.settings is not None:
-        files = dialect.settings.files(target.state.config, target.preprocess)
-    with atomic_folder(out, force=force) as folder:
-        weights = folder / dialect.weights_name
-        kind, wrapper = dialect.container, dialect.wrapper
-        _write(weights, kind, target.tensors, metadata, progress, wrapper=wrapper)
-        for name, content in files.items():
-            (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+@dataclass(frozen=True)
+class Writing:
+    """How a target is written."""
+
+    target: Target
+    metadata: Mapping[str, str]
+    late: Late
+    """What of the metadata is known when every tensor is written."""
+    progress: Progress
+    force: bool
+
+    def to_file(self, path: Path, kind: str) -> None:
+        """Write the tensors alone."""
+        tensors, wrapper = self.target.tensors, self.target.dialect.wrapper
+        options: dict[str, Any] = {"progress": self.progress, "force": self.force}
+        said: dict[str, Any] = {"metadata": self.metadata, "late": self.late}
+        if kind == "safetensors":
+            write_safetensors(path, tensors, sealed=True, **said, **options)
+        elif kind == "npz":
+            write_npz(path, tensors, **said, **options)
+        elif kind == "msgpack":
+            write_msgpack(path, nested(tensors, "/"), **options)
+        else:
+            write_torch(path, tensors, wrapper=wrapper, **said, **options)
+
+    def to_folder(self, path: Path) -> None:
+        """Write the tensors, and the config files of the target beside them."""
+        dialect, files = self.target.dialect, {}
+        if dialect.settings is not None:
+            files = dialect.settings.files(self.target.state.config, self.target.preprocess)
+        with atomic_folder(path, force=self.force) as folder:
+            self.to_file(folder / dialect.weights_name, dialect.container)
+            for name, content in files.items():
+                text = json.dumps(content, indent=2) + "\n"
+                (folder / name).write_text(text, encoding="utf-8")
 
 
 def _warnings(target: Target) -> Iterator[str]:
     if target.preprocess is None:
         yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
-    if target.source.dialect.name == target.dialect.name == "parity":
-        yield "source and target are both the project's own files"
 
 
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
@@ -241,11 +268,11 @@ def _check_out(source: Checkpoint, out: Path, force: bool) -> None:
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 
 
-def _hop(target: Target) -> Hop:
+def _hop(target: Target, digest: str) -> Hop:
     source = target.source
     return Hop(
         source=source.name,
-        digest=digest_of(source.container.files),
+        digest=digest,
         container=source.container.kind,
         dialect=source.dialect.name,
         license=source.license,
@@ -254,31 +281,16 @@ def _hop(target: Target) -> Hop:
     )
 
 
-def _metadata(target: Target, hops: Sequence[Hop]) -> dict[str, str]:
+def _metadata(target: Target) -> dict[str, str]:
+    """What the written file says of itself; the source's digest is not known yet."""
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
         "vit.preprocess": target.preprocess.to_json() if target.preprocess else "null",
         "vit.dialect": target.dialect.name,
-        "vit.provenance": to_json(hops),
+        **_late((*target.source.hops, _hop(target, UNKNOWN))),
     }
 
 
-def _write(
-    path: Path,
-    kind: str,
-    tensors: Mapping[str, Stored],
-    metadata: Mapping[str, str],
-    progress: Progress,
-    *,
-    force: bool = False,
-    wrapper: str = "",
-) -> None:
-    if kind == "safetensors":
-        write_safetensors(path, tensors, metadata, sealed=True, progress=progress, force=force)
-    elif kind == "npz":
-        write_npz(path, tensors, progress, force=force, metadata=metadata)
-    elif kind == "msgpack":
-        write_msgpack(path, nested(tensors, "/"), progress, force=force)
-    else:
-        write_torch(path, tensors, progress, force=force, wrapper=wrapper, metadata=metadata)
+def _late(hops: Sequence[Hop]) -> dict[str, str]:
+    return {"vit.provenance": to_json(hops)}

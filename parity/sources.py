@@ -127,7 +127,8 @@ def _check_agreement(
     for name in Preprocess.fields():
         ours, theirs = (each and getattr(each, name) for each in (expected, told))
         if ours != theirs:
+            said = f"{theirs} by config files" if told else "config files say what no Preprocess can"
             raise WeightsError(
-                f"{name} is {ours} by {HEADER} but {theirs} by config files; give --preprocess FILE, or"
-                " convert from the source again"
+                f"{name} is {ours} by {HEADER} but {said}; give --preprocess FILE, or convert from the"
+                " source again"
             )

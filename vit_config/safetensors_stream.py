@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
 import numpy as np
@@ -22,6 +23,10 @@ _BLANK = "0" * 64
 _CHUNK = 2**24
 
 
+Late = Callable[[], Mapping[str, str]]
+"""Entries of the metadata that take some time to know, as long as those they take the place of."""
+
+
 def ignore(count: int) -> None:
     """The progress callback that does nothing."""
 
@@ -33,12 +38,14 @@ def write_stream(
     *,
     sealed: bool,
     progress: Callable[[int], None] = ignore,
+    late: Late = dict,
 ) -> None:
     """Write safetensors to an empty seekable file; one tensor is in memory at a time.
 
     Args:
         sealed: add ``vit.format``, ``vit.digests`` and ``vit.seal`` to the metadata.
         progress: called with the number of bytes just written.
+        late: what is known of the metadata when every tensor is written.
 
     Raises:
         ConfigError: a type that safetensors lacks, or metadata that is not text.
@@ -52,8 +59,10 @@ def write_stream(
         put_seal(metadata, digests)
     header = _header(tensors, names, metadata)
     file.write(header)
-    for name in names:
-        digests[name] = _write_tensor(file, name, tensors[name], progress)
+    with ThreadPoolExecutor(1) as beside:
+        for name in names:
+            digests[name] = _write_tensor(file, name, tensors[name], progress, beside)
+    metadata.update(late())
     if sealed:
         put_seal(metadata, digests)
         final = _header(tensors, names, metadata)
@@ -86,13 +95,21 @@ def write_chunks(write: Callable[[memoryview], object], data: memoryview, progre
         progress(len(piece))
 
 
-def _write_tensor(file: BinaryIO, name: str, stored: Stored, progress: Callable[[int], None]) -> str:
+def _write_tensor(
+    file: BinaryIO,
+    name: str,
+    stored: Stored,
+    progress: Callable[[int], None],
+    beside: ThreadPoolExecutor,
+) -> str:
+    """Write a tensor, and compute its digest meanwhile."""
     array = checked_load(name, stored)
     sha = digest_of(array.shape, array.dtype)
 
     def write(piece: memoryview) -> None:
-        sha.update(piece)
+        hashed = beside.submit(sha.update, piece)
         file.write(piece)
+        hashed.result()
 
     write_chunks(write, array_bytes(array), progress)
     return sha.hexdigest()

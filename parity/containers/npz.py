@@ -20,7 +20,7 @@ from parity.containers.flatten import Flat
 from parity.containers.numpy_pickles import ML_TYPES
 from vit_config.atomic import atomic_file
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.safetensors_stream import checked_load, ignore, write_chunks
+from vit_config.safetensors_stream import Late, checked_load, ignore, write_chunks
 from vit_config.seal import array_bytes
 from vit_config.stored import checked_shape
 
@@ -53,6 +53,7 @@ def write_npz(
     *,
     force: bool = False,
     metadata: Mapping[str, str] | None = None,
+    late: Late = dict,
 ) -> None:
     """Write an .npz archive, not compressed, one tensor in memory at a time, whole or not at all.
 
@@ -62,6 +63,7 @@ def write_npz(
         progress: called with the number of bytes just written.
         force: replace a file that exists.
         metadata: what the file says of itself, see `parity.containers.comment`.
+        late: what is known of it when every tensor is written.
 
     Raises:
         ConfigError: the file exists, is a folder, or cannot hold these types or the metadata.
@@ -69,7 +71,7 @@ def write_npz(
         WeightsError: a tensor that cannot be read.
     """
     with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.comment = pack(metadata) if metadata else b""
+        pack(metadata or {})  # refuses what is too long before anything is written
         for name, stored in tensors.items():
             header = _npy_header(name, stored)
             member = zipfile.ZipInfo(f"{name}.npy")
@@ -77,6 +79,7 @@ def write_npz(
             with archive.open(member, "w", force_zip64=member.file_size > zipfile.ZIP64_LIMIT) as out:
                 out.write(header)
                 write_chunks(out.write, array_bytes(checked_load(name, stored)), progress)
+        archive.comment = pack({**metadata, **late()}) if metadata else b""
 
 
 def _npy_header(name: str, stored: Stored) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from parity.containers.base import Container, Progress, Stored
 from vit_config.atomic import atomic_file
 from vit_config.safetensors_header import described, read_file_header
-from vit_config.safetensors_stream import ignore, write_stream
+from vit_config.safetensors_stream import Late, ignore, write_stream
 from vit_config.seal import is_sealed, sealed_tensors
 
 
@@ -31,6 +31,7 @@ def write_safetensors(
     sealed: bool,
     progress: Progress = ignore,
     force: bool = False,
+    late: Late = dict,
 ) -> None:
     """Write a safetensors file, one tensor in memory at a time, whole or not at all.
 
@@ -39,6 +40,7 @@ def write_safetensors(
         sealed: add digests and the seal over them and every other ``vit.`` entry of the metadata.
         progress: called with the number of bytes just written.
         force: replace a file that exists.
+        late: what is known of the metadata when every tensor is written.
 
     Raises:
         ConfigError: the file exists, is a folder, or cannot hold these types or names.
@@ -46,4 +48,4 @@ def write_safetensors(
         WeightsError: a tensor that cannot be read.
     """
     with atomic_file(path, force=force) as file:
-        write_stream(file, tensors, metadata, sealed=sealed, progress=progress)
+        write_stream(file, tensors, metadata, sealed=sealed, progress=progress, late=late)

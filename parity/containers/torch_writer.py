@@ -14,7 +14,7 @@ from parity.containers.comment import pack
 from parity.containers.torch_types import DTYPES, STORAGES
 from vit_config.atomic import atomic_file
 from vit_config.errors import ConfigError
-from vit_config.safetensors_stream import checked_load, ignore, write_chunks
+from vit_config.safetensors_stream import Late, checked_load, ignore, write_chunks
 from vit_config.seal import array_bytes
 
 _ALIGNMENT = 64
@@ -29,6 +29,7 @@ def write_torch(
     force: bool = False,
     wrapper: str = "",
     metadata: Mapping[str, str] | None = None,
+    late: Late = dict,
 ) -> None:
     """Write a state dict as ``torch.save`` does, one tensor in memory at a time, whole or not at all.
 
@@ -37,6 +38,7 @@ def write_torch(
         force: replace a file that exists.
         wrapper: the key of a dictionary around the state dict, if there shall be one.
         metadata: what the file says of itself, see `parity.containers.comment`.
+        late: what is known of it when every tensor is written.
 
     Raises:
         ConfigError: the file exists, is a folder, PyTorch lacks one of the types, or too much metadata.
@@ -45,7 +47,7 @@ def write_torch(
     """
     content = state_dict_pickle(tensors, wrapper)
     with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w") as archive:
-        archive.comment = pack(metadata) if metadata else b""
+        pack(metadata or {})  # refuses what is too long before anything is written
         _add(archive, file, "data.pkl", content)
         _add(archive, file, ".format_version", b"1")
         _add(archive, file, ".storage_alignment", str(_ALIGNMENT).encode())
@@ -55,6 +57,7 @@ def write_torch(
                 write_chunks(out.write, array_bytes(checked_load(name, stored)), progress)
         _add(archive, file, "version", b"3\n")
         _add(archive, file, ".data/serialization_id", _identity(archive))
+        archive.comment = pack({**metadata, **late()}) if metadata else b""
 
 
 def state_dict_pickle(tensors: Mapping[str, Stored], wrapper: str = "") -> bytes:

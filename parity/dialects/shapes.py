@@ -243,7 +243,8 @@ def _head(shapes: Shapes, mlp_dim: int) -> dict[str, Any]:
     if "attn_pool.latent" in shapes:
         fields["pool"] = "map"
         hidden_dim = shapes.get("attn_pool.mlp.fc1.weight", (0,))[0]
-        fields["pool_mlp_dim"] = None if hidden_dim == mlp_dim else hidden_dim
+        if hidden_dim != mlp_dim:  # else a schema may say it or not
+            fields["pool_mlp_dim"] = hidden_dim
     elif inputs == 2 * width:
         fields["pool"] = "class_mean"
     elif "cls_token" not in shapes:

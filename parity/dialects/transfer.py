@@ -78,16 +78,35 @@ def cast(stored: Stored, dtype: np.dtype) -> Stored:
     return Stored(stored.shape, dtype, lambda: stored.load().astype(dtype))
 
 
-class _Shared:
-    """Several tensors that are made together: made once if each is asked for once."""
+Make = Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
+"""Makes the tensors of one block of loaded ones."""
 
-    def __init__(self, make: Callable[[], list[np.ndarray]]):
+
+class _Shared:
+    """Tensors that are made of the same others: those are loaded once if each is asked for once, and
+    kept until the last block is made.
+
+    Args:
+        width: tensors of one block, which are made together.
+        depth: blocks.
+    """
+
+    def __init__(self, load: Callable[[], Sequence[np.ndarray]], make: Make, width: int, depth: int):
+        self.load = load
         self.make = make
+        self.width = width
+        self.unmade = set(range(depth))
+        self.loaded: Sequence[np.ndarray] | None = None
         self.waiting: dict[int, np.ndarray] = {}
 
     def take(self, index: int) -> np.ndarray:
         if index not in self.waiting:
-            self.waiting = dict(enumerate(self.make()))
+            block = index // self.width
+            loaded = self.load() if self.loaded is None else self.loaded
+            made = self.make(loaded, block)
+            self.waiting |= {block * self.width + place: each for place, each in enumerate(made)}
+            self.unmade.discard(block)
+            self.loaded = loaded if self.unmade else None
         return self.waiting.pop(index)
 
 
@@ -95,9 +114,11 @@ def _share(
     names: Sequence[str | None],
     shapes: Sequence[Shape],
     dtype: np.dtype,
-    make: Callable[[], list[np.ndarray]],
+    load: Callable[[], Sequence[np.ndarray]],
+    make: Make,
+    depth: int = 1,
 ) -> dict[str, Stored]:
-    shared = _Shared(make)
+    shared = _Shared(load, make, len(names) // depth, depth)
     return {
         name: Stored(shape, dtype, lambda index=index: shared.take(index))
         for index, (name, shape) in enumerate(zip(names, shapes, strict=True))
@@ -122,17 +143,17 @@ def _read_row(one: Bound, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
             raise WeightsError(f"{name}: has {source.shape[0]} blocks where {one.theirs[0]} has {depth}")
     shapes = _joined_shapes(one, per_block)
 
-    def make() -> list[np.ndarray]:
-        loaded = [source.load() for source in sources]
-        made: list[np.ndarray] = []
-        for block in range(depth):
-            pieces = [each[block] if stacked else each for each in loaded]
-            pieces = [layout.apply(piece) if layout else piece for piece in pieces]
-            whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            made += _cut(whole, row.parts or (1,) * len(row.ours))
+    def load() -> list[np.ndarray]:
+        return [source.load() for source in sources]
+
+    def make(loaded: Sequence[np.ndarray], block: int) -> list[np.ndarray]:
+        pieces = [each[block] if stacked else each for each in loaded]
+        pieces = [layout.apply(piece) if layout else piece for piece in pieces]
+        whole = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        made = _cut(whole, row.parts or (1,) * len(row.ours))
         return [np.ascontiguousarray(each) for each in made]
 
-    return _share(one.ours, shapes * depth, dtype, make)
+    return _share(one.ours, shapes * depth, dtype, load, make, depth)
 
 
 def _joined_shapes(one: Bound, shapes: Sequence[Shape]) -> list[Shape]:
@@ -177,20 +198,21 @@ def _write_row(one: Bound, arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict
     outer = [(depth, *shape) for shape in outer] if row.stacked else outer
     dtype = np.result_type(*{each.dtype for each in present})
 
-    def make() -> list[np.ndarray]:
-        blocks = []
-        for block in range(depth):
-            names = one.ours[block * per_block : (block + 1) * per_block]
-            pieces = (
-                np.split(_join(names, arrays), np.cumsum(lengths)[:-1])
-                if len(lengths) > 1
-                else [_join(names, arrays)]
-            )
-            blocks.append([back.apply(piece, known) if back else piece for piece in pieces])
-        made = [np.stack(each) for each in zip(*blocks, strict=True)] if row.stacked else blocks[0]
-        return [np.ascontiguousarray(each) for each in made]
+    def pieces_of(block: int) -> list[np.ndarray]:
+        whole = _join(one.ours[block * per_block : (block + 1) * per_block], arrays)
+        pieces = np.split(whole, np.cumsum(lengths)[:-1]) if len(lengths) > 1 else [whole]
+        return [back.apply(piece, known) if back else piece for piece in pieces]
 
-    return _share(one.theirs, outer, dtype, make)
+    def make(*_: object) -> list[np.ndarray]:
+        if not row.stacked:
+            return [np.ascontiguousarray(piece) for piece in pieces_of(0)]
+        stacks = [np.empty(shape, dtype) for shape in outer]
+        for block in range(depth):
+            for stack, piece in zip(stacks, pieces_of(block), strict=True):
+                stack[block] = piece
+        return stacks
+
+    return _share(one.theirs, outer, dtype, tuple, make)
 
 
 def _whole_shape(ours: Sequence[str | None], shapes: Sequence[Shape]) -> Shape:

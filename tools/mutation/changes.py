@@ -110,7 +110,7 @@ def _rename(rng: random.Random, tensors: dict[str, np.ndarray], name: str) -> st
     new = rng.choice((
         f"{name}_old", f"x.{name}", name.replace("weight", "bias"), name.replace("bias", "weight"),
         name.replace(number, number.replace("0", "7")), name.replace("norm1", "norm2"), name[:-1],
-        name.replace("encoder", "decoder"), name.upper(),
+        name.replace("encoder", "decoder"), name.upper(), f"{name}\nx",
     ))  # fmt: skip
     tensors[new] = tensors.pop(name)
     return new
@@ -271,7 +271,7 @@ def _random_path(rng: random.Random, content: Any) -> tuple[Any, ...]:
 def _other(rng: random.Random, key: str, value: Any) -> Any:
     if key in ENTRIES and rng.random() < 0.8:
         return rng.choice(ENTRIES[key])
-    odd = (None, "x", [], {}, -1, 1.5, True)
+    odd = (None, "x", "a\nb", [], {}, -1, 1.5, True, float("nan"), 10**400)
     if rng.random() < 0.15:
         return rng.choice(odd)
     if isinstance(value, bool):

@@ -38,6 +38,8 @@ PIXELS = "the config file states another preprocessing, and nothing else does"
 FUNCTION = "the config file states another function, and the tensors fit both"
 NAMES = "the config file names the classes otherwise, or not"
 REGISTERS = "nothing says that there were registers, and the same model is published without"
+PATCH = "nothing but its kernel says how large a patch is and how many channels it has"
+CLASS = "nothing says that there was a class token, and the same model is published without"
 BARE = "nothing but its tensors says what a file without the project's header is"
 TYPE = "a type is stated by the file, and the comment of a .pth or .npz has no digests"
 VALUES = "without a checksum one number is as good as another"
@@ -50,6 +52,13 @@ UNSTATED = (
     Indistinct("bytes", "", "values", VALUES),
     Indistinct("drop block", "", "config.depth|tensors", "no config file says how many there were"),
     Indistinct("drop", "(storage|register|reg)_tokens?$", "config.register_tokens|tensors", REGISTERS),
+    Indistinct("drop", "big-vision.*: cls$", "config.(class_token|pool|pos_.*)|tensors", CLASS),
+    Indistinct(
+        "resize",
+        "(patch_embed.proj.weight|embedding/kernel)",
+        "config.(in_channels|image_size|patch_size)|shapes|preprocess",
+        PATCH,
+    ),
     Indistinct("drop", "parity, resaved: patch_embed.proj.bias", "config.patch_bias|tensors", BARE),
     Indistinct(f"{ENTRY}|list file", "preprocessor_config.json", r"preprocess\.(?!class).*", PIXELS),
     Indistinct(ENTRY, "open_clip_config.json: preprocess_cfg", r"preprocess\.(?!class).*", PIXELS),
@@ -59,7 +68,7 @@ UNSTATED = (
     Indistinct(ENTRY, r"config.json: (vision_config\.)?layer_norm_eps", "config.norm_eps", FUNCTION),
     Indistinct(ENTRY, "config.json: .*num_attention_heads", "config.num_heads", FUNCTION),
     Indistinct(ENTRY, " config.json: (architecture|model_args)", r"config\..*", FUNCTION),
-    Indistinct(ENTRY, r"config.json: (vision_config\.)?image_size", ".*image_size", FUNCTION),
+    Indistinct(ENTRY, r"config.json: .*\bimage_size", ".*image_size", FUNCTION),
     Indistinct(ENTRY, r"open_clip_config.json: .*\.head_width", "config.num_heads", FUNCTION),
     Indistinct(ENTRY, "open_clip_config.json: .*quick_gelu", "config.act", FUNCTION),
 )
