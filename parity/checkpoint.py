@@ -16,7 +16,7 @@ from parity.containers.base import Container, Stored
 from parity.dialects import called, dialects
 from parity.dialects.buffers import compare_buffers
 from parity.dialects.dialect import Dialect
-from parity.dialects.folds import FOLDS, canonical
+from parity.dialects.folds import canonical
 from parity.dialects.matching import match, some
 from parity.dialects.recognise import Found, find
 from parity.dialects.resolve import GIVEN, Resolved, resolve
@@ -154,8 +154,7 @@ def _stripped(container: Container, found: Found) -> list[str]:
 def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     """Refuse a schema that no model of the dialect has: something was lost on the way.
 
-    What is said by hand goes before the library. What an exact rewriting mends is no obstacle, except a
-    bias that is not there: it may have been there once.
+    What is said by hand goes before the library.
     """
     problems = [
         said

@@ -1,4 +1,4 @@
-"""Files that were damaged or edited: told and refused, or nothing is lost; never another model."""
+"""Files that were damaged or edited: refused in one line, the same model, or it is said what changed.
 
 The machinery is tools/mutation/, of which `python tools/mutate_checkpoints.py` runs thousands.
 """
