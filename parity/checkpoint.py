@@ -156,10 +156,12 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
 
     What is said by hand goes before the library.
     """
+    cfg = canonical(resolved.config)
     problems = [
         said
-        for name, said in dialect.problems(canonical(resolved.config)).items()
+        for name, said in dialect.problems(cfg).items()
         if resolved.origins.get(name) != GIVEN
+        and (name not in dialect.older or getattr(cfg, name) not in dialect.older[name])
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

@@ -75,6 +75,7 @@ def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Di
             "pos_embed": ("learned", "sincos2d_simple"),
             "pos_embed_prefix": ("none",),
         },
+        older={"pos_embed_prefix": ("auto",)},
         limits=_limits,
         conventions={
             "act": "gelu_tanh",  # flax.linen.gelu, as it is called there, is the approximation

@@ -89,6 +89,8 @@ class Dialect:
     """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
     in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function
     from the schema to the values."""
+    older: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Other values of fields that its older files have: they are read, and never written."""
     limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
     """What else it cannot say, a sentence each."""
     conventions: Mapping[str, Any] = field(default_factory=dict)

@@ -37,7 +37,7 @@ class Indistinct(NamedTuple):
 PIXELS = "the config file states another preprocessing, and nothing else does"
 FUNCTION = "the config file states another function, and the tensors fit both"
 NAMES = "the config file names the classes otherwise, or not"
-REGISTERS = "nothing says that there were registers, and the same model is published without"
+REGISTERS = "nothing else says how many registers there were, and there are models with any number"
 PATCH = "nothing but its kernel says how large a patch is and how many channels it has"
 CLASS = "nothing says that there was a class token, and the same model is published without"
 BARE = "nothing but its tensors says what a file without the project's header is"
@@ -51,8 +51,13 @@ UNSTATED = (
     *STATED,
     Indistinct("bytes", "", "values", VALUES),
     Indistinct("drop block", "", "config.depth|tensors", "no config file says how many there were"),
-    Indistinct("drop", "(storage|register|reg)_tokens?$", "config.register_tokens|tensors", REGISTERS),
-    Indistinct("drop", "big-vision.*: cls$", "config.(class_token|pool|pos_.*)|tensors", CLASS),
+    Indistinct(
+        "drop|resize",
+        "(storage|register|reg)_tokens?$",
+        "config.(register_tokens|pos_embed_prefix)|tensors|shapes",
+        REGISTERS,
+    ),
+    Indistinct("drop|resize", "big-vision.*: cls$", "config.(class_token|pool|pos_.*)|tensors", CLASS),
     Indistinct(
         "resize",
         "(patch_embed.proj.weight|embedding/kernel)",
@@ -70,6 +75,7 @@ UNSTATED = (
     Indistinct(ENTRY, " config.json: (architecture|model_args)", r"config\..*", FUNCTION),
     Indistinct(ENTRY, r"config.json: .*\bimage_size", ".*image_size", FUNCTION),
     Indistinct(ENTRY, r"open_clip_config.json: .*\.head_width", "config.num_heads", FUNCTION),
+    Indistinct("entry", "open_clip_config.json: model_cfg.vision_cfg =", r"config\..*", FUNCTION),
     Indistinct(ENTRY, "open_clip_config.json: .*quick_gelu", "config.act", FUNCTION),
 )
 """In files of others: nothing in them contradicts what was changed."""
