@@ -157,7 +157,7 @@ def assert_as_undisturbed(root, out, good):
 def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     root, good, _, _ = fleet
     killed, out = 0, tmp_path / "out"
-    for enough in (8, 20):
+    for enough in (3, 12):
         process = start(root, out)
         wait_for(out, enough)
         os.kill(process.pid, signal.SIGKILL)  # its workers are to notice for themselves
@@ -177,17 +177,20 @@ def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
 
 def test_an_interrupted_run_goes_on_too(fleet, tmp_path):
     root, good, _, _ = fleet
-    out = tmp_path / "out"
-    process = start(root, out)
-    wait_for(out, 5)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-    said, _ = process.communicate()
+    for attempt in range(10):  # on a busy machine all may be done before the signal comes
+        out = tmp_path / f"out{attempt}"
+        process = start(root, out)
+        wait_for(out, 1)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+        said, _ = process.communicate()
+        if process.returncode != 1:
+            break
     assert process.returncode == 130
     assert "Traceback" not in said
     assert "interrupted; the same command goes on" in said
     assert not [path for path in out.iterdir() if path.name.startswith(".")]
     before = Counter(line["status"] for line in lines(out))["done"]
-    assert 5 <= before < GOOD
+    assert 1 <= before < GOOD
     assert run(root / "jobs.json", out=out) == 1
     assert_as_undisturbed(root, out, good)
 
