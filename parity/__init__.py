@@ -5,14 +5,17 @@ from parity.conversion import convert
 from parity.files import load, save
 from parity.model import Loaded, Prediction
 from parity.pairing import pair, to_jax, to_torch
+from parity.traces import Trace, record
 
 __all__ = [
     "Loaded",
     "Prediction",
+    "Trace",
     "convert",
     "load",
     "pair",
     "read_checkpoint",
+    "record",
     "save",
     "to_jax",
     "to_torch",

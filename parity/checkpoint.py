@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity import hub
+from parity.card import Card
 from parity.containers import open_container
 from parity.containers.base import Container, Stored
 from parity.dialects import called, dialects
@@ -22,7 +23,7 @@ from parity.dialects.recognise import Found, find
 from parity.dialects.resolve import GIVEN, Resolved, resolve
 from parity.dialects.transfer import cast, letters, read
 from parity.provenance import Hop, from_header
-from parity.sources import preprocessing, schema_sources
+from parity.sources import read_card, schema_sources
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.matching import match_arrays
@@ -46,17 +47,31 @@ class Checkpoint:
     """By the dialect's names, everything in the file that is of this model."""
     arrays: dict[str, Stored]
     """By the twins' names, in PyTorch's layout; all of one type."""
-    preprocess: Preprocess | None
-    """None where nobody says how pixels are prepared."""
+    card: Card
+    """How pixels are prepared, what the classes are called, and the licence."""
     preprocess_origin: str
-    license: str | None
-    """Under which licence the weights are; None where nobody says."""
+    """Who says how pixels are prepared."""
     notes: tuple[str, ...]
     """What was stripped, left out or widened, a sentence each."""
     hops: tuple[Hop, ...]
     """The files that the weights came through before this one."""
     name: str
     """The file's name; of what was found on the Hub, the repository and the commit."""
+
+    @property
+    def preprocess(self) -> Preprocess | None:
+        """The card as one `Preprocess`; None where nobody says how pixels are prepared."""
+        return self.card.preprocess
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """What each class is called, in the order of the logits; None where nobody says."""
+        return self.card.class_names
+
+    @property
+    def license(self) -> str | None:
+        """Under which licence the weights are; None where nobody says."""
+        return self.card.license
 
 
 def read_checkpoint(
@@ -77,7 +92,8 @@ def read_checkpoint(
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.
         given: fields of the schema that the user states.
-        preprocess: how pixels are prepared, if the user states it.
+        preprocess: how pixels are prepared, if the user states it; names of classes and a licence that
+            it leaves out are the file's.
         license: under which licence the weights are, if the user states it.
 
     Raises:
@@ -105,9 +121,9 @@ def read_checkpoint(
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
         arrays, widened = _of_one_type(arrays, made_of)
         asked = like or located.preset
-        told, origin = preprocessing(container, found.dialect, asked, preprocess, resolved.config)
+        card, origin = read_card(container, found.dialect, asked, preprocess, resolved.config)
         hops = from_header(container.metadata, str(path))
-    license = license or (told.license if told else None) or (hops[-1].license if hops else None)
+    license = license or card.license or (hops[-1].license if hops else None)
     return Checkpoint(
         path=Path(path),
         container=container,
@@ -117,9 +133,8 @@ def read_checkpoint(
         origins=resolved.origins,
         tensors=matched.tensors,
         arrays=arrays,
-        preprocess=told and told.replace(license=license),
+        card=card.replace(license=license),
         preprocess_origin=origin,
-        license=license,
         notes=(*_stripped(container, found), *matched.notes, *buffers, *widened),
         hops=hops,
         name=located.name,

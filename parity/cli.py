@@ -13,6 +13,9 @@ from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
+    "diff": "where two models differ: the first module, forward, backward and in training steps",
+    "diagnose": "why they differ: the cause that reproduces what both computed",
+    "match": "which parameter of one file or trace is which of another",
     "convert": "a checkpoint of any dialect to any other, exact and verified",
     "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train the JAX twin, export the weights and port them to PyTorch",

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.card import Card
 from parity.checkpoint import Checkpoint, read_checkpoint
 from parity.containers import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.containers.base import Progress, Stored
@@ -17,11 +18,12 @@ from parity.dialects import called
 from parity.dialects.buffers import make_buffers
 from parity.dialects.dialect import Dialect
 from parity.dialects.folds import State, express
+from parity.dialects.sidecars import unsaid
 from parity.dialects.table import bind_ours
 from parity.dialects.transfer import write
 from parity.provenance import Hop, digest_of, to_json, versions
 from parity.transform import as_type, resized, with_classes
-from vit_config import ConfigError, Preprocess, ViTConfig
+from vit_config import ConfigError, ViTConfig
 from vit_config.atomic import atomic_folder
 from vit_config.safetensors_stream import Late, ignore
 
@@ -47,7 +49,7 @@ class Target:
     source: Checkpoint
     dialect: Dialect
     state: State
-    preprocess: Preprocess | None
+    card: Card
     tensors: dict[str, Stored]
     """By the target's names."""
 
@@ -103,14 +105,13 @@ def plan(
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
     """
-    state = State(source.config, source.arrays)
-    preprocess = source.preprocess
+    state, card = State(source.config, source.arrays), source.card
     if image_size is not None:
         state = resized(state, image_size)
-        preprocess = preprocess and preprocess.replace(image_size=None)
+        card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
     if num_classes is not None and num_classes != state.config.num_classes:
         state = with_classes(state, num_classes)
-        preprocess = preprocess and preprocess.replace(class_names=None)
+        card = card.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to)
@@ -122,7 +123,7 @@ def plan(
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
     unchanged = dtype is None and image_size is None and num_classes is None
-    return Target(source, dialect, state, preprocess, tensors, unchanged)
+    return Target(source, dialect, state, card, tensors, unchanged)
 
 
 def convert(
@@ -182,7 +183,7 @@ def convert(
         target=target,
         hops=hops(),
         notes=hops()[-1].done,
-        warnings=tuple(_warnings(target)),
+        warnings=tuple(_warnings(target, out)),
     )
 
 
@@ -215,7 +216,7 @@ class Writing:
         """Write the tensors, and the config files of the target beside them."""
         dialect, files = self.target.dialect, {}
         if dialect.settings is not None:
-            files = dialect.settings.files(self.target.state.config, self.target.preprocess)
+            files = dialect.settings.files(self.target.state.config, self.target.card)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
             for name, content in files.items():
@@ -223,9 +224,11 @@ class Writing:
                 (folder / name).write_text(text, encoding="utf-8")
 
 
-def _warnings(target: Target) -> Iterator[str]:
-    if target.preprocess is None:
+def _warnings(target: Target, out: Path) -> Iterator[str]:
+    if target.card.pixels is None:
         yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
+    if not SUFFIXES.get(out.suffix):
+        yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
 
 
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
@@ -286,7 +289,7 @@ def _metadata(target: Target) -> dict[str, str]:
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
-        "vit.preprocess": target.preprocess.to_json() if target.preprocess else "null",
+        **target.card.to_metadata(),
         "vit.dialect": target.dialect.name,
         **_late((*target.source.hops, _hop(target, UNKNOWN))),
     }

@@ -34,7 +34,7 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
         raise WeightsError(text if str(checkpoint.path) in text else f"{source}: {text}") from None
     return Loaded(
         config=checkpoint.config,
-        preprocess=checkpoint.preprocess,
+        card=checkpoint.card,
         origins=checkpoint.origins,
         notes=checkpoint.notes,
         framework=framework,

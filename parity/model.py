@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from parity.card import Card
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.pixels import Picture, prepare_batch
 
@@ -32,8 +33,8 @@ class Loaded:
     """A model read from a file, ready for images."""
 
     config: ViTConfig
-    preprocess: Preprocess | None
-    """None where nobody knows how images are prepared; then only `model` can be used."""
+    card: Card
+    """How images are prepared, what the classes are called, and the licence."""
     origins: dict[str, str]
     """Where each field of `config` is from."""
     notes: tuple[str, ...]
@@ -43,9 +44,15 @@ class Loaded:
     """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
 
     @property
+    def preprocess(self) -> Preprocess | None:
+        """The card as one `Preprocess`; None where nobody knows how images are prepared, so that only
+        `model` can be used."""
+        return self.card.preprocess
+
+    @property
     def class_names(self) -> tuple[str, ...] | None:
         """What each class is called, in the order of the logits; None where nobody said."""
-        return self.preprocess.class_names if self.preprocess else None
+        return self.card.class_names
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
         """The most probable classes of each image, the most probable first.

@@ -19,6 +19,7 @@ from parity.tolerance import epsilon
 from vit_config.weights_file import write_atomically
 
 JSON_VERSION = 1
+REDUCED = "float32 products ran at reduced precision"
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -35,11 +36,12 @@ def print_report(report: Report, console: Console | None = None) -> None:
     versions = ", ".join(f"{name} {value}" for name, value in report.environment.items())
     source = f"{report.weights}; {report.batch}; seed {report.seed}\n{versions}"
     console.print(f"[dim]{escape(source)}[/]")
-    console.print(
-        "[bold green]EQUAL[/]: the twins are the same function"
-        if report.passed
-        else "[bold red]DIFFERENT[/]: the twins are not the same function"
-    )
+    if not report.agrees:
+        console.print("[bold red]DIFFERENT[/]: the twins are not the same function")
+    elif report.passed:
+        console.print("[bold green]EQUAL[/]: the twins are the same function")
+    for flag in report.uncertified:
+        console.print(f"[bold yellow]not certified[/]: {REDUCED} - {escape(flag)}")
 
 
 def summary_header() -> str:
@@ -54,6 +56,8 @@ def summary_lines(report: Report) -> list[str]:
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         results = [result for result in report.results if result.dtype == dtype]
         verdict = "equal" if all(result.passed for result in results) else "DIFFERENT"
+        if verdict == "equal" and dtype == "float32" and report.uncertified:
+            verdict = f"not certified: {', '.join(report.uncertified)}"
         errors = (f"{_largest(result):<16}" for result in results if result.level != "parameters")
         lines.append(f"{report.subject:26}{dtype:10}{''.join(errors)}{verdict}")
     return lines
@@ -113,6 +117,7 @@ def to_dict(report: Report) -> dict[str, Any]:
         "version": JSON_VERSION,
         "subject": report.subject,
         "passed": report.passed,
+        "uncertified": list(report.uncertified),
         "weights": report.weights,
         "batch": report.batch,
         "seed": report.seed,

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
 
+from parity.precision import Precision, jax_at
 from parity.recording import Key, Recording
 from parity.redraw import Batch, Weights
+from parity.traces.watch_jax import watch_nnx
+from parity.traces.watching import Where, is_main
 from vit_config import ViTConfig
 from vit_jax.functional import Params, make_merge
-from vit_jax.leaves import Leaf, leaves, walk
+from vit_jax.leaves import Leaf, leaves
 from vit_jax.loss import cross_entropy
 from vit_jax.weights import abstract_model
 
@@ -23,9 +25,17 @@ from vit_jax.weights import abstract_model
 class JaxTwin:
     """The JAX twin of a schema, to be run in several types; compiled once for each."""
 
-    def __init__(self, cfg: ViTConfig, *, modules: bool = True, gradients: bool = True):
+    def __init__(
+        self,
+        cfg: ViTConfig,
+        *,
+        modules: bool = True,
+        gradients: bool = True,
+        precision: Precision = "highest",
+    ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products."""
+        self._precision: Precision = precision
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
@@ -44,7 +54,7 @@ class JaxTwin:
                     arrays.append(array)
                 order.append((key, seen[id(array)]))
 
-            with watch(model, record) if modules else nullcontext():
+            with watch_nnx(model, _Tap(record)) if modules else nullcontext():
                 output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             fields = {name: value for name, value in output._asdict().items() if value is not None}
@@ -56,13 +66,13 @@ class JaxTwin:
         self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True) if gradients else forward)
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
-        """Run forward and backward once, at the highest matmul precision, without dropout.
+        """Run forward and backward once, without dropout.
 
         Args:
             dtype: the type that parameters, images and computation have.
         """
         recording = Recording()
-        with jax.enable_x64(dtype == "float64"), jax.default_matmul_precision("highest"):
+        with jax.enable_x64(dtype == "float64"), jax_at(self._precision):
             params = self._params(weights, jnp.dtype(dtype))
             for leaf in self._leaves:
                 recording.add(Key("parameters", leaf.name), leaf.to_common(params[leaf.name]))
@@ -89,49 +99,18 @@ class JaxTwin:
         return {leaf.name: place(leaf) for leaf in self._leaves}
 
 
-@contextmanager
-def watch(model: nnx.Module, record: Callable[[Key, jax.Array], Any]) -> Iterator[None]:
-    """Report the first input and every output of each module below `model` as it is called.
+class _Tap:
+    """Reports the first input and every output of a module; the named fields are no module's."""
 
-    Flax has no hooks: while the context lasts, the ``__call__`` of each class in the tree is wrapped.
-    """
-    names = {id(module): ".".join(map(str, path)) for path, module in walk(model)}
-    classes = {type(module) for _, module in walk(model) if callable(module)}
-    kept = {kind: vars(kind).get("__call__") for kind in classes}
+    def __init__(self, record: Callable[[Key, jax.Array], None]) -> None:
+        self._record = record
 
-    def wrap(kind: type) -> Callable[..., Any]:
-        original: Any = kind.__call__  # found through the bases, before any of them is wrapped
+    def begin(self, path: str, module: Any) -> int:
+        """Calls are numbered by the recording."""
+        return 0
 
-        def call(self: nnx.Module, *args: Any, **kwargs: Any) -> Any:
-            name = names.get(id(self))
-            if name is None:
-                return original(self, *args, **kwargs)
-            if args and isinstance(args[0], jax.Array):
-                record(Key("modules", name, "in"), args[0])
-            output = original(self, *args, **kwargs)
-            for port, value in _ports(output):
-                record(Key("modules", name, port), value)
-            return output
-
-        return call
-
-    wrapped = {kind: wrap(kind) for kind in classes}
-    for kind, call in wrapped.items():
-        kind.__call__ = call
-    try:
-        yield
-    finally:
-        for kind, original in kept.items():
-            if original is None:
-                del kind.__call__
-            else:
-                kind.__call__ = original
-
-
-def _ports(output: Any) -> Iterator[tuple[str, jax.Array]]:
-    """The arrays of a module's output; the model's own named fields are a level of their own."""
-    if isinstance(output, tuple):
-        if not hasattr(output, "_fields"):
-            yield from ((f"out[{i}]", value) for i, value in enumerate(output) if value is not None)
-    else:
-        yield "out", output
+    def tensor(self, where: Where, value: jax.Array) -> jax.Array:
+        """Report it."""
+        if is_main(where.port):
+            self._record(Key("modules", where.path, where.port), value)
+        return value

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from typing import Any
+from collections.abc import Callable
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from torch import nn
 
+from parity.precision import Precision, torch_at
 from parity.recording import Key, Recording
 from parity.redraw import Batch, Weights
+from parity.traces.watch_torch import watch
+from parity.traces.watching import Where, is_main
 from vit_config import ViTConfig
-from vit_torch.leaves import leaves, walk
+from vit_torch.leaves import leaves
 from vit_torch.loss import cross_entropy
 from vit_torch.model import ViT
 from vit_torch.patch import PatchEmbed
@@ -23,15 +25,23 @@ from vit_torch.weights import abstract_model, from_numpy, to_numpy
 class TorchTwin:
     """The PyTorch twin of a schema, to be run in several types."""
 
-    def __init__(self, cfg: ViTConfig, *, modules: bool = True, gradients: bool = True):
+    def __init__(
+        self,
+        cfg: ViTConfig,
+        *,
+        modules: bool = True,
+        gradients: bool = True,
+        precision: Precision = "highest",
+    ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products."""
         self._cfg = cfg
+        self._precision: Precision = precision
         self._modules = modules
         self._gradients = gradients
 
     def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
-        """Run forward and backward once, at the highest matmul precision, in evaluation mode.
+        """Run forward and backward once, in evaluation mode.
 
         Args:
             dtype: the type that parameters, images and computation have.
@@ -60,7 +70,7 @@ class TorchTwin:
                 last = tensor, to_numpy(tensor)
             recording.add(key, last[1])
 
-        with watch(model, record) if self._modules else nullcontext(), highest_precision():
+        with watch(model, _Tap(record)) if self._modules else nullcontext(), torch_at(self._precision):
             output = model(images)
             loss = cross_entropy(output.logits, labels)  # (B,)
             if self._gradients:
@@ -77,52 +87,29 @@ class TorchTwin:
         return recording
 
 
-@contextmanager
-def highest_precision() -> Iterator[None]:
-    """Float32 products in float32, nothing less."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def watch(model: nn.Module, record: Callable[[Key, torch.Tensor], Any]) -> Iterator[None]:
-    """Report the first input and every output of each module below `model` as it is called.
+class _Tap:
+    """Reports the first input and every output of a module; the named fields are no module's.
 
     Images and convolution outputs are reported channels-last, as JAX has them.
     """
-    handles = []
-    for name, module in walk(model):
 
-        def before(module: nn.Module, args: Any, *, name: str = name) -> None:
-            if args and isinstance(args[0], torch.Tensor):
-                x = _channels_last(args[0], module, (nn.Conv2d, PatchEmbed, ViT))
-                record(Key("modules", name, "in"), x)
+    def __init__(self, record: Callable[[Key, torch.Tensor], None]) -> None:
+        self._record = record
+        self._modules: dict[str, nn.Module] = {}
 
-        def after(module: nn.Module, args: Any, output: Any, *, name: str = name) -> None:
-            for port, value in _ports(output):
-                record(Key("modules", name, port), _channels_last(value, module, (nn.Conv2d,)))
+    def begin(self, path: str, module: nn.Module) -> int:
+        """Calls are numbered by the recording."""
+        self._modules[path] = module
+        return 0
 
-        handles.append(module.register_forward_pre_hook(before))
-        handles.append(module.register_forward_hook(after))
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
+        """Report it."""
+        if is_main(where.port):
+            kinds = (nn.Conv2d, PatchEmbed, ViT) if where.port == "in" else (nn.Conv2d,)
+            x = _channels_last(value, self._modules[where.path], kinds)
+            self._record(Key("modules", where.path, where.port), x)
+        return value
 
 
 def _channels_last(x: torch.Tensor, module: nn.Module, kinds: tuple[type, ...]) -> torch.Tensor:
     return x.permute(0, 2, 3, 1) if isinstance(module, kinds) else x
-
-
-def _ports(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of a module's output; the model's own named fields are a level of their own."""
-    if isinstance(output, tuple):
-        if not hasattr(output, "_fields"):
-            yield from ((f"out[{i}]", value) for i, value in enumerate(output) if value is not None)
-    else:
-        yield "out", output

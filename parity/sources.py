@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
+from parity.card import PREPROCESS, Card
 from parity.containers.base import Container
 from parity.dialects import sidecars
-from parity.dialects.dialect import FALLBACK_FIELDS, Dialect, Settings
+from parity.dialects.dialect import FALLBACK_FIELDS, Dialect
 from parity.dialects.recognise import Found
-from parity.dialects.resolve import SHAPES, Sources
+from parity.dialects.resolve import GIVEN, SHAPES, Sources
 from vit_config import (
     PRESETS,
     ConfigError,
@@ -23,6 +24,8 @@ from vit_config import (
 
 HEADER = "its header"
 """Origin of what a file's own header says."""
+CONFIG_FILES = "config files"
+"""Origin of what the files beside the tensors say of pixels and classes."""
 RECORDS = "its training's records"
 """Origin of what a training script wrote beside the tensors."""
 
@@ -65,70 +68,92 @@ def schema_sources(
     return sources
 
 
-def preprocessing(
+def read_card(
     container: Container,
     dialect: Dialect,
     like: str | None,
     given: Preprocess | None,
     cfg: ViTConfig,
-) -> tuple[Preprocess | None, str]:
-    """How pixels are prepared, and who says so; None where nobody does.
+) -> tuple[Card, str]:
+    """What is told of pixels, classes and licence, and who says how pixels are prepared.
 
     Args:
+        given: what the user states of it; what it leaves open is the file's.
         cfg: the model; a convention for images of other channels does not count.
 
     Raises:
         ConfigError: what a file says of it is not valid.
         WeightsError: header and config files contradict each other, or the model.
     """
-    found, origin = _preprocessing(container, dialect, like, given, cfg.in_channels)
-    names = found.class_names if found else None
-    if names is not None and cfg.num_classes not in (0, len(names)):
-        raise WeightsError(f"{len(names)} names of classes by {origin}, num_classes = {cfg.num_classes}")
-    return found, origin
+    said = Card.of(given)
+    try:
+        own, origin = _own_card(container, dialect, said)
+    except ConfigError:
+        if given is None:
+            raise
+        own, origin = Card(), GIVEN  # what the user states stands, whatever is in the files
+    card = said.completed(own)
+    if said.pixels is not None:
+        origin = GIVEN
+    elif own.pixels is None:
+        more, origin = _assumed(container, dialect, like, cfg.in_channels)
+        card = card.completed(more)
+    if card.class_names is not None and cfg.num_classes not in (0, len(card.class_names)):
+        raise WeightsError(
+            f"{len(card.class_names)} names of classes, but num_classes = {cfg.num_classes}; give"
+            " --preprocess FILE with as many class_names"
+        )
+    return card, origin
 
 
-def _preprocessing(
-    container: Container, dialect: Dialect, like: str | None, given: Preprocess | None, channels: int
-) -> tuple[Preprocess | None, str]:
-    if given is not None:
-        return given, "given"
-    beside = sidecars.tell(dialect, container.sidecars)
-    told = sidecars.preprocess(dialect, container.sidecars)
-    text = container.metadata.get("vit.preprocess", "null")
-    if text != "null":
-        header = Preprocess.from_json(text, where=f"{container.path}: vit.preprocess")
-        if dialect.settings is not None and beside:
-            _check_agreement(container, dialect.settings, header, told)
-        return header, HEADER
-    if told is not None:
-        return told, "config files"
+def _assumed(
+    container: Container, dialect: Dialect, like: str | None, channels: int
+) -> tuple[Card, str]:
+    """What is known of pixels where neither the user nor the file says it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
-        return preset_preprocess(like), f"preset {like}"
+        return Card.of(preset_preprocess(like)), f"preset {like}"
+    silent = PREPROCESS not in container.metadata and not sidecars.tell(dialect, container.sidecars)
     convention = dialect.preprocess
-    if convention is not None and not beside and len(convention.mean) == channels:
-        return convention, f"convention of {dialect.title}"
-    return None, "unknown"
+    if convention is not None and silent and len(convention.mean) == channels:
+        return Card(pixels=convention), f"convention of {dialect.title}"
+    return Card(), "unknown"
 
 
-def _check_agreement(
-    container: Container, settings: Settings, header: Preprocess, told: Preprocess | None
-) -> None:
-    """Refuse config files that say something else of pixels and classes than was written beside this
-    header; a file that is gone says nothing."""
+def _own_card(container: Container, dialect: Dialect, given: Card) -> tuple[Card, str]:
+    """What the file itself says: its header, and config files of what the header leaves open.
+
+    Raises:
+        WeightsError: config files say something else than was written beside this header, and the user
+            states nothing of it. A file that is gone says nothing.
+    """
+    header = Card.from_metadata(container.metadata, where=str(container.path))
+    told = sidecars.card(dialect, container.sidecars)
+    if header is None:
+        return told, CONFIG_FILES
+    if dialect.settings is None or not sidecars.tell(dialect, container.sidecars):
+        return header, HEADER
     cfg = ViTConfig.from_json(container.metadata["vit.schema"], where="vit.schema")
     try:
-        written = settings.files(cfg, header)
+        written = dialect.settings.files(cfg, header)
     except ConfigError:  # it was written without them
-        return
-    expected = settings.preprocess(written)
-    if told == expected or (told is None and not written.keys() <= container.sidecars.keys()):
-        return
-    for name in Preprocess.fields():
-        ours, theirs = (each and getattr(each, name) for each in (expected, told))
-        if ours != theirs:
-            said = f"{theirs} by config files" if told else "config files say what no Preprocess can"
-            raise WeightsError(
-                f"{name} is {ours} by {HEADER} but {said}; give --preprocess FILE, or convert from the"
-                " source again"
-            )
+        return header, HEADER
+    expected = dialect.settings.card(written)
+    news = {n: getattr(told, n) for n in Card.fields() if getattr(told, n) != getattr(expected, n)}
+    if told.pixels is None and not written.keys() <= container.sidecars.keys():
+        news.pop("pixels", None)
+    for name in news:
+        if getattr(header, name) is not None and getattr(given, name) is None:
+            _refuse(name, getattr(expected, name) or getattr(header, name), news[name])
+    origin = HEADER if header.pixels is not None else CONFIG_FILES
+    return header.completed(Card(**news)), origin
+
+
+def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
+    """Refuse an entry of the card that header and config files do not agree on."""
+    said = f"{name} is {ours} by {HEADER} but {theirs} by {CONFIG_FILES}"
+    if name == "pixels" and theirs is None:
+        said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} say what no Preprocess can"
+    elif name == "pixels":
+        one = next(n for n in Preprocess.fields() if getattr(ours, n) != getattr(theirs, n))
+        said = f"{one} is {getattr(ours, one)} by {HEADER} but {getattr(theirs, one)} by {CONFIG_FILES}"
+    raise WeightsError(f"{said}; give --preprocess FILE, or convert from the source again")

@@ -90,7 +90,7 @@ def test_every_entry_of_ours_is_sealed(key, tmp_path):
 
 
 def test_a_header_without_its_seal(tmp_path):
-    write_safetensors(tmp_path / "file", stored(arrays("float32")), {"vit.format": "2"}, sealed=False)
+    write_safetensors(tmp_path / "file", stored(arrays("float32")), {"vit.format": "3"}, sealed=False)
     refused(tmp_path / "file", "no vit.digests, vit.seal")
 
 

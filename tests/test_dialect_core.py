@@ -1,24 +1,19 @@
-"""The converter's core: layouts as text, tables of rows, tensors through them - in both directions."""
+"""The converter's core: tables of rows, tensors through them - in both directions."""
 
 from __future__ import annotations
 
-import itertools
-import math
-
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from table_arrays import DTYPES, assert_same, back, draw, into, stored
 from tiny import TINY, VARIANTS, variant
 
 from parity.containers.base import Stored
-from parity.dialects.layout import Layout
 from parity.dialects.shapes import fields_of
 from parity.dialects.table import (
     REST,
     Row,
-    Table,
     apart,
     bind_ours,
     bind_theirs,
@@ -30,124 +25,6 @@ from parity.dialects.table import (
 from parity.dialects.transfer import letters, read, sizes_of, write
 from vit_config import WeightsError
 from vit_config.parameters import parameters
-
-DTYPES = ("float16", "bfloat16", "float32", "float64")
-
-
-def draw(*shape: int, dtype="float64", seed=0) -> np.ndarray:
-    values = np.random.default_rng([seed, *shape]).standard_normal(shape)
-    return values.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
-
-
-def stored(arrays: dict[str, np.ndarray]) -> dict[str, Stored]:
-    return {name: Stored.of(array) for name, array in arrays.items()}
-
-
-def values(tensors: dict[str, Stored]) -> dict[str, np.ndarray]:
-    found = {name: each.load() for name, each in tensors.items()}
-    for name, array in found.items():  # the header tells the truth
-        assert (array.shape, array.dtype) == (tensors[name].shape, tensors[name].dtype)
-        assert array.flags.c_contiguous
-    return found
-
-
-def into(table: Table, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A file's tensors as ours; none is left over."""
-    bound, left = bind_theirs(table, {name: array.shape for name, array in arrays.items()})
-    assert left == []
-    return values(read(bound, stored(arrays)))
-
-
-def back(table: Table, arrays: dict[str, np.ndarray], cfg=TINY) -> dict[str, np.ndarray]:
-    bound, left = bind_ours(table, cfg, arrays)
-    assert left == []
-    return values(write(bound, stored(arrays), cfg))
-
-
-def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
-    assert found.keys() == expected.keys()
-    for name, array in found.items():
-        assert (array.shape, array.dtype) == (expected[name].shape, expected[name].dtype), name
-        assert array.tobytes() == expected[name].tobytes(), name
-
-
-# layouts
-
-
-@st.composite
-def layouts(draw_from):
-    """Both sides' axes and the size of each letter."""
-    names = "abcde"[: draw_from(st.integers(1, 5))]
-    sizes = {letter: draw_from(st.integers(1, 4)) for letter in names}
-
-    def side():
-        order, axes = list(draw_from(st.permutations(names))), []
-        while order:
-            count = draw_from(st.integers(1, 3))
-            axes.append(tuple(order[:count]))
-            axes += [()] * draw_from(st.booleans())  # an axis of one
-            order = order[count:]
-        return axes
-
-    return side(), side(), sizes
-
-
-def text_of(axes) -> str:
-    return " ".join(
-        "1" if not axis else axis[0] if len(axis) == 1 else f"({' '.join(axis)})" for axis in axes
-    )
-
-
-@settings(max_examples=200, deadline=None)
-@given(layouts())
-def test_a_layout_moves_every_value_where_its_letters_say(case):
-    theirs, ours, sizes = case
-    layout = Layout.parse(f"{text_of(theirs)} -> {text_of(ours)}")
-    assert layout.inverse.inverse == layout
-    shape, expected = (
-        tuple(math.prod(sizes[letter] for letter in axis) for axis in side) for side in (theirs, ours)
-    )
-    array = np.arange(math.prod(shape)).reshape(shape)
-
-    moved = layout.apply(array, sizes)
-
-    assert moved.shape == layout.shape(shape, sizes) == expected
-    assert layout.inverse.shape(expected, sizes) == shape
-    np.testing.assert_array_equal(layout.inverse.apply(moved, sizes), array)
-    for place in itertools.product(*(range(size) for size in sizes.values())):
-        at = dict(zip(sizes, place, strict=True))
-
-        def index(side, at=at):
-            return tuple(
-                int(np.ravel_multi_index([at[n] for n in axis], [sizes[n] for n in axis])) if axis else 0
-                for axis in side
-            )
-
-        assert moved[index(ours)] == array[index(theirs)]
-
-
-@pytest.mark.parametrize(
-    ("text", "shape", "known", "why"),
-    [
-        ("i o -> o i", (2, 3, 4), {}, r"has shape \(2, 3, 4\), expected the axes i o"),
-        ("(h d) o -> h d o", (6, 2), {}, "nothing known"),
-        ("(h d) o -> h d o", (6, 2), {"h": 4}, "h = 4"),
-        ("(h d) o -> h d o", (6, 2), {"h": 2, "d": 2}, "h = 2, d = 2"),
-        ("1 o -> o", (2, 3), {}, r"has shape \(2, 3\), which 1 o"),
-        ("o -> 1 o", (), {}, "expected the axes o"),
-    ],
-)
-def test_a_shape_that_a_layout_does_not_describe_is_refused(text, shape, known, why):
-    with pytest.raises(WeightsError, match=why):
-        Layout.parse(text).apply(np.zeros(shape), known)
-    with pytest.raises(WeightsError, match=why):
-        Layout.parse(text).shape(shape, known)
-
-
-def test_a_layout_has_the_same_letters_on_both_sides():
-    with pytest.raises(ValueError, match="both sides"):
-        Layout.parse("i o -> o")
-
 
 # rows
 

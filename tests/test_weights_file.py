@@ -1,6 +1,7 @@
 """The weights file: bit for bit, readable by either twin alone, and no damage goes unnoticed."""
 
 import contextlib
+import hashlib
 import json
 import os
 import pickle
@@ -13,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import xxhash
 from peers import redrawn
 from safetensors import safe_open
 from safetensors.numpy import save_file
@@ -159,11 +161,40 @@ def test_either_twin_reads_it_without_the_other_framework(framework, other, tmp_
 def test_the_header_says_what_the_tensors_mean(path):
     with safe_open(path, framework="numpy") as file:
         metadata, names = file.metadata(), set(file.keys())
-    assert metadata["vit.format"] == "2"
+    assert metadata["vit.format"] == "3"
     assert vit_config.ViTConfig.from_json(metadata["vit.schema"]) == CFG
     assert json.loads(metadata["vit.preprocess"])["class_names"] == list(PREPROCESS.class_names)
     assert Preprocess.from_json(metadata["vit.preprocess"]) == PREPROCESS
-    assert json.loads(metadata["vit.digests"]).keys() == names == redrawn(CFG).keys()
+    assert names == redrawn(CFG).keys()
+    assert json.loads(metadata["vit.digests"]) == digests_of(arrays_of("float32"), xxhash.xxh3_128)
+
+
+def digests_of(arrays: dict, hasher) -> dict[str, str]:
+    """By tensor, of its type, shape and bytes."""
+    return {
+        name: hasher(f"{array.dtype.name}{array.shape}".encode() + array.tobytes()).hexdigest()
+        for name, array in arrays.items()
+    }
+
+
+def test_files_of_format_2_are_read_and_verified(path):
+    with safe_open(path, framework="numpy") as file:
+        metadata = file.metadata()
+    arrays = arrays_of("float32")
+    metadata["vit.format"] = "2"
+    metadata["vit.digests"] = json.dumps(digests_of(arrays, hashlib.sha256))
+    sealed = sorted(key for key in metadata if key.startswith("vit.") and key != "vit.seal")
+    text = "".join(f"{key}\0{metadata[key]}\0" for key in sealed)
+    metadata["vit.seal"] = hashlib.sha256(text.encode()).hexdigest()
+    save_file(arrays, path, metadata=metadata)
+    assert_same_bits(read_weights(path).arrays, arrays)
+    content = bytearray(path.read_bytes())
+    header, start = split(content)
+    content[start + header["norm.bias"]["data_offsets"][0]] ^= 1
+    path.write_bytes(content)
+    refused(path, "the bytes of norm.bias do not match")
+    with pytest.raises(WeightsError, match=r"the bytes of norm\.bias do not match"):
+        parity.load(path, framework="torch")
 
 
 def test_preprocessing_that_nobody_knows_is_none(tmp_path):
@@ -321,10 +352,10 @@ def test_safetensors_of_someone_else_are_refused(tmp_path):
 
 
 def test_a_later_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(vit_config.seal, "FORMAT", "3")
+    monkeypatch.setattr(vit_config.seal, "FORMAT", "4")
     write_weights(path, CFG, arrays_of("float32"))
     monkeypatch.undo()
-    refused(path, "format 3, this version reads 2")
+    refused(path, "format 4, this version reads 2 and 3")
 
 
 def test_a_folder_is_refused(tmp_path):

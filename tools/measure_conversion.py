@@ -3,7 +3,8 @@
     python tools/measure_conversion.py [--preset NAME] [--to DIALECT] [--folder DIR] [--repeat N]
 
 Writes a checkpoint of random weights in timm's names, copies it, converts it, and prints medians: the
-peak of resident memory above that of the imports, and the time against that of copying the file.
+peak of resident memory above that of the imports, and the time against that of copying the file. Where
+other programs take their share of the time, compare the seconds of the cores.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ from vit_config import preset
 from vit_config.parameters import parameters
 
 CONVERT = """
-import json, resource, sys, time
+import json, os, re, sys, time
 import parity.commands.convert, parity.conversion, parity.dialects
 from parity.checkpoint import read_checkpoint
 parity.dialects.dialects()
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+# not ru_maxrss, which a process inherits from the larger one that started it
+peak = lambda: int(re.search("VmHWM: *(.*) kB", open("/proc/self/status").read().expandtabs())[1]) / 1024
 imports = peak()
 source, out, to, like = sys.argv[1:]
-start = time.perf_counter()
-result = parity.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
-print(json.dumps([time.perf_counter() - start, imports, peak(), result.nbytes]))
+cores = lambda: sum(os.times()[:2])
+start, used = time.perf_counter(), cores()
+parity.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
+print(json.dumps([time.perf_counter() - start, cores() - used, imports, peak()]))
 """
 
 
@@ -55,17 +58,18 @@ def measure(folder: Path, name: str, to: str, repeat: int) -> None:
     source = folder / "source.safetensors"
     count = write_random(source, name)
     print(f"{name}: {count:,} parameters, {source.stat().st_size / 2**30:.2f} GiB; to {to}")
-    copies, conversions, memory = [], [], []
+    copies, conversions = [], []
     for _ in range(repeat):
         copies.append(copy(source, folder / "copy.safetensors"))
-        seconds, imports, peak = convert(source, folder / "converted", to, name)
-        conversions.append(seconds)
-        memory.append(peak - imports)
+        conversions.append(convert(source, folder / "converted", to, name))
         shutil.rmtree(folder / "converted")
-    copied, converted = statistics.median(copies), statistics.median(conversions)
-    print(f"copy, flushed to the disk: {copied:.1f} s; convert: {converted:.1f} s")
-    print(f"speed of converting: {copied / converted:.2f} of copying")
-    print(f"peak resident memory above the imports: {statistics.median(memory):.0f} MiB")
+    ratios = [copied[0] / converted[0] for copied, converted in zip(copies, conversions, strict=True)]
+    copied, copied_cores = map(statistics.median, zip(*copies, strict=True))
+    converted, cores, memory = map(statistics.median, zip(*conversions, strict=True))
+    print(f"copy, flushed to the disk: {copied:.1f} s, {copied_cores:.1f} s of the cores")
+    print(f"convert: {converted:.1f} s, {cores:.1f} s of the cores")
+    print(f"speed of converting: {copied / converted:.2f} of copying, {min(ratios):.2f} at worst")
+    print(f"peak resident memory above the imports: {memory:.0f} MiB")
 
 
 def write_random(path: Path, name: str) -> int:
@@ -82,23 +86,23 @@ def write_random(path: Path, name: str) -> int:
     return sum(int(np.prod(shape)) for shape in shapes.values())
 
 
-def copy(source: Path, target: Path) -> float:
-    """Seconds that copying a file takes, until it is on the disk."""
-    start = time.perf_counter()
+def copy(source: Path, target: Path) -> tuple[float, float]:
+    """Seconds that copying a file takes until it is on the disk, and seconds of the cores."""
+    start, used = time.perf_counter(), sum(os.times()[:2])
     shutil.copyfile(source, target)
     with target.open("rb") as file:
         os.fsync(file.fileno())
-    seconds = time.perf_counter() - start
+    seconds, cores = time.perf_counter() - start, sum(os.times()[:2]) - used
     target.unlink()
-    return seconds
+    return seconds, cores
 
 
 def convert(source: Path, target: Path, to: str, like: str) -> tuple[float, float, float]:
-    """Seconds, and resident memory in MiB after the imports and at the peak."""
+    """Seconds, seconds of the cores, and the peak of resident memory above the imports in MiB."""
     command = [sys.executable, "-c", CONVERT, str(source), str(target), to, like]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    seconds, imports, peak, _ = json.loads(done.stdout)
-    return seconds, imports, peak
+    seconds, cores, imports, peak = json.loads(done.stdout)
+    return seconds, cores, peak - imports
 
 
 if __name__ == "__main__":

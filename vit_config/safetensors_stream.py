@@ -7,20 +7,20 @@ so the header gets its room first and its values last.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import BinaryIO
 
 import numpy as np
 
 from vit_config.errors import ConfigError, WeightsError
 from vit_config.safetensors_header import TYPES
-from vit_config.seal import array_bytes, digest_of, put_seal
+from vit_config.seal import array_bytes, hasher_of, put_seal
 from vit_config.stored import Stored
 
 _NAMES = {name: kind for kind, name in TYPES.items()}
-_BLANK = "0" * 64
-_CHUNK = 2**24
+_BLANK = "0" * 32
+_CHUNK = 2**18  # stays in the processor's cache between its digest and its copy to the file
 
 
 Late = Callable[[], Mapping[str, str]]
@@ -38,7 +38,7 @@ def write_stream(
     *,
     sealed: bool,
     progress: Callable[[int], None] = ignore,
-    late: Late = dict,
+    late: Late | None = None,
 ) -> None:
     """Write safetensors to an empty seekable file; one tensor is in memory at a time.
 
@@ -59,10 +59,12 @@ def write_stream(
         put_seal(metadata, digests)
     header = _header(tensors, names, metadata)
     file.write(header)
-    with ThreadPoolExecutor(1) as beside:
-        for name in names:
-            digests[name] = _write_tensor(file, name, tensors[name], progress, beside)
-    metadata.update(late())
+    for name in names:
+        digests[name] = _write_tensor(file, name, tensors[name], progress)
+    if late is not None:
+        file.flush()
+        os.fsync(file.fileno())  # what is known late is computed meanwhile
+        metadata.update(late())
     if sealed:
         put_seal(metadata, digests)
         final = _header(tensors, names, metadata)
@@ -95,24 +97,17 @@ def write_chunks(write: Callable[[memoryview], object], data: memoryview, progre
         progress(len(piece))
 
 
-def _write_tensor(
-    file: BinaryIO,
-    name: str,
-    stored: Stored,
-    progress: Callable[[int], None],
-    beside: ThreadPoolExecutor,
-) -> str:
-    """Write a tensor, and compute its digest meanwhile."""
+def _write_tensor(file: BinaryIO, name: str, stored: Stored, progress: Callable[[int], None]) -> str:
+    """Write a tensor; return its digest."""
     array = checked_load(name, stored)
-    sha = digest_of(array.shape, array.dtype)
+    hasher = hasher_of(array.shape, array.dtype)
 
     def write(piece: memoryview) -> None:
-        hashed = beside.submit(sha.update, piece)
+        hasher.update(piece)
         file.write(piece)
-        hashed.result()
 
     write_chunks(write, array_bytes(array), progress)
-    return sha.hexdigest()
+    return hasher.hexdigest()
 
 
 def _header(tensors: Mapping[str, Stored], names: list[str], metadata: Mapping[str, str]) -> bytes:

@@ -3,8 +3,8 @@
 One safetensors file; parameters under their timm-style names in PyTorch's layout. The header's metadata
 holds ``vit.format`` (the version), ``vit.schema`` and ``vit.preprocess`` (JSON), ``vit.dialect`` (who
 spells parameters like this: here ``parity``), ``vit.provenance`` (JSON, where the weights come from),
-``vit.digests`` and ``vit.seal`` (see `vit_config.seal`). Both twins read it with numpy
-alone.
+``vit.digests`` and ``vit.seal`` (see `vit_config.seal`). Both twins read it without the other's
+framework.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vit_config.preprocess import Preprocess
 from vit_config.safetensors_header import FileHeader, read_entry, read_file_header
 from vit_config.safetensors_stream import write_stream
 from vit_config.schema import ViTConfig
-from vit_config.seal import check_seal, damaged, digest
+from vit_config.seal import Seal, check_seal, damaged
 from vit_config.stored import Stored
 
 __all__ = [
@@ -108,9 +108,9 @@ def read_weights(path: str | Path) -> Weights:
         WeightsError: not a weights file of this project, truncated, or damaged (the tensor is named).
     """
     path = Path(path)
-    header, digests = _read(path)
+    header, seal = _read(path)
     arrays = {name: read_entry(path, name, entry) for name, entry in header.entries.items()}
-    if wrong := [name for name, array in arrays.items() if digest(array) != digests[name]]:
+    if wrong := [name for name, array in arrays.items() if not seal.fits(name, array)]:
         raise damaged(path, *wrong)
     return Weights(*_meaning(path, header.metadata), arrays)
 
@@ -129,8 +129,8 @@ def read_header(path: str | Path) -> Header:
     return Header(*_meaning(path, header.metadata), tensors)
 
 
-def _read(path: Path) -> tuple[FileHeader, dict[str, str]]:
-    """The header of a weights file whose seal is whole, and the digests."""
+def _read(path: Path) -> tuple[FileHeader, Seal]:
+    """The header of a weights file whose seal is whole, and the seal."""
     if path.is_dir():
         raise WeightsError(f"{path}: is a folder; give the path of a .safetensors file")
     if not path.is_file():
@@ -142,7 +142,7 @@ def _read(path: Path) -> tuple[FileHeader, dict[str, str]]:
             f"{path}: safetensors without {', '.join((*_KEYS, 'vit.seal'))} in its header; expected"
             " a file written by parity.save; `parity convert` makes one of it"
         )
-    digests = check_seal(path, header)
+    seal = check_seal(path, header)
     if missing := [key for key in _KEYS if key not in header.metadata]:
         raise WeightsError(
             f"{path}: no {', '.join(missing)} in its header; expected a file of parity.save"
@@ -152,7 +152,7 @@ def _read(path: Path) -> tuple[FileHeader, dict[str, str]]:
             f"{path}: its parameters are spelled as {dialect} does, expected {DIALECT}; read it with"
             " parity.load, or `parity convert` it"
         )
-    return header, digests
+    return header, seal
 
 
 def _meaning(path: Path, metadata: Mapping[str, str]) -> tuple[ViTConfig, Preprocess | None]:

@@ -10,11 +10,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.card import Card
 from parity.checkpoint import Checkpoint
 from parity.commands.layer_table import bytes_text, shape_text
 from parity.dialects.resolve import ASSUMED
 from parity.provenance import Hop
-from vit_config import Preprocess, Schema
+from vit_config import Preprocess, Schema, ViTConfig
+
+MANY = 5
+"""Names of classes that are shown."""
 
 
 def facts_table() -> Table:
@@ -39,6 +43,7 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
     for note in checkpoint.notes:
         facts.add_row("", escape(note))
     facts.add_row("licence", escape(checkpoint.license or "unknown"))
+    facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.card)))
     for hop in checkpoint.hops:
         facts.add_row("came from", escape(_hop(hop)))
     if found is None:
@@ -81,13 +86,19 @@ def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
 
 def preprocessing(preprocess: Preprocess) -> str:
     """How pixels are prepared, as one line."""
-    texts = [
-        f"{name}={getattr(preprocess, name)}"
-        for name in preprocess.fields()
-        if name != "class_names" and getattr(preprocess, name) is not None
-    ]
-    names = preprocess.class_names
-    return ", ".join(texts if names is None else [*texts, f"{len(names)} class names"])
+    said = ((name, getattr(preprocess, name)) for name in preprocess.fields())
+    return ", ".join(f"{name}={value}" for name, value in said if value is not None)
+
+
+def classes(cfg: ViTConfig, card: Card) -> str:
+    """How many there are and what they are called, the first few of many, as one line."""
+    if not cfg.num_classes:
+        return "none: the model has no head"
+    if card.class_names is None:
+        return f"{cfg.num_classes}, names unknown"
+    names = card.class_names
+    shown = [*names[:MANY], "..."] if len(names) > MANY else names
+    return f"{len(names)}: {', '.join(shown)}"
 
 
 def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, Any]:
@@ -98,7 +109,6 @@ def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, An
         "recognised_by": checkpoint.why,
         "origins": checkpoint.origins,
         "preprocess_from": checkpoint.preprocess_origin,
-        "license": checkpoint.license,
         "notes": list(checkpoint.notes),
         "anomalies": None if found is None else list(found),
         "provenance": [hop.to_dict() for hop in checkpoint.hops],

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from parity.anatomy import Part, anatomy
 from parity.anomalies import anomalies
+from parity.card import Card
 from parity.checkpoint import Checkpoint, read_checkpoint
 from parity.command_line import parse
 from parity.commands import checkpoint_facts as facts
@@ -31,7 +32,6 @@ from parity.commands.sizes import parse_size
 from vit_config import (
     PRESETS,
     ConfigError,
-    Preprocess,
     ViTConfig,
     preset,
     preset_preprocess,
@@ -39,7 +39,7 @@ from vit_config import (
 )
 from vit_config.weights_file import check_writable, write_atomically
 
-JSON_VERSION = 2
+JSON_VERSION = 3
 MAX_BATCH = 2**12
 """Images; beyond it the bytes of a preset's attention weights no longer fit in 64 bits."""
 
@@ -76,7 +76,7 @@ class Subject(NamedTuple):
 
     name: str
     config: ViTConfig
-    preprocess: Preprocess | None
+    card: Card
     tag: str | None
     """The pretrained tag of timm's that the preprocessing is of."""
     checkpoint: Checkpoint | None = None
@@ -125,10 +125,10 @@ def _subject(arguments: Arguments) -> Subject:
         cfg = preset(name)
         tags = preset_tags(name)
         tag = (name.partition(".")[2] or tags[0]) if tags else None
-        return Subject(name, cfg, preset_preprocess(name) if tags else None, tag)
+        return Subject(name, cfg, Card.of(preset_preprocess(name) if tags else None), tag)
     checkpoint = read_checkpoint(name, **arguments.reading.options())
     found = None if arguments.skip_values else tuple(anomalies(checkpoint.arrays))
-    return Subject(name, checkpoint.config, checkpoint.preprocess, None, checkpoint, found)
+    return Subject(name, checkpoint.config, checkpoint.card, None, checkpoint, found)
 
 
 def _print_facts(console: Console, subject: Subject, model: Part) -> None:
@@ -137,6 +137,8 @@ def _print_facts(console: Console, subject: Subject, model: Part) -> None:
         table.add_row(
             "schema", escape(facts.differences(subject.config) or "every field at its default")
         )
+        if subject.card.license:
+            table.add_row("licence", escape(subject.card.license))
     else:
         facts.add_checkpoint(table, subject.checkpoint, subject.anomalies)
     table.add_row("preprocessing", escape(_preprocessing(subject)))
@@ -149,13 +151,23 @@ def _print_facts(console: Console, subject: Subject, model: Part) -> None:
 
 
 def _preprocessing(subject: Subject) -> str:
-    if subject.preprocess is not None:
+    if subject.card.pixels is not None:
         origin = subject.checkpoint and f"from {subject.checkpoint.preprocess_origin}"
         origin = origin or f"of the tag {subject.tag}"
-        return f"{facts.preprocessing(subject.preprocess)} ({origin})"
+        return f"{facts.preprocessing(subject.card.pixels)} ({origin})"
     if subject.checkpoint is None:
         return "none: there are no pretrained weights"
     return "unknown; give --preprocess FILE if you know"
+
+
+def _card(card: Card) -> dict[str, Any]:
+    """How pixels are prepared, the names of classes and the licence, each once."""
+    elsewhere = {"class_names", "license"}
+    return {
+        "preprocess": card.pixels and card.pixels.model_dump(mode="json", exclude=elsewhere),
+        "class_names": card.class_names,
+        "license": card.license,
+    }
 
 
 def to_dict(subject: Subject, parts: Sequence[Part]) -> dict[str, Any]:
@@ -165,7 +177,7 @@ def to_dict(subject: Subject, parts: Sequence[Part]) -> dict[str, Any]:
         "version": JSON_VERSION,
         "subject": subject.name,
         "schema": subject.config.model_dump(mode="json"),
-        "preprocess": subject.preprocess and subject.preprocess.model_dump(mode="json"),
+        **_card(subject.card),
         "tag": subject.tag,
         "file": checkpoint and facts.to_dict(checkpoint, subject.anomalies),
         "input_shape": model.input_shape,

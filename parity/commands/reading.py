@@ -33,7 +33,8 @@ class Reading:
     part: Annotated[str | None, shown_as("NAME")] = None
     """Which model to take where a file holds several, such as state_dict_ema."""
     preprocess: Annotated[Path | None, shown_as("FILE")] = None
-    """How pixels are prepared, as JSON: mean, std, interpolation, crop_fraction, crop_mode."""
+    """How pixels are prepared, as JSON: mean, std, interpolation, crop_fraction, crop_mode; also
+    class_names."""
     license: Annotated[str | None, shown_as("NAME")] = None
     """The licence of the weights, if the file does not state it."""
 

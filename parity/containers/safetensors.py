@@ -31,7 +31,7 @@ def write_safetensors(
     sealed: bool,
     progress: Progress = ignore,
     force: bool = False,
-    late: Late = dict,
+    late: Late | None = None,
 ) -> None:
     """Write a safetensors file, one tensor in memory at a time, whole or not at all.
 

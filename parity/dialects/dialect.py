@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from parity.card import Card
 from parity.dialects.table import Table
 from vit_config import Preprocess, ViTConfig
 
@@ -61,12 +62,13 @@ class Settings(Protocol):
         """
         ...
 
-    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
-        """How pixels are prepared, if they state it."""
+    def card(self, sidecars: Mapping[str, Any]) -> Card:
+        """What they state of pixels, names of classes and licence."""
         ...
 
-    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
-        """The files to write beside the weights: their contents by name."""
+    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
+        """The files to write beside the weights, their contents by name; without what of the card they
+        cannot say."""
         ...
 
 

@@ -9,12 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from parity.card import Card
 from vit_config import ConfigError, Preprocess, ViTConfig, preset
 
 FILE = "open_clip_config.json"
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 MODES: dict[str, Literal["center", "squash"]] = {"shortest": "center", "squash": "squash"}
 """Its resize_mode by ours; "longest" puts black bars beside the image, which a `Preprocess` has not."""
+FILTERS = ("bicubic", "bilinear")
+"""Of its interpolations those that mean one filter."""
 POOLS = {"tok": "class", "avg": "mean"}
 TIMM_POOLS = {"token": "class", "avg": "mean", "map": "map"}
 VISION = {
@@ -59,19 +62,22 @@ class OpenClipSettings:
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
 
-    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
-        """How pixels are prepared; None where a `Preprocess` cannot say it."""
+    def card(self, sidecars: Mapping[str, Any]) -> Card:
+        """How pixels are prepared, if a `Preprocess` can say it; a tower has no classes."""
         if not self.recognise(sidecars):
-            return None
+            return Card()
         told = sidecars[FILE].get("preprocess_cfg") or {}
         mode = MODES.get(told.get("resize_mode", "shortest"))
-        filters = told.get("interpolation", "bicubic")
-        if mode is None or filters not in ("bicubic", "bilinear"):
-            return None
+        name = told.get("interpolation", "bicubic")
+        if mode is None or name not in FILTERS:
+            return Card()
+        size = _model(sidecars)["vision_cfg"].get("image_size")
+        if mode == "center" and isinstance(size, list) and len(set(size)) > 1:
+            name = "bicubic"  # whatever is asked for
         mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
-        return Preprocess(mean=mean, std=std, interpolation=filters, crop_mode=mode)
+        return Card(pixels=Preprocess(mean=mean, std=std, interpolation=name, crop_mode=mode))
 
-    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
         """The file of a model whose text tower is not there."""
         width = cfg.hidden_size
         vision: dict[str, Any] = {
@@ -93,7 +99,7 @@ class OpenClipSettings:
             vision["act_kwargs"] = {"approximate": "tanh"}
         quick = cfg.act == "quick_gelu"
         model = {"embed_dim": cfg.num_classes, "quick_gelu": quick, "vision_cfg": vision}
-        return {FILE: {"model_cfg": model, **_preprocess_entries(preprocess)}}
+        return {FILE: {"model_cfg": model, **(_entries(card.pixels) if card.pixels else {})}}
 
 
 def _model(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -136,18 +142,18 @@ def _timm_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "pool": TIMM_POOLS.get(pool, cfg.pool)}
 
 
-def _preprocess_entries(preprocess: Preprocess | None) -> dict[str, Any]:
+def _entries(pixels: Preprocess) -> dict[str, Any]:
+    """As much as the file can say; of what it does not say open_clip takes its default.
+
+    open_clip resizes to the model's size, never crops what it has squashed, and has two filters.
+    """
     modes = {ours: theirs for theirs, ours in MODES.items()}
-    if preprocess is None or preprocess.crop_fraction != 1 or preprocess.crop_mode not in modes:
-        return {}  # it never crops what it has resized
-    return {
-        "preprocess_cfg": {
-            "mean": list(preprocess.mean),
-            "std": list(preprocess.std),
-            "interpolation": preprocess.interpolation,
-            "resize_mode": modes[preprocess.crop_mode],
-        }
-    }
+    found: dict[str, Any] = {"mean": list(pixels.mean), "std": list(pixels.std)}
+    if pixels.interpolation in FILTERS:
+        found["interpolation"] = pixels.interpolation
+    if pixels.crop_mode in modes:
+        found["resize_mode"] = modes[pixels.crop_mode]
+    return {"preprocess_cfg": found}
 
 
 def _ratio(cfg: ViTConfig) -> float:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from parity.card import Card
 from parity.dialects.dialect import Dialect
-from vit_config import ConfigError, Preprocess
+from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
 
 T = TypeVar("T")
@@ -32,16 +33,37 @@ def fields(dialect: Dialect, sidecars: Mapping[str, Any]) -> dict[str, Any]:
     return _guarded(lambda: settings.fields(sidecars))
 
 
-def preprocess(dialect: Dialect, sidecars: Mapping[str, Any]) -> Preprocess | None:
-    """How pixels are prepared, if they state it.
+def card(dialect: Dialect, sidecars: Mapping[str, Any]) -> Card:
+    """What they state of pixels, names of classes and licence; nothing if they are not this dialect's.
 
     Raises:
         ConfigError: see `fields`.
     """
     settings = dialect.settings
     if settings is None or not tell(dialect, sidecars):
-        return None
-    return _guarded(lambda: settings.preprocess(sidecars))
+        return Card()
+    return _guarded(lambda: settings.card(sidecars))
+
+
+def unsaid(dialect: Dialect, cfg: ViTConfig, card: Card) -> str:
+    """What of the card's pixels the config files that a dialect writes do not say, in words, with what
+    their readers take instead; empty where everything is said."""
+    if dialect.settings is None or card.pixels is None:
+        return ""
+    meant, told = card.pixels, dialect.settings.card(dialect.settings.files(cfg, card)).pixels
+    if told is None:
+        return f"no config file of {dialect.title} says how its pixels are prepared"
+    meant, told = (each.replace(image_size=each.image_size or cfg.image_size) for each in (meant, told))
+    size = meant.image_size or cfg.image_size
+    if told.resized(size) == meant.resized(size):  # a quotient may be written as two whole numbers
+        told = told.replace(crop_fraction=meant.crop_fraction)
+    different = [name for name in Preprocess.fields() if getattr(told, name) != getattr(meant, name)]
+    if not different:
+        return ""
+    ours, theirs = (
+        ", ".join(f"{name} = {getattr(each, name)}" for name in different) for each in (meant, told)
+    )
+    return f"no config file of {dialect.title} says {ours}; its library will take {theirs}"
 
 
 def _guarded(read: Callable[[], T]) -> T:

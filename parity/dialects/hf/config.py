@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parity.card import Card
 from parity.dialects.hf import labels, preprocessor
 from parity.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
-from vit_config import ConfigError, Preprocess, ViTConfig
+from vit_config import ConfigError, ViTConfig
 
 __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]
 
@@ -62,16 +63,15 @@ class HfSettings:
             raise ConfigError(f"{CONFIG}: {said}")
         return {**found, **labels.num_classes(sidecars[CONFIG])}
 
-    def preprocess(self, sidecars: Entries) -> Preprocess | None:
-        """How pixels are prepared, and what the classes are called; None where nothing says how."""
+    def card(self, sidecars: Entries) -> Card:
+        """How pixels are prepared by one file, and what the classes are called by the other."""
         if not self.recognise(sidecars):
-            return None
+            return Card()
         image_size = self.fields(sidecars).get("image_size")
         found = preprocessor.read(sidecars.get(preprocessor.FILE), self.processor, image_size)
-        names = labels.class_names(sidecars[CONFIG])
-        return found and found.replace(class_names=names)
+        return Card(pixels=found, class_names=labels.class_names(sidecars[CONFIG]))
 
-    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
         """``config.json``, and ``preprocessor_config.json`` where it can say how pixels are prepared."""
         architecture = self.architecture(cfg)
         kind, section = next(iter(self.model_types.items()))
@@ -82,9 +82,8 @@ class HfSettings:
         content: dict[str, Any] = {"architectures": [architecture], "model_type": kind}
         content |= {section: told} if section else told
         if labels.HEAD in architecture:
-            names = preprocess.class_names if preprocess else None
-            content |= labels.entries(cfg.num_classes, names)
-        found = preprocess and preprocessor.entries(preprocess, cfg.image_size)
+            content |= labels.entries(cfg.num_classes, card.class_names)
+        found = card.pixels and preprocessor.entries(card.pixels, cfg.image_size)
         return {CONFIG: content, **({preprocessor.FILE: found} if found else {})}
 
     def _section(self, sidecars: Entries) -> dict[str, Any] | None:

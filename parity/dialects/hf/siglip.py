@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parity.card import Card
 from parity.dialects.dialect import ANY, Dialect
 from parity.dialects.hf import preprocessor
 from parity.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
 from parity.dialects.hf.config import HfSettings, oblong
 from parity.dialects.hf.keys import ACTS, sizes
 from parity.dialects.table import layer, row
-from vit_config import Preprocess, ViTConfig
+from vit_config import ViTConfig
 
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))
 Q_KV = (1, 2)
@@ -39,9 +40,9 @@ PATCHES = "embeddings.patch_embedding.weight"
 class FlatSettings(HfSettings):
     """Of the model that takes patches, for which there is no processor of whole square images."""
 
-    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
         """``config.json`` alone."""
-        made = super().files(cfg, preprocess)
+        made = super().files(cfg, card)
         return {name: content for name, content in made.items() if name != preprocessor.FILE}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.card import Card
 from parity.dialects.timm.arguments import fields_of_arguments
 from parity.dialects.timm.nearest import nearest
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
@@ -74,32 +75,31 @@ class TimmSettings:
         except ConfigError as error:
             raise ConfigError(f"config.json: {name}: {error}") from None
 
-    def preprocess(self, sidecars: Mapping[str, Any]) -> Preprocess | None:
-        """How timm prepares pixels for this model.
+    def card(self, sidecars: Mapping[str, Any]) -> Card:
+        """How timm prepares pixels for this model, what its classes are called, and its licence.
 
         Raises:
             ConfigError: in a way that `Preprocess` has no word for.
         """
         if not self.recognise(sidecars):
-            return None
+            return Card()
         config, pretrained = _parts(sidecars)
         said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
         said["crop_fraction"] = said.pop("crop_pct")
         _, height, width = _input_size(pretrained)
         fixed = pretrained.get("fixed_input_size", False)
         image = self.fields(sidecars)["image_size"]
-        names = _class_names(config.get("label_names") or pretrained.get("label_names"))
+        own_size = None if fixed or (height, width) == image else (height, width)
         try:
-            return Preprocess(
-                **said,
-                image_size=None if fixed or (height, width) == image else (height, width),
-                class_names=names,
+            return Card(
+                pixels=Preprocess(**said, image_size=own_size),
+                class_names=_class_names(config.get("label_names") or pretrained.get("label_names")),
                 license=pretrained.get("license"),
             )
         except ConfigError as error:
             raise ConfigError(f"config.json: {error}") from None
 
-    def files(self, cfg: ViTConfig, preprocess: Preprocess | None) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
         """A config.json of which ``timm.create_model("local-dir:FOLDER")`` makes this model.
 
         Raises:
@@ -108,7 +108,7 @@ class TimmSettings:
         name, arguments = nearest(cfg, MODULES[self.dialect])
         if MODULES[self.dialect] == ("eva",):
             arguments["qkv_fused"] = self.dialect == "timm-eva"
-        size = (preprocess.image_size if preprocess else None) or cfg.image_size
+        size = (card.pixels and card.pixels.image_size) or cfg.image_size
         fixed = not cfg.dynamic_image_size or self.dialect == "timm-beit"
         pretrained: dict[str, Any] = {
             "input_size": [cfg.in_channels, *(cfg.image_size if fixed else size)],
@@ -118,18 +118,17 @@ class TimmSettings:
             "first_conv": "patch_embed.proj",
             "classifier": ["head", "head_dist"] if cfg.distill_token else "head",
         }
-        names = None
-        if preprocess is not None:
-            pretrained |= {key: getattr(preprocess, key) for key in PREPROCESS if key != "crop_pct"}
-            pretrained["crop_pct"] = preprocess.crop_fraction
-            pretrained |= {"license": preprocess.license} if preprocess.license else {}
-            names = preprocess.class_names
+        if (pixels := card.pixels) is not None:
+            pretrained |= {key: getattr(pixels, key) for key in PREPROCESS if key != "crop_pct"}
+            pretrained["crop_pct"] = pixels.crop_fraction
+        if card.license:
+            pretrained["license"] = card.license
         config = {
             "architecture": name,
             "num_classes": cfg.num_classes,
             "num_features": cfg.hidden_size,
             "global_pool": arguments["global_pool"],
-            **({"label_names": list(names)} if names else {}),
+            **({"label_names": list(card.class_names)} if card.class_names else {}),
             "model_args": arguments,
             "pretrained_cfg": pretrained,
         }

@@ -12,14 +12,20 @@ from vit_config.presets import from_timm
 
 SAID = ("img_size", "in_chans", "num_classes", "global_pool")
 """Arguments that timm writes of every model."""
+NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RmsNorm"}
+"""timm's classes of norms."""
 
 
 class _Candidate(NamedTuple):
     """An architecture that can be told to be a model; the least is the most like it."""
 
+    in_the_way: int
+    """How many obstacles."""
     differences: tuple[int, int, int, int]
     name: str
     arguments: dict[str, Any]
+    obstacles: tuple[str, ...]
+    """Fields and arguments in which no JSON makes it the model."""
 
 
 def nearest(cfg: ViTConfig, modules: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
@@ -28,12 +34,9 @@ def nearest(cfg: ViTConfig, modules: tuple[str, ...]) -> tuple[str, dict[str, An
     Raises:
         ConfigError: none can be told in JSON to be this model.
     """
-    found = min(_candidates(cfg, modules), default=None)
-    if found is None:
-        raise ConfigError(
-            "no config.json tells an architecture of timm's to be this model: it cannot say"
-            f" {_unsaid(cfg)}; write a file instead of a folder, for a model that is made in Python"
-        )
+    found = min(_candidates(cfg, modules))
+    if found.obstacles:
+        raise ConfigError(_refusal(cfg, found))
     return found.name, found.arguments
 
 
@@ -43,20 +46,38 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         if module not in modules:
             continue
         base = PRESETS[name]
+        ours, theirs = arguments_of(cfg, module), arguments_of(base, module)
         fixed = architecture_only(cfg, module)
-        if any(getattr(base, field) != value for field, value in fixed.items()):
-            continue
-        arguments, theirs = arguments_of(cfg, module), arguments_of(base, module)
-        if any(value is None and theirs.get(key) is not None for key, value in arguments.items()):
-            continue
-        arguments = {key: value for key, value in arguments.items() if value is not None}
+        obstacles = [field for field, value in fixed.items() if getattr(base, field) != value]
+        obstacles += [key for key in ours if ours[key] is None and theirs.get(key) is not None]
+        arguments = {key: value for key, value in ours.items() if value is not None}
         changes, others = _differences(cfg, base)
         if not changes:
             also = ("dynamic_img_size",) if cfg.dynamic_image_size != base.dynamic_image_size else ()
             arguments = {key: arguments[key] for key in (*SAID, *also) if key in arguments}
-        order = modules.index(module)
-        distance = abs(cfg.hidden_size - base.hidden_size)
-        yield _Candidate((changes, others, order, distance), name, arguments)
+        differences = (changes, others, modules.index(module), abs(cfg.hidden_size - base.hidden_size))
+        yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
+
+
+def _refusal(cfg: ViTConfig, found: _Candidate) -> str:
+    """What is in the way of a model's nearest architecture, and what can be done instead."""
+    base, module = PRESETS[found.name], from_timm.architectures()[found.name]["module"]
+    ours, theirs = ({**each.model_dump(), **arguments_of(each, module)} for each in (cfg, base))
+    said = ", ".join(
+        f"{name} = {ours[name]} ({found.name} has {theirs[name]})" for name in found.obstacles
+    )
+    how = "for a model that is made in Python"
+    if set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
+        norm = f"functools.partial(timm.layers.{NORMS[cfg.norm]}, eps={cfg.norm_eps})"
+        changed = [(key, repr(v)) for key, v in found.arguments.items() if v != theirs.get(key)]
+        norms = ("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",)
+        given = {**dict(changed), **dict.fromkeys(norms, norm)}
+        options = ", ".join(f"{key}={value}" for key, value in given.items())
+        how = f"for timm.create_model({found.name!r}, {options})"
+    return (
+        f"timm's config.json cannot say {said}; write a file instead of a folder, such as"
+        f" out.safetensors or out.pth, {how}"
+    )
 
 
 def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:
@@ -67,8 +88,3 @@ def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:
     light = (*NEUTRAL, "image_size", "in_channels", "num_classes")
     heavy = [name for name in fields if name not in light or name == "layer_scale_on"]
     return len(heavy), len(fields) - len(heavy)
-
-
-def _unsaid(cfg: ViTConfig) -> str:
-    names = ("block", "num_parallel", "mlp", "norm", "norm_eps", "patch_norm", "distill_token")
-    return ", ".join(f"{name} = {getattr(cfg, name)}" for name in names)

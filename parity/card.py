@@ -1,0 +1,81 @@
+"""What is told of a model beside its function, and goes wherever its weights go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import model_validator
+
+from vit_config import ConfigError, Preprocess, Schema
+from vit_config.base import NameTuple
+
+PREPROCESS, CLASS_NAMES = "vit.preprocess", "vit.class_names"
+"""Entries of a header."""
+
+
+class Card(Schema, frozen=True):
+    """How pixels are prepared, what the classes are called, and the licence; None where nobody says it.
+
+    A `Preprocess` in a file or from a user may hold all three, but it cannot say what classes are called
+    without saying how pixels are prepared. Here each stands for itself.
+    """
+
+    pixels: Preprocess | None = None
+    """Without names and licence."""
+    class_names: NameTuple | None = None
+    """In the order of the logits."""
+    license: str | None = None
+    """Of the weights."""
+
+    @model_validator(mode="after")
+    def _said_once(self) -> Self:
+        if self.pixels is not None and (self.pixels.class_names or self.pixels.license):
+            raise ValueError("pixels says names of classes or a licence too; make it by Card.of")
+        return self
+
+    @classmethod
+    def of(cls, preprocess: Preprocess | None) -> Card:
+        """Everything that a `Preprocess` says."""
+        if preprocess is None:
+            return cls()
+        pixels = preprocess.replace(class_names=None, license=None)
+        return cls(pixels=pixels, class_names=preprocess.class_names, license=preprocess.license)
+
+    @property
+    def preprocess(self) -> Preprocess | None:
+        """All of it as one `Preprocess`; None where nobody says how pixels are prepared."""
+        if self.pixels is None:
+            return None
+        return self.pixels.replace(class_names=self.class_names, license=self.license)
+
+    def completed(self, other: Card) -> Card:
+        """What this leaves open is the other's."""
+        mine = {name: getattr(self, name) for name in self.fields()}
+        return other.replace(**{name: value for name, value in mine.items() if value is not None})
+
+    def to_metadata(self) -> dict[str, str]:
+        """Entries of a header. A licence without pixels is in its provenance."""
+        if (preprocess := self.preprocess) is not None:
+            return {PREPROCESS: preprocess.to_json()}
+        names = {CLASS_NAMES: json.dumps(self.class_names)} if self.class_names is not None else {}
+        return {PREPROCESS: "null", **names}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str], *, where: str) -> Card | None:
+        """What a header says; None of a header that is not this project's.
+
+        Raises:
+            ConfigError: an entry that is not valid.
+        """
+        if PREPROCESS not in metadata:
+            return None
+        if metadata[PREPROCESS] != "null":
+            return cls.of(Preprocess.from_json(metadata[PREPROCESS], where=f"{where}: {PREPROCESS}"))
+        try:
+            return cls(class_names=json.loads(metadata.get(CLASS_NAMES, "null")))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {CLASS_NAMES}: {error}") from None
+        except ValueError:
+            raise ConfigError(f"{where}: {CLASS_NAMES} is not valid JSON") from None

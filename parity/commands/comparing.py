@@ -1,0 +1,94 @@
+"""What `parity diff` and `parity diagnose` are told: the two sides, how to run and how to align them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from parity.commands.reading import shown_as
+from parity.diff.align import HOW, How
+from parity.diff.build import Order
+from parity.diff.difference import Difference, compare_sides
+from parity.diff.named import named_side
+from parity.diff.sides import Recorded
+from parity.precision import PRECISIONS, Precision
+from vit_config import ConfigError
+from vit_config.atomic import check_writable
+
+
+def _choice(names: tuple[str, ...]) -> Any:
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
+
+
+@dataclass(frozen=True)
+class Comparing:
+    """The two sides."""
+
+    a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
+    """The reference: a trace that parity.record wrote, a preset, a checkpoint, or MODULE:FUNCTION or
+    FILE.py:FUNCTION that builds a model and returns it with its inputs. Of presets and checkpoints,
+    jax:NAME and torch:NAME are the two twins."""
+    b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")]
+    """What is compared with it."""
+    align: Annotated[How, _choice(HOW)] = "auto"
+    """How modules find their partners: by equal names, by kind and order of calls, by that and by
+    values; auto: by names where most are equal, else by order."""
+    map: Annotated[Path | None, shown_as("FILE")] = None
+    """Which module of A is which of B, as a JSON object of their names."""
+    dtype: Annotated[str, _choice(("float64", "float32", "bfloat16", "own"))] = "float64"
+    """What parameters and inputs are cast to before models run; own: nothing is cast."""
+    precision: Annotated[Precision, _choice(PRECISIONS)] = "highest"
+    """Of float32 products on GPU and TPU: in full, TensorFloat-32 or the like, or as the frameworks are
+    set."""
+    python_a: Annotated[Path | None, shown_as("PYTHON")] = None
+    """The interpreter that runs A, if its framework lives in another environment."""
+    python_b: Annotated[Path | None, shown_as("PYTHON")] = None
+    """The interpreter that runs B."""
+    shadow: Annotated[Path | None, shown_as("TRACE")] = None
+    """A trace of A recorded once more with parameters one unit in the last place away, where A is a
+    trace."""
+    batch_size: int = 2
+    """Images that presets and checkpoints are fed."""
+    seed: int = 0
+    """Of a preset's weights, and of those images."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the result as JSON to this file."""
+
+    def run(self) -> Difference:
+        """Compare the two.
+
+        Raises:
+            ConfigError, InputError, WeightsError, MissingFileError: see `parity.diff.compare_sides`.
+        """
+        if self.batch_size < 1:
+            raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"--seed {self.seed}: must not be negative")
+        if self.map is not None and self.align != "auto":
+            raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
+        if self.json is not None:
+            check_writable(self.json)
+        sides = [
+            named_side(self._order(name, twin), python)
+            for name, twin, python in ((self.a, "torch", self.python_a), (self.b, "jax", self.python_b))
+        ]
+        if self.shadow is not None and sides[0].runs:
+            raise ConfigError(f"--shadow goes with a trace, but {self.a} can be run again; leave it out")
+        return compare_sides(
+            *sides,
+            how=self.map or self.align,
+            shadow=Recorded(self.shadow) if self.shadow else None,
+        )
+
+    def _order(self, name: str, twin: str) -> Order:
+        return Order(
+            name=name,
+            twin=twin,
+            dtype=None if self.dtype == "own" else self.dtype,
+            precision=self.precision,
+            batch_size=self.batch_size,
+            seed=self.seed,
+        )

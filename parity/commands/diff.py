@@ -1,0 +1,44 @@
+"""``parity diff``: where two models differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+
+from parity.command_line import parse
+from parity.commands.comparing import Comparing
+from parity.commands.reading import shown_as
+from parity.diff.report import print_difference, to_dict
+from vit_config.atomic import check_writable, write_atomically
+
+
+@dataclass(frozen=True)
+class Arguments(Comparing):
+    """Find the first module whose output differs although its inputs agree: forward, then backward, then
+    step by step. Each model runs in a process of its own; B runs a second time, fed the activations and
+    gradients of A, so that an error shows where it is made. Exit status: 0 equal, 1 different, 2 bad
+    input.
+    """
+
+    picture: Annotated[Path | None, shown_as("FILE")] = None
+    """Also draw the errors by depth, with the envelope of rounding, as .png, .svg or .pdf."""
+
+
+def main(argv: list[str], prog: str = "parity diff") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if arguments.picture is not None:
+        check_writable(arguments.picture)
+    difference = arguments.run()
+    print_difference(difference, Console(width=None if Console().is_terminal else 110))
+    if arguments.json:
+        write_atomically(arguments.json, (json.dumps(to_dict(difference), indent=2) + "\n").encode())
+    if arguments.picture:
+        from parity.diff.picture import draw
+
+        draw(difference, arguments.picture)
+    return 0 if difference.equal and not difference.uncertified else 1

@@ -1,0 +1,76 @@
+"""``parity match``: which leaf of one model is which leaf of another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from parity.command_line import parse
+from parity.commands.reading import shown_as
+from parity.match.audit import audit, read_map
+from parity.match.files import match_paths
+from parity.match.report import print_audit, print_links, print_rest, to_dict
+from parity.match.table_text import table_text
+from vit_config import ConfigError
+from vit_config.atomic import check_writable, write_atomically
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Find which leaf of A is which leaf of B, whatever they are called: equal, transposed, reshaped,
+    split, joined, stacked, heads in another order. Where values say nothing, the leaves around may;
+    what remains is reported with its candidates, never guessed. Exit status: 0 if everything is
+    matched, and the map, if one is given, is right; 1 if not."""
+
+    files: Annotated[
+        tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="A B", help_behavior_hint="")
+    ] = ()
+    """Two checkpoints of any kind, or two traces; no dialect has to be known. Of two traces, modules
+    that computed the same are compared where values differ."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Write everything that was found to this file."""
+    table: Annotated[Path | None, shown_as("FILE.py")] = None
+    """Write a dialect's table that reads and writes B's names, if A has this project's."""
+    map: Annotated[Path | None, shown_as("FILE")] = None
+    """Judge a map of your own: a JSON object of A's leaves, each with B's leaf, a list of leaves that
+    are joined, or {"leaf": ..., "transpose": true}."""
+    all: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Show every block, where blocks that are alike share a row; with a map the leaves too, which are
+    not shown then."""
+
+
+def main(argv: list[str], prog: str = "parity match") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if len(arguments.files) != 2:
+        raise ConfigError(
+            f"expected two files, A and B, got {len(arguments.files)}; {prog} --help explains"
+        )
+    for path in (arguments.json, arguments.table):
+        if path is not None:
+            check_writable(path)
+    lines = read_map(arguments.map) if arguments.map else None
+    matched = match_paths(*arguments.files)
+    judged = None if lines is None else audit(lines, matched)
+    table = table_text(matched, arguments.files[1].name) if arguments.table else ""
+    if arguments.json:
+        content = {
+            "a": str(arguments.files[0]),
+            "b": str(arguments.files[1]),
+            **to_dict(matched, judged),
+        }
+        write_atomically(arguments.json, (json.dumps(content, indent=2) + "\n").encode())
+    if arguments.table:
+        write_atomically(arguments.table, table.encode())
+    console = Console(width=None if Console().is_terminal else 140, highlight=False)
+    if judged is None or arguments.all:
+        print_links(matched, console, every=arguments.all)
+    print_rest(matched, console)
+    if judged is not None:
+        print_audit(judged, console)
+    return 0 if matched.complete and all(line.right for line in judged or ()) else 1

@@ -1,0 +1,39 @@
+"""Every known way to compute what a module of a Vision Transformer computes, one room per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from parity.diagnose.catalogue import (
+    activation,
+    attention,
+    convolution,
+    dropout,
+    linear,
+    norm,
+    pixels,
+    pooling,
+    sums,
+    tokens,
+)
+from parity.diagnose.catalogue.computation import Computation, hypotheses_of
+from parity.diagnose.segment import Hypothesis, Segment
+
+ROOMS = (activation, norm, linear, attention, sums, dropout, pixels, convolution, tokens, pooling)
+
+
+def computations(segment: Segment) -> Iterator[Computation]:
+    """Every computation that a segment may be, by the tensors and parameters it has."""
+    for room in ROOMS:
+        yield from room.computations(segment)
+
+
+def by_room(segment: Segment) -> Iterator[Iterator[Computation]]:
+    """The same, a room at a time; what fits a number to the result comes last in its room."""
+    for room in ROOMS:
+        yield room.computations(segment)
+
+
+def hypotheses(segment: Segment) -> Iterator[Hypothesis]:
+    """Every way in which the segment's result may have been computed, with what would then come out."""
+    return hypotheses_of(computations(segment))

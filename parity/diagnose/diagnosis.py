@@ -1,0 +1,84 @@
+"""A difference and its causes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from parity.diagnose.backward import explain_gradient
+from parity.diagnose.explain import explain
+from parity.diagnose.segments import batch_segments, gradient_segments, segments, step_segments
+from parity.diagnose.steps.explain import explain_step
+from parity.diagnose.verdict import Cause, Verdict
+from parity.diff.difference import Difference
+from parity.diff.judge import Divergence
+
+STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
+MOST_PLACES = 8
+"""Kinds of places that are explained; what differs in more is better compared again after a repair."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One kind of place that differs, and why."""
+
+    divergences: tuple[Divergence, ...]
+    """The same place of one or more blocks."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Where two models differ, and why."""
+
+    difference: Difference
+    places: tuple[Place, ...]
+    """The first place first; empty where the two are equal."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs, to a precision that says so."""
+        return self.difference.equal and not self.difference.uncertified
+
+    @property
+    def causes(self) -> tuple[Cause, ...]:
+        """The best cause of every place that has one, the first place first; then the others of the
+        first."""
+        best = [place.verdict.causes[0] for place in self.places if place.verdict.causes]
+        return (*best, *(self.places[0].verdict.causes[1:] if self.places else ()))
+
+    @property
+    def unknown(self) -> str | None:
+        """What to say of the first place if none of the known causes explains it."""
+        return self.places[0].verdict.unknown if self.places else None
+
+
+def diagnose(difference: Difference) -> Diagnosis:
+    """Explain every place at which two models differ, as far as they can be told apart."""
+    places = []
+    for group in difference.places[:MOST_PLACES]:
+        verdict = _explain(difference, group[0])
+        modules = tuple(dict.fromkeys(each.where for each in group))
+        causes = tuple(
+            replace(cause, where=modules) if group[0].stage == "forward" else cause
+            for cause in verdict.causes
+        )
+        places.append(Place(group, replace(verdict, causes=causes)))
+    return Diagnosis(difference, tuple(places))
+
+
+def _explain(difference: Difference, first: Divergence) -> Verdict:
+    if first.stage == "forward":
+        verdict = explain(*segments(difference, first))
+        if verdict.causes:
+            return verdict
+        # what one model has a module for, such as its activation, the other may compute in between
+        again = explain(*segments(difference, first, shared=True))
+        return again if again.causes else verdict
+    if first.mode == "fed":
+        found = gradient_segments(difference, first)
+        return explain_gradient(*found) if found else Verdict(unknown=f"{first}")
+    if first.stage in STEP_STAGES:
+        return explain_step(*step_segments(difference, first))
+    if first.stage == "batch":
+        return explain(*batch_segments(difference, first))
+    return Verdict(unknown=f"{first}; `parity match` finds which parameter is which")

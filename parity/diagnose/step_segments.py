@@ -1,0 +1,119 @@
+"""One stage of one training step, read from a trace in the form that the catalogue takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from parity.diagnose.segment import StepSegment
+from parity.traces.format import Event, Site, Stage
+from parity.traces.reader import Trace
+from parity.traces.recorder import OPTIMIZER
+
+
+class Leaves(Mapping[str, np.ndarray]):
+    """Arrays of a trace by name, as float64, read when they are asked for."""
+
+    def __init__(self, trace: Trace, events: Mapping[str, Event]) -> None:
+        self._trace = trace
+        self._events = dict(events)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return np.asarray(self._trace.read(self._events[name]), dtype=np.float64)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._events)
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+
+def step_segment(
+    trace: Trace, step: int, stage: Stage, names: Mapping[str, str] | None = None
+) -> StepSegment:
+    """Read one stage of one step.
+
+    Leaves of which only a sample was kept are left out.
+
+    Args:
+        trace: the recording.
+        step: as the recording counts it.
+        stage: what differs there.
+        names: other names for parameters, where the two programs do not share them.
+    """
+    names = names or {}
+    known = step - 1 in trace.steps
+    loose = lambda stage, step: Leaves(trace, _leaves(trace, stage, step, names))  # noqa: E731
+    rates = {name: _series(trace, "learning rate", name) for name in _paths(trace, "learning rate")}
+    losses = [_series(trace, "loss", name) for name in _paths(trace, "loss")]
+    counts = [e for e in trace.of("moments", step) if e.port == "step" and e.size == 1]
+    return StepSegment(
+        framework=trace.index.framework,
+        step=step,
+        stage=stage,
+        result=loose(stage, step),
+        parameters=loose("parameters", step),
+        gradients=loose("gradients", step),
+        clipped=loose("clipped", step),
+        rates=next(iter(rates.values()), ()),
+        moments_before=loose("moments", step - 1) if known else {},
+        moments=loose("moments", step),
+        count=int(trace.read(counts[0]).reshape(())) if counts else None,
+        logits=_logits(trace, step),
+        labels=_labels(trace, step),
+        losses=next(iter(losses), ()),
+        optimizer=trace.modules.get(OPTIMIZER),
+        index=trace.steps.index(step),
+        group_rates=rates,
+        gradients_before=loose("gradients", step - 1) if known else {},
+    )
+
+
+def _leaves(trace: Trace, stage: Stage, step: int, names: Mapping[str, str]) -> dict[str, Event]:
+    """The events that hold whole arrays; of moments, those that belong to parameters, ``NAME kind``."""
+    found: dict[str, Event] = {}
+    for event in trace.of(stage, step):
+        if event.statistics is not None or (
+            stage == "moments" and (event.port == "step" or not event.path)
+        ):
+            continue
+        name = names.get(event.path, event.path)
+        found.setdefault(f"{name} {event.port}" if stage == "moments" else name, event)
+    return found
+
+
+def _paths(trace: Trace, stage: Stage) -> list[str]:
+    """The names of the numbers logged in a stage, in order."""
+    return list(dict.fromkeys(e.path for e in trace.of(stage) if e.size == 1))
+
+
+def _series(trace: Trace, stage: Stage, path: str) -> tuple[float, ...]:
+    """One number of every recorded step; empty if a step lacks it."""
+    sites = [Site(step, stage, path) for step in trace.steps]
+    if not all(site in trace for site in sites):
+        return ()
+    return tuple(float(trace.read(site).reshape(-1)[0]) for site in sites)
+
+
+def _logits(trace: Trace, step: int) -> np.ndarray | None:
+    """What the model returned, else the last output that is a matrix."""
+    flat = [e for e in trace.of("forward", step) if e.port.startswith("out") and len(e.shape) == 2]
+    whole = [e for e in flat if e.statistics is None]
+    for port in ("out.logits", "out"):
+        named = [e for e in whole if not e.path and e.port == port]
+        if named:
+            return trace.read(named[-1]).astype(np.float64)
+    return trace.read(whole[-1]).astype(np.float64) if whole else None
+
+
+def _labels(trace: Trace, step: int) -> np.ndarray | None:
+    """The integers of the batch, else its matrix of targets."""
+    events = [e for e in trace.of("batch", step) if e.statistics is None]
+    for event in events:
+        if len(event.shape) == 1 and np.issubdtype(np.dtype(event.dtype), np.integer):
+            return trace.read(event)
+    for event in events:
+        if len(event.shape) == 2:
+            return trace.read(event).astype(np.float64)
+    return None

@@ -1,0 +1,169 @@
+"""What the learning rate multiplies: an optimiser's direction, from its moments and the gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.diagnose.steps.fitting import Flat, slope, snap, text, two_slopes
+from parity.diagnose.steps.moments import BUFFER, FIRST, SECOND
+from parity.diagnose.steps.noise import TINY, noise
+from parity.diagnose.steps.sides import Side
+
+EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
+"""What is added in the denominator, the usual first."""
+BETAS = (0.9, 0.999)
+"""Adam's defaults, for where the moments do not tell."""
+LARGEST = "max_exp_avg_sq"
+
+
+class Direction(NamedTuple):
+    """One rule."""
+
+    choices: Mapping[str, str]
+    value: np.ndarray
+    """(N,)."""
+
+
+class Denominator(NamedTuple):
+    """Adam's direction but for its epsilon."""
+
+    choices: Mapping[str, str]
+    of: Callable[[float], np.ndarray]
+    """The direction (N,) with this epsilon."""
+
+
+def directions(side: Side, flat: Flat) -> Iterator[Direction]:
+    """Those of Adam with the usual epsilons, or of SGD."""
+    for each in denominators(side, flat):
+        for epsilon in epsilons(side):
+            yield Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
+    if flat.join(side.segment.moments, SECOND) is None:
+        yield from _descent(side, flat)
+
+
+def epsilons(side: Side) -> list[float]:
+    """The optimiser's own if it said so, then the usual ones."""
+    own = _fact(side, "eps")
+    return list(dict.fromkeys([*([float(own)] if isinstance(own, (int, float)) else []), *EPSILONS]))
+
+
+def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
+    """Adam's (arXiv 1412.6980) in every variant of bias correction, place of epsilon, and AMSGrad
+    (openreview ryQu7f-RZ)."""
+    m = flat.join(side.segment.moments, FIRST)
+    v = flat.join(side.segment.moments, SECOND)
+    if m is None or v is None:
+        return
+    count = side.segment.count or side.segment.step + 1
+    for which, (beta1, beta2) in enumerate(_betas(side, flat)):
+        said = "" if which == 0 else f", of betas {text(beta1)} and {text(beta2)}"
+        one = lambda t, b=beta1: 1 - b**t  # noqa: E731
+        two = lambda t, b=beta2: 1 - b**t  # noqa: E731
+        corrections = [
+            (f"both, update {count}{said}", one(count), two(count)),
+            ("none", 1.0, 1.0),
+            (f"of the first moment only, update {count}{said}", one(count), 1.0),
+            (f"of the second moment only, update {count}{said}", 1.0, two(count)),
+            (f"both, update {count + 1}{said}", one(count + 1), two(count + 1)),
+        ]
+        if count > 1:
+            corrections.append((f"both, update {count - 1}{said}", one(count - 1), two(count - 1)))
+        for correction, c1, c2 in corrections:
+            if which and correction == "none":
+                continue
+            for largest, square in _squares(side, flat, v, c2, two(count - 1) if c2 != 1 else 1.0):
+                choices = {"bias correction": correction, "second moment": largest}
+                places: list[tuple[str, Callable[[float], np.ndarray]]] = [
+                    ("outside the root", lambda e, c=c1, s=square: m / c / (np.sqrt(s) + e)),
+                    ("inside the root", lambda e, c=c1, s=square: m / c / np.sqrt(s + e)),
+                ]
+                if c2 != 1:
+                    place = "outside the root, before bias correction"
+                    places.append(
+                        (place, lambda e, c=c1, s=square, r=c2: m / c / (np.sqrt(s) + e / np.sqrt(r)))
+                    )
+                for place, of in places:
+                    yield Denominator({**choices, "place of epsilon": place}, of)
+
+
+def _squares(
+    side: Side, flat: Flat, v: np.ndarray, now: float, then: float
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The corrected second moment: of now, or the largest so far, which two steps tell of exactly at the
+    first step at which an element of it shrinks."""
+    yield "as it is", v / now
+    recorded = flat.join(side.segment.moments, LARGEST)
+    before = flat.join(side.segment.moments_before, SECOND)
+    if recorded is not None:
+        yield "largest so far", recorded / now
+    elif before is not None:
+        yield "largest so far", np.maximum(before, v) / now
+        if then > 0 and now != 1:
+            yield "largest so far, of corrected ones", np.maximum(before / then, v / now)
+
+
+def _betas(side: Side, flat: Flat) -> list[tuple[float, float]]:
+    """What the optimiser said, what the moments tell, and the usual; the update shows the right ones."""
+    segment = side.segment
+    found: list[tuple[float, float]] = []
+    g = flat.join(segment.clipped)
+    g = flat.join(segment.gradients) if g is None else g
+    if g is not None:
+        fits = [_beta(side, flat, kind, value) for kind, value in ((FIRST, g), (SECOND, g**2))]
+        if fits[0] is not None and fits[1] is not None:
+            found.append((fits[0], fits[1]))
+    own = _fact(side, "betas")
+    if isinstance(own, (list, tuple)) and len(own) == 2:
+        found.insert(0, (float(own[0]), float(own[1])))
+    return list(dict.fromkeys([*found, BETAS]))
+
+
+def _beta(side: Side, flat: Flat, kind: str, value: np.ndarray) -> float | None:
+    segment = side.segment
+    after, before = flat.join(segment.moments, kind), flat.join(segment.moments_before, kind)
+    if after is None or (before is None and segment.count not in (None, 1)):
+        return None
+    bound = 400 * side.eps * np.abs(after) + TINY
+    if before is None or not before.any():
+        weight = slope(value, after, bound, side.eps)
+        return None if weight is None else snap(1 - weight, 1e-12 + 8 * side.eps * abs(weight))
+    both = two_slopes((before, value), after, bound, side.eps)
+    return None if both is None or not 0 <= both[0] < 1 else both[0]
+
+
+def _descent(side: Side, flat: Flat) -> Iterator[Direction]:
+    """SGD's: the gradient, the momentum, or both as Nesterov's method has it (torch.optim.SGD)."""
+    segment = side.segment
+    plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
+    buffer = flat.join(segment.moments, BUFFER)
+    given = plain if clipped is None else clipped
+    if buffer is None:
+        if flat.join(segment.moments, FIRST) is not None or given is None:
+            return
+        yield Direction({"gradient": "as the optimiser was given it"}, given)
+        if clipped is not None and plain is not None and not np.array_equal(plain, clipped):
+            yield Direction({"gradient": "before clipping"}, plain)
+        return
+    yield Direction({"momentum": "plain"}, buffer)
+    if given is None:
+        return
+    yield Direction({"momentum": "kept but not used"}, given)
+    for momentum in _momenta(side, flat, given, buffer):
+        yield Direction({"momentum": f"Nesterov's, {text(momentum)}"}, given + momentum * buffer)
+
+
+def _momenta(side: Side, flat: Flat, given: np.ndarray, buffer: np.ndarray) -> list[float]:
+    found = [own] if isinstance(own := _fact(side, "momentum"), float) and own else []
+    before = flat.join(side.segment.moments_before, BUFFER)
+    if before is not None:
+        bound = flat.join(noise(side))
+        fit = None if bound is None else two_slopes((before, given), buffer, bound, side.eps)
+        found += [fit[0]] if fit is not None else []
+    return list(dict.fromkeys([*found, 0.9, 0.95, 0.99]))
+
+
+def _fact(side: Side, name: str) -> object:
+    return None if side.segment.optimizer is None else side.segment.optimizer.facts.get(name)

@@ -1,0 +1,131 @@
+"""Numbers fitted to recorded values, and the leaves of a program as one long vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+CHOSEN = 4
+"""The most significant digits of a number that somebody chose: 0.9989, 1e-06, 0.01001."""
+
+
+class Flat:
+    """Leaves one after another in one vector, so that a rule is computed for all at once."""
+
+    def __init__(self, leaves: Mapping[str, np.ndarray]) -> None:
+        self.names = tuple(leaves)
+        sizes = [leaves[name].size for name in self.names]
+        self.leaf = np.repeat(np.arange(len(sizes)), sizes)  # (N,): which leaf each element is of
+        self._cuts = np.cumsum(sizes)[:-1]
+        self._sizes = np.maximum(np.array(sizes, dtype=np.float64), 1)
+
+    def join(self, leaves: Mapping[str, np.ndarray], kind: str = "") -> np.ndarray | None:
+        """The leaves, or their moments of one kind, as one vector (N,); None if one is missing."""
+        keys = [f"{name} {kind}" if kind else name for name in self.names]
+        if not keys or any(key not in leaves for key in keys):
+            return None
+        return np.concatenate([leaves[key].reshape(-1) for key in keys])
+
+    def split(self, vector: np.ndarray, kind: str = "") -> dict[str, np.ndarray]:
+        """The way back."""
+        parts = zip(self.names, np.split(vector, self._cuts), strict=True)
+        return {f"{name} {kind}" if kind else name: part for name, part in parts}
+
+    def total(self, vector: np.ndarray) -> np.ndarray:
+        """The sum over each leaf: (leaves,)."""
+        return np.bincount(self.leaf, vector, minlength=len(self.names))
+
+    def rms(self, vector: np.ndarray) -> np.ndarray:
+        """The root mean square over each leaf: (leaves,)."""
+        return np.sqrt(self.total(vector**2) / self._sizes)
+
+    def project(self, vector: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """`vector` without its component along `out`, leaf by leaf: what is fitted to the rest is fitted
+        as if every leaf had a multiple of `out` of its own."""
+        size = self.total(out**2)
+        along = np.divide(self.total(vector * out), size, out=np.zeros_like(size), where=size > 0)
+        return vector - along[self.leaf] * out
+
+
+def snap(value: float, uncertainty: float) -> float:
+    """The number of the fewest significant digits that is as near as that."""
+    if not np.isfinite(value) or abs(value) <= uncertainty:
+        return 0.0 if np.isfinite(value) else value
+    for digits in range(16):
+        short = float(f"{value:.{digits}e}")
+        if abs(short - value) <= uncertainty:
+            return short
+    return value
+
+
+def digits(value: float) -> int:
+    """How many significant digits a number has."""
+    return len(f"{value:.15e}".partition("e")[0].replace("-", "").replace(".", "").rstrip("0"))
+
+
+def chosen(value: float) -> bool:
+    """Whether a fitted number looks like one that somebody chose. Others come from rules that are not
+    in the catalogue: after one step, AdaBelief's second moment is Adam's with a beta2 of 0.99919."""
+    return np.isfinite(value) and digits(value) <= CHOSEN
+
+
+def text(value: float) -> str:
+    """A number as it is printed."""
+    return f"{value:.10g}"
+
+
+def slope(x: np.ndarray, y: np.ndarray, noise: np.ndarray, eps: float) -> float | None:
+    """The factor of y = factor * x by weighted least squares, snapped; None where x says nothing."""
+    x, y = x / noise, y / noise
+    size = float(x @ x)
+    if size <= 1:
+        return None
+    value = float(x @ y) / size
+    return snap(value, 1 / np.sqrt(size) + 16 * eps * abs(value))
+
+
+def two_slopes(
+    x: tuple[np.ndarray, np.ndarray], y: np.ndarray, noise: np.ndarray, eps: float
+) -> tuple[float, float] | None:
+    """The factors of y = f0 * x[0] + f1 * x[1], likewise."""
+    matrix = np.stack([each / noise for each in x], axis=1)  # (N, 2)
+    sizes = np.linalg.norm(matrix, axis=0)
+    if (sizes <= 1).any():
+        return None
+    gram = (matrix / sizes).T @ (matrix / sizes)
+    if abs(gram[0, 1]) > 1 - 1e-10:  # parallel
+        return None
+    values = np.linalg.solve(gram, (matrix / sizes).T @ (y / noise)) / sizes
+    loose = np.sqrt(np.diag(np.linalg.inv(gram))) / sizes + 16 * eps * np.abs(values)
+    first, second = (snap(float(v), float(u)) for v, u in zip(values, loose, strict=True))
+    return first, second
+
+
+class Shared(NamedTuple):
+    """A multiple of one vector that some leaves have and others do not."""
+
+    factor: float
+    uncertainty: float
+    on: np.ndarray
+    """(leaves,): which have it."""
+    sure: np.ndarray
+    """(leaves,): for which that can be told at all."""
+
+
+def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray) -> Shared:
+    """The one multiple of `along` that explains `rest` on those leaves where rounding does not."""
+    off = flat.rms(rest / noise)
+    unexplained = off > 1
+    if not unexplained.any():
+        return Shared(0.0, 0.0, np.zeros(len(off), dtype=bool), np.ones(len(off), dtype=bool))
+    here = unexplained[flat.leaf]
+    x, y = (along / noise)[here], (rest / noise)[here]
+    size = float(x @ x)
+    if size == 0:
+        return Shared(0.0, 0.0, np.zeros(len(off), dtype=bool), np.ones(len(off), dtype=bool))
+    factor = float(x @ y) / size
+    on = flat.rms((rest - factor * along) / noise)
+    sure = np.maximum(on, off) > 3 * np.minimum(on, off) + 0.03
+    return Shared(factor, 1 / np.sqrt(size), on < off, sure)

@@ -1,0 +1,201 @@
+"""The optimiser's moments, from those before and the gradient it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.diagnose.segment import Hypothesis
+from parity.diagnose.steps.fitting import Flat, chosen, digits, shared, slope, snap, text, two_slopes
+from parity.diagnose.steps.noise import noise
+from parity.diagnose.steps.sides import Side
+
+BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
+"""Usual beta1, for a first update, where beta1 and a gradient clipped out of sight look the same."""
+SEEN = 1e-5
+"""Relative precision to which the norm of clipped gradients is named."""
+FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
+
+
+class Given(NamedTuple):
+    """What the moments were made of."""
+
+    flat: Flat
+    before: dict[str, np.ndarray]
+    """Each kind, (N,)."""
+    after: dict[str, np.ndarray]
+    bounds: dict[str, np.ndarray]
+    parameters: np.ndarray
+    eps: float
+
+
+class Rule(NamedTuple):
+    """One moment computed again."""
+
+    choices: dict[str, str]
+    value: np.ndarray
+    gradient: np.ndarray
+    """What went into it, coupled decay included."""
+
+
+def kinds(side: Side) -> list[str]:
+    """Which moments a program keeps."""
+    return sorted({key.rpartition(" ")[2] for key in side.segment.moments})
+
+
+def leaves(side: Side, kind: str) -> Flat:
+    """The parameters that have this moment."""
+    found = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
+    return Flat(found)
+
+
+def hypotheses(side: Side) -> Iterator[Hypothesis]:
+    """Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
+    momentum keeps; with L2 decay in the gradient or without, clipped or not, begun anew or not.
+    """
+    segment = side.segment
+    if not segment.moments_before and segment.count not in (None, 1):
+        return  # what these moments were made of is not recorded
+    present = [kind for kind in (FIRST, SECOND, BUFFER) if kind in kinds(side)]
+    if not present:
+        return
+    flat = leaves(side, present[0])
+    parameters = flat.join(segment.parameters)
+    after = {kind: flat.join(segment.moments, kind) for kind in present}
+    bounds = {kind: flat.join(noise(side), kind) for kind in present}
+    if parameters is None or any(v is None for v in (*after.values(), *bounds.values())):
+        return
+    zero = {kind: np.zeros_like(parameters) for kind in present}
+    kept = {kind: flat.join(segment.moments_before, kind) for kind in present}
+    starts = [("zero", zero)]
+    if not any(v is None for v in kept.values()):
+        starts = [("the moments before", kept), ("zero, again", zero)]
+    for start, before in starts:
+        given = Given(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
+        for source, gradient in _sources(side, given):
+            made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
+            for choices, value in made:
+                choices = {"moments from": start, "gradient": source} | choices
+                entries = {
+                    k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
+                }
+                yield Hypothesis(choices, entries)
+
+
+def _sources(side: Side, given: Given) -> Iterator[tuple[str, np.ndarray]]:
+    """The gradient as it was given to the optimiser, as far as that is known."""
+    segment, flat = side.segment, given.flat
+    plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
+    if clipped is not None:
+        if plain is None or np.array_equal(plain, clipped):
+            yield "not clipped", clipped
+            return
+        norm = float(plain @ clipped) / float(plain @ plain) * side.norm
+        loose = 2e-6 + SEEN * norm  # PyTorch adds 1e-6 to the norm that it divides by
+        yield f"clipped to norm {text(snap(norm, loose))}", clipped
+        yield "not clipped", plain
+        return
+    if plain is None:
+        return
+    yield "not clipped", plain
+    for scale in _scales(given, plain):
+        norm = snap(scale * side.norm, 32 * side.eps * side.norm)
+        if 0 < scale < 1 and digits(norm) <= 3:
+            yield f"clipped to norm {text(norm)}", plain * (norm / side.norm)
+
+
+def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
+    """By which factor the gradient may have been multiplied before the moments saw it."""
+    kind = FIRST if FIRST in given.after else BUFFER
+    before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    if not before.any():
+        whole = slope(gradient, after, bound, given.eps)
+        if whole is not None:
+            yield from [whole / (1 - beta) for beta in BETAS] if kind == FIRST else [whole]
+        return
+    both = two_slopes((before, gradient), after, bound, given.eps)
+    if both is not None and both[0] < 1:
+        yield both[1] / (1 - both[0]) if kind == FIRST else both[1]
+
+
+def _averages(
+    given: Given, gradient: np.ndarray
+) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+    for first in _first(given, gradient):
+        if SECOND not in given.after:
+            yield first.choices, {FIRST: first.value}
+            continue
+        for second in _average(given, SECOND, first.gradient**2, "beta2", "second moment"):
+            yield first.choices | second.choices, {FIRST: first.value, SECOND: second.value}
+
+
+def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
+    """The first moment, with decay in the gradient where its leaves need it."""
+    flat, bound = given.flat, given.bounds[FIRST]
+    before, after = given.before[FIRST], given.after[FIRST]
+    p = given.parameters
+    out = lambda v: flat.project(v / bound, p / bound) * bound  # noqa: E731 - any multiple of p aside
+    for form in ("average", "sum"):
+        x, y = (before - gradient, after - gradient) if form == "average" else (before, after - gradient)
+        beta = slope(out(x), out(y), bound, given.eps)
+        beta = 0.0 if beta is None and form == "sum" else beta
+        if beta is None or not 0 <= beta < 1 or not chosen(beta):
+            continue
+        weight = 1 - beta if form == "average" else 1.0
+        decay = shared(flat, after - beta * before - weight * gradient, p, bound)
+        strength = snap(decay.factor / weight, decay.uncertainty / weight)
+        if not chosen(strength):
+            continue
+        whole = gradient + strength * p * decay.on[flat.leaf]
+        choices = {"first moment": form, "decay in the gradient": text(strength) if strength else "none"}
+        if form == "average" or before.any():
+            choices["beta1"] = text(beta)
+        if strength and not (decay.on | ~decay.sure).all():
+            choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+        yield Rule(choices, beta * before + weight * whole, whole)
+
+
+def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str) -> Iterator[Rule]:
+    before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    beta = slope(before - value, after - value, bound, given.eps)
+    if beta is not None and 0 <= beta < 1 and chosen(beta):
+        yield Rule({aspect: "average", name: text(beta)}, beta * before + (1 - beta) * value, value)
+    beta = slope(before, after - value, bound, given.eps) or 0.0
+    choices = {aspect: "sum"} | ({name: text(beta)} if before.any() else {})
+    if 0 <= beta <= 1 and chosen(beta):
+        yield Rule(choices, beta * before + value, value)
+
+
+def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+    """momentum * before + (1 - dampening) * gradient, as torch.optim.SGD has it."""
+    flat, bound = given.flat, given.bounds[BUFFER]
+    before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters
+    out = lambda v: flat.project(v / bound, p / bound) * bound  # noqa: E731
+    choices: dict[str, str] = {}
+    momentum = 0.0
+    if before.any():
+        fit = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
+        if fit is None:
+            return
+        momentum, weight = fit
+        choices["momentum"] = text(momentum)
+    else:
+        weight = slope(out(gradient), out(after), bound, given.eps)
+        if not weight:
+            return
+    decay = shared(flat, after - momentum * before - weight * gradient, p, bound)
+    strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
+    if not (chosen(momentum) and chosen(weight) and chosen(strength)):
+        return
+    whole = gradient + strength * p * decay.on[flat.leaf]
+    choices["dampening"] = text(round(1 - weight, 12))
+    choices["decay in the gradient"] = text(strength) if strength else "none"
+    if strength and not (decay.on | ~decay.sure).all():
+        choices["decayed leaves"] = _names(flat, decay.on & decay.sure)
+    yield choices, {BUFFER: momentum * before + weight * whole}
+
+
+def _names(flat: Flat, on: np.ndarray) -> str:
+    return ", ".join(name for name, yes in zip(flat.names, on, strict=True) if yes)

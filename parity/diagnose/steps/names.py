@@ -1,0 +1,109 @@
+"""What the causes are called, and what to change: the one table of the catalogue of steps."""
+
+from __future__ import annotations
+
+from parity.traces.format import Stage
+
+CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
+    ("loss", "function"): (
+        "loss-function",
+        "one of F.cross_entropy / optax.softmax_cross_entropy_with_integer_labels, or of"
+        " F.binary_cross_entropy_with_logits / optax.sigmoid_binary_cross_entropy, on both sides",
+    ),
+    ("loss", "reduction"): (
+        "loss-reduction",
+        'F.cross_entropy(..., reduction="mean"); losses.mean() in JAX',
+    ),
+    ("loss", "smoothing"): (
+        "label-smoothing",
+        "F.cross_entropy(..., label_smoothing=e); optax.smooth_labels(one_hot, e)",
+    ),
+    ("loss", "logits"): ("logit-scale", "give both losses the same multiple of the logits"),
+    ("gradients", "gradient"): (
+        "missing-gradient",
+        "remove detach(), no_grad, stop_gradient or requires_grad=False in front of these leaves",
+    ),
+    ("gradients", "sign"): ("gradient-sign", "differentiate the loss, not its negative"),
+    ("gradients", "scale"): (
+        "gradient-scale",
+        "average over micro-batches and devices: loss / n before backward(), jax.lax.pmean, not psum",
+    ),
+    ("gradients", "gradients of the step before"): (
+        "gradients-kept",
+        "call optimizer.zero_grad() before every backward()",
+    ),
+    ("gradients", "decay in the gradient"): (
+        "decay-in-gradient",
+        "take the penalty of the weights out of the loss, or add it to the other",
+    ),
+    ("clipped", "clipping"): (
+        "clip-kind",
+        "torch.nn.utils.clip_grad_norm_(model.parameters(), c); optax.clip_by_global_norm(c)",
+    ),
+    ("clipped", "max norm"): ("clip-norm", "clip both to the same norm"),
+    ("clipped", "max value"): ("clip-value", "clip both to the same value"),
+    ("clipped", "added to the norm"): (
+        "clip-epsilon",
+        "torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm, optax.clip_by_global_norm nothing: scale"
+        " by min(1, c / norm) yourself on one side",
+    ),
+    ("learning rate", "shift"): (
+        "schedule-shift",
+        "call scheduler.step() after optimizer.step(); count updates from the same number",
+    ),
+    ("learning rate", "scale"): ("learning-rate", "give both the same peak learning rate"),
+    ("learning rate", "schedule"): ("schedule", "give both schedules the same start, length and peak"),
+    ("moments", "beta1"): ("beta1", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b1=beta1)"),
+    ("moments", "beta2"): ("beta2", "AdamW(..., betas=(beta1, beta2)); optax.adamw(..., b2=beta2)"),
+    ("moments", "moments from"): (
+        "moments-start",
+        "keep the optimiser's state between steps, and load it with the weights",
+    ),
+    ("moments", "gradient"): (
+        "moments-gradient",
+        "clip before optimizer.step(); optax.chain(optax.clip_by_global_norm(c), optimizer)",
+    ),
+    ("moments", "decay in the gradient"): (
+        "coupled-decay",
+        "torch.optim.Adam adds weight_decay to the gradient, AdamW does not; in optax,"
+        " add_decayed_weights stands before scale_by_adam or after it",
+    ),
+    ("moments", "decayed leaves"): (
+        "decay-mask",
+        "give both the same mask or groups of decayed parameters",
+    ),
+    ("moments", "first moment"): ("first-moment-sum", "weigh the new gradient by 1 - beta1"),
+    ("moments", "second moment"): ("second-moment-sum", "weigh the new square by 1 - beta2"),
+    ("moments", "momentum"): ("momentum", "SGD(..., momentum=m); optax.sgd(..., momentum=m)"),
+    ("moments", "dampening"): ("dampening", "SGD(..., dampening=0), which optax.sgd always has"),
+    ("updated", "weight decay"): ("weight-decay", "give both the same weight_decay"),
+    ("updated", "decay multiplied by"): (
+        "decay-times-rate",
+        "p -= lr * weight_decay * p, as torch.optim.AdamW and optax.adamw have it",
+    ),
+    ("updated", "decayed leaves"): (
+        "decay-mask",
+        "give both the same mask (optax.adamw(mask=...)) or groups of decayed parameters",
+    ),
+    ("updated", "decay"): ("decay-order", "decay the parameters before they are updated, or within it"),
+    ("updated", "epsilon"): ("epsilon", "AdamW(..., eps=e); optax.adamw(..., eps=e)"),
+    ("updated", "place of epsilon"): (
+        "epsilon-place",
+        "sqrt(v / (1 - beta2^t)) + eps: torch's eps, optax's eps and not its eps_root",
+    ),
+    ("updated", "bias correction"): (
+        "bias-correction",
+        "divide the moments by 1 - beta^t, with t = 1 at the first update",
+    ),
+    ("updated", "second moment"): (
+        "amsgrad",
+        "AdamW(..., amsgrad=False); optax.adamw, not optax.amsgrad",
+    ),
+    ("updated", "learning rate"): (
+        "update-rate",
+        "multiply the update by this step's learning rate, once",
+    ),
+    ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
+    ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
+}
+"""By stage and aspect of the hypotheses: a stable slug, and the line to change."""

@@ -1,0 +1,117 @@
+"""From what a user names to a model that can be run."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from parity.diff.subject import Subject, subject_of
+from parity.redraw import branch_norms, random_batch, redraw
+from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
+from vit_config.base import Schema
+from vit_config.parameters import parameters
+
+
+class Order(Schema, frozen=True):
+    """What to build and how to run it; travels to another process as JSON."""
+
+    name: str
+    """A preset, a checkpoint, or ``module:function`` or ``file.py:function``; a twin of a preset or of a
+    checkpoint is named ``jax:NAME`` or ``torch:NAME``."""
+    twin: str = "torch"
+    """Which twin, where the name does not say."""
+    dtype: str | None = None
+    """What parameters and inputs are cast to; None leaves them."""
+    precision: str = "highest"
+    batch_size: int = 2
+    seed: int = 0
+    """Of a preset's weights, and of the images."""
+
+
+def build(order: Order) -> Subject:
+    """Make the model and its inputs.
+
+    Raises:
+        ConfigError, MissingFileError, WeightsError, InputError: there is no such thing, or it cannot be
+        run.
+    """
+    twin, colon, name = order.name.partition(":")
+    if colon and twin in ("jax", "torch"):
+        return _twin(order, name, twin)
+    if is_function(order.name):
+        return subject_of(order.name, _function(order.name)())
+    return _twin(order, order.name, order.twin)
+
+
+def is_function(name: str) -> bool:
+    """Whether a name is ``module:function`` or ``file.py:function``."""
+    module, colon, function = name.rpartition(":")
+    return (
+        bool(colon) and function.isidentifier() and module not in ("", "jax", "torch", "timm", "hf-hub")
+    )
+
+
+def _twin(order: Order, name: str, twin: str) -> Subject:
+    cfg, arrays = _weights(order, name)
+    images = random_batch(cfg, order.batch_size, order.seed).images  # (B, H, W, C)
+    if twin == "torch":
+        from vit_torch import from_arrays
+
+        return subject_of(order.name, (from_arrays(cfg, arrays), images.transpose(0, 3, 1, 2)))
+    import jax
+
+    from vit_jax import from_arrays
+
+    with jax.enable_x64(True):
+        return subject_of(order.name, (from_arrays(cfg, arrays), images))
+
+
+def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
+    if name in PRESETS:
+        cfg = preset(name)
+        norms = branch_norms(cfg)
+        return cfg, {
+            each: redraw(each, spec.kind, spec.shape, order.seed, branch_norms=norms)
+            for each, spec in parameters(cfg).items()
+        }
+    from parity.checkpoint import read_checkpoint
+    from parity.commands.reading import is_path
+
+    if not is_path(name):
+        preset(name)  # says which are near
+    stored = read_checkpoint(name)
+    return stored.config, {each: array.load() for each, array in stored.arrays.items()}
+
+
+def _function(name: str) -> Callable[[], Any]:
+    where, _, function = name.rpartition(":")
+    try:
+        module = _module(where)
+    except ModuleNotFoundError as error:
+        if error.name and where.split(".")[0] == error.name.split(".")[0]:
+            raise MissingFileError(f"{name}: there is no module {where} here") from None
+        raise
+    found = getattr(module, function, None)
+    if not callable(found):
+        raise ConfigError(f"{name}: {where} has no function {function}")
+    return found
+
+
+def _module(where: str) -> Any:
+    if not where.endswith(".py"):
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(where)
+    path = Path(where)
+    if not path.is_file():
+        raise MissingFileError(f"{where}: no such file; expected file.py:function")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{where}: cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module

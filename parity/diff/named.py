@@ -1,0 +1,22 @@
+"""The side that a user names on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from parity.diff.build import Order
+from parity.diff.process import InOwnProcess
+from parity.diff.sides import Recorded, Side
+from parity.traces.reader import is_trace
+
+
+def named_side(order: Order, python: Path | None = None) -> Side:
+    """A trace as it is, or a model in a process of its own.
+
+    Raises:
+        MissingFileError, WeightsError: a trace that is damaged or not there.
+        ConfigError: no such interpreter.
+    """
+    if is_trace(order.name) or order.name.endswith(".trace"):
+        return Recorded(Path(order.name))
+    return InOwnProcess(order, python)

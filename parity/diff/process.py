@@ -1,0 +1,92 @@
+"""A side that runs in a process of its own, in an environment of its own if need be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import parity
+from parity.diff.build import Order
+from parity.diff.feed import Feed
+from parity.traces import Trace
+from vit_config import ConfigError, InputError, errors
+
+
+class InOwnProcess:
+    """A model that another Python builds and runs; the two sides need not share an environment."""
+
+    runs = True
+
+    def __init__(self, order: Order, python: str | Path | None = None) -> None:
+        """Start the process; the model is built when it is first run.
+
+        Args:
+            python: the interpreter; this one by default. Of this project it needs the code alone, which
+            it
+                is told where to find.
+
+        Raises:
+            ConfigError: there is no such interpreter.
+        """
+        self.name = order.name
+        self._order = order
+        self._built = False
+        root = str(Path(parity.__file__).parent.parent)
+        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [str(python or sys.executable), "-m", "parity.diff.server"]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"{python}: {error.strerror}; give the path of a Python interpreter"
+            ) from None
+        weakref.finalize(self, _end, self._process)
+
+    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+        """Run the model there."""
+        if not self._built:
+            self._ask({"build": self._order.model_dump()})
+            self._built = True
+        self._ask({"out": str(out), "feed": feed and feed.to_json(), "nudge": nudge})
+        return Trace(out)
+
+    def _ask(self, question: dict[str, Any]) -> None:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(json.dumps(question) + "\n")
+            stdin.flush()
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            status = self._process.wait()
+            raise InputError(
+                f"{self.name}: its process ended with status {status}; what it printed is above"
+            )
+        answer = json.loads(line)
+        if answer:
+            said = answer["message"]
+            kind = getattr(errors, answer["error"], InputError)
+            raise kind(said if said.startswith(self.name) else f"{self.name}: {said}")
+
+
+def _end(process: subprocess.Popen) -> None:
+    if process.stdin:
+        process.stdin.close()
+    if process.stdout:
+        process.stdout.close()
+    process.terminate()
+    process.wait()

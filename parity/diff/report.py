@@ -1,0 +1,175 @@
+"""A difference as a table and as JSON."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parity.diff.difference import Difference
+from parity.diff.judge import Comparison, Divergence, Judged
+
+JSON_VERSION = 1
+_MOST_PLACES = 8
+
+
+def print_difference(difference: Difference, console: Console) -> None:
+    """Print one line per stage, then the first difference and the verdict."""
+    console.print(_table(difference))
+    for line in _alignment_notes(difference):
+        console.print(f"[dim]{escape(line)}[/]")
+    if (first := difference.first) is not None:
+        console.print(
+            f"[bold red]first difference[/] ({first.stage}, {first.mode}): {escape(str(first))}"
+        )
+        judged = first.judged
+        console.print(
+            f"  error {_number(judged.error)}, where rounding explains {_number(judged.limit)}"
+            + ("" if judged.finite else "; one side is not finite")
+        )
+        _print_places(difference, console)
+    print_verdict(difference, console)
+
+
+def _print_places(difference: Difference, console: Console) -> None:
+    """The other places, where they can be told from what the first one does to all that follows."""
+    for group in difference.places[:_MOST_PLACES]:
+        others = group[1:] if group[0] is difference.places[0][0] else group
+        if others:
+            more = f" and {len(others) - 1} like it" if len(others) > 1 else ""
+            console.print(f"  also: {escape(str(others[0]))}{more}")
+    if len(difference.places) > _MOST_PLACES:
+        console.print(f"  and {len(difference.places) - _MOST_PLACES} more kinds of places")
+
+
+def print_verdict(difference: Difference, console: Console) -> None:
+    """Print whether the two are equal."""
+    if not difference.equal:
+        console.print(f"[bold red]DIFFERENT[/]: {difference.name_a} and {difference.name_b}")
+        return
+    for flag in difference.uncertified:
+        console.print(
+            f"[bold yellow]not certified[/]: float32 products ran at reduced precision - {escape(flag)}"
+        )
+    if not difference.uncertified:
+        console.print(f"[bold green]EQUAL[/]: {difference.name_a} and {difference.name_b}, to rounding")
+
+
+def _table(difference: Difference) -> Table:
+    title = escape(f"{difference.name_a} (A) against {difference.name_b} (B)")
+    table = Table(title=title, title_justify="left", caption_justify="left")
+    steps = {each.step for each in difference.comparisons}
+    columns = ["step"] if len(steps) > 1 else []
+    for name in (*columns, "mode", "stage"):
+        table.add_column(name)
+    table.add_column("tensors", justify="right")
+    table.add_column("worst tensor", overflow="fold")
+    for name in ("error", "limit"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for each in difference.comparisons:
+        step = [str(each.step)] if columns else []
+        table.add_row(*step, *_cells(each))
+    yardstick = (
+        f"limit: {_factor()} times what one unit in the last place of A's parameters and inputs changes"
+        if difference.flowing.shadow
+        else f"limit: {_factor()} units in the last place; no shadow of A was recorded"
+    )
+    table.caption = "flowing: each on its own activations; fed: B on those of A. " + yardstick
+    return table
+
+
+def _factor() -> str:
+    from parity.diff.judge import FACTOR
+
+    return f"{FACTOR:g}"
+
+
+def _cells(each: Comparison) -> list[str]:
+    worst = each.worst
+    verdict = "[green]ok[/]" if each.passed else "[bold red]differs[/]"
+    if worst is None:
+        return [each.mode, each.stage, "0", "-", "-", "-", "[yellow]nothing to compare[/]"]
+    return [
+        each.mode,
+        each.stage,
+        str(len(each.judged)),
+        escape(str(worst.a)) if worst.score else "-",
+        _number(worst.error),
+        _number(worst.limit),
+        verdict,
+    ]
+
+
+def _number(value: float) -> str:
+    return "0" if value == 0 else f"{value:.1e}"
+
+
+def _alignment_notes(difference: Difference) -> list[str]:
+    """Modules with parameters that are on one side only: fused there, or split, or missing."""
+    notes = []
+    flowing, alignment = difference.flowing, difference.alignment
+    for side, trace, names in (("A", flowing.a, alignment.only_a), ("B", flowing.b, alignment.only_b)):
+        holding = {event.path.rpartition(".")[0] for event in trace.of("parameters", trace.steps[0])}
+        names = [name for name in names if name in holding]
+        if names:
+            shown = ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
+            notes.append(f"without a partner: {len(names)} modules of {side}: {shown}")
+    return notes
+
+
+def to_dict(difference: Difference) -> dict[str, Any]:
+    """The difference as plain data; docs/verifying.md describes every field."""
+    return {
+        "version": JSON_VERSION,
+        "a": difference.name_a,
+        "b": difference.name_b,
+        "equal": difference.equal,
+        "uncertified": list(difference.uncertified),
+        "first": None if difference.first is None else _divergence(difference.first),
+        "places": [[_divergence(each) for each in group] for group in difference.places],
+        "stages": [
+            {
+                "step": each.step,
+                "stage": each.stage,
+                "mode": each.mode,
+                "tensors": len(each.judged),
+                "passed": each.passed,
+                "worst": None if each.worst is None else _judged(each.worst),
+                "first": None if each.divergence is None else _divergence(each.divergence),
+            }
+            for each in difference.comparisons
+        ],
+        "modules": {
+            "aligned": [[a.path, b.path] for a, b in difference.alignment.modules.items()],
+            "only_a": list(difference.alignment.only_a),
+            "only_b": list(difference.alignment.only_b),
+        },
+        "environment": {
+            "a": difference.flowing.a.index.versions | difference.flowing.a.index.precision,
+            "b": difference.flowing.b.index.versions | difference.flowing.b.index.precision,
+        },
+    }
+
+
+def _divergence(each: Divergence) -> dict[str, Any]:
+    return {
+        "stage": each.stage,
+        "mode": each.mode,
+        "where": each.where,
+        "where_b": each.where_b,
+        "what": each.what,
+        **_judged(each.judged),
+    }
+
+
+def _judged(each: Judged) -> dict[str, Any]:
+    return {
+        "tensor": str(each.a),
+        "tensor_b": str(each.b),
+        "error": each.error if math.isfinite(each.error) else str(each.error),
+        "limit": each.limit,
+    }

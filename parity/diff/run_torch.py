@@ -1,0 +1,106 @@
+"""Running a PyTorch model forward and backward, recorded, on its own activations or on those it is
+fed."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from parity.diff.feed import Feed
+from parity.diff.nudge import nudged
+from parity.diff.output import cotangent, main_output
+from parity.diff.subject import Subject
+from parity.precision import torch_at
+from parity.traces.record_torch import RecordingTap, Torch
+from parity.traces.recorder import Recorder
+from parity.traces.structure import visit_arrays
+from parity.traces.watch_torch import exchange, is_array
+from parity.traces.watching import Where
+from parity.traces.writer import Writer
+from vit_torch.weights import from_numpy, to_numpy
+
+
+class TorchRunner:
+    """A model that can be run again and again on the same inputs."""
+
+    def __init__(self, subject: Subject, dtype: str | None, precision: str) -> None:
+        """Prepare a model, which is copied; in evaluation mode.
+
+        Args:
+            dtype: what parameters and inputs are cast to; None leaves them.
+            precision: of products, see `parity.precision`.
+        """
+        model = copy.deepcopy(subject.model).eval()
+        self._dtype = getattr(torch, dtype) if dtype else None
+        self._model: nn.Module = model.to(self._dtype) if dtype else model
+        self._args = visit_arrays(subject.args, "in", _is_any_array, self._input)
+        self._kwargs = visit_arrays(dict(subject.kwargs), "in", _is_any_array, self._input)
+        self._precision = precision
+
+    def run(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> None:
+        """Record one run as a trace at `out`.
+
+        Args:
+            nudge: move every parameter and input by one unit in the last place; the seed.
+        """
+        model, args, kwargs = self._model, self._args, self._kwargs
+        if nudge is not None:
+            model = copy.deepcopy(model)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    parameter.copy_(from_numpy(nudged(to_numpy(parameter), nudge, name)))
+            move = lambda port, x: from_numpy(nudged(to_numpy(x), nudge, port))  # noqa: E731
+            args = visit_arrays(args, "in", is_array, move)
+            kwargs = visit_arrays(kwargs, "in", is_array, move)
+        model.zero_grad(set_to_none=True)
+        model.requires_grad_(True)
+        tap = None if feed is None else lambda recorder: _FeedingTap(recorder, feed)
+        framework = Torch(model, tap=tap)
+        with torch_at(self._precision):
+            writer = Writer(
+                out, framework="torch", versions=framework.versions(), precision=framework.precision()
+            )
+            with Recorder(writer, framework, None) as trace, trace.step():
+                for name, value in (*((str(i), x) for i, x in enumerate(args)), *kwargs.items()):
+                    if is_array(value):
+                        trace.log("batch", value, path=name)
+                port, output = main_output(model(*args, **kwargs), is_array)
+                weights = torch.from_numpy(cotangent(tuple(output.shape))).to(output.dtype)
+                loss = (output * weights.to(output.device)).sum()
+                trace.log("loss", loss, port=port)
+                if loss.requires_grad:
+                    loss.backward()
+
+    def _input(self, port: str, value: Any) -> torch.Tensor:
+        tensor = from_numpy(np.asarray(value)) if not is_array(value) else value.detach().clone()
+        return tensor.to(self._dtype) if self._dtype and tensor.is_floating_point() else tensor
+
+
+def _is_any_array(value: Any) -> bool:
+    return is_array(value) or isinstance(value, np.ndarray)
+
+
+class _FeedingTap(RecordingTap):
+    """Records what comes, and passes on what the reference had."""
+
+    def __init__(self, recorder: Recorder, feed: Feed) -> None:
+        super().__init__(recorder)
+        self._feed = feed
+
+    def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
+        """Exchange the values in both directions."""
+        self._recorder.seen("forward", where, to_numpy(value))
+        order = self._recorder.next_order()
+        fed, gradient = (self._fed(stage, where, value) for stage in ("forward", "backward"))
+        return exchange(
+            value, lambda g: self._recorder.seen("backward", where, to_numpy(g), order), fed, gradient
+        )
+
+    def _fed(self, stage: Any, where: Where, like: torch.Tensor) -> torch.Tensor | None:
+        array = self._feed.value(stage, where)
+        return None if array is None else from_numpy(array).to(like)

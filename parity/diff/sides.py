@@ -1,0 +1,70 @@
+"""The two sides of a comparison: a trace that is there already, or a model that can be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from parity.diff.feed import Feed
+from parity.diff.subject import Subject
+from parity.precision import Precision
+from parity.traces import Trace
+from vit_config import ConfigError
+
+
+class Side(Protocol):
+    """One of the two."""
+
+    name: str
+    """What the user calls it."""
+    runs: bool
+    """Whether it can be run, and so be fed."""
+
+    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+        """Run it and write a trace at `out`; see `parity.diff.run_torch`."""
+        ...
+
+
+class Recorded:
+    """A trace that somebody recorded."""
+
+    runs = False
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._trace = Trace(path)
+
+    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+        """What was recorded."""
+        if feed is not None or nudge is not None:
+            raise ConfigError(f"{self.name}: a trace cannot be run again")
+        return self._trace
+
+
+class InProcess:
+    """A model that is run in this process."""
+
+    runs = True
+
+    def __init__(
+        self, subject: Subject, *, dtype: str | None = None, precision: Precision = "highest"
+    ) -> None:
+        """Prepare a model; it is left alone.
+
+        Args:
+            dtype: what parameters and inputs are cast to; None leaves them.
+        """
+        self.name = subject.name
+        if subject.framework == "torch":
+            from parity.diff.run_torch import TorchRunner
+
+            self._runner = TorchRunner(subject, dtype, precision)
+        else:
+            from parity.diff.run_jax import JaxRunner
+
+            self._runner = JaxRunner(subject, dtype, precision)
+
+    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+        """Run it here."""
+        self._runner.run(out, feed=feed, nudge=nudge)
+        return Trace(out)

@@ -1,0 +1,96 @@
+"""Whether two recordings can be of one model at all: depth, width, what they were fed."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.diff.align import layout_between
+from parity.traces import Event, Trace
+from vit_config import InputError
+
+
+def check_comparable(name_a: str, a: Trace, name_b: str, b: Trace) -> None:
+    """Refuse two recordings that are of different models, or of different inputs.
+
+    Raises:
+        InputError: another depth, width or shape of the input or of the output; outputs that are not
+            finite on either side; or nothing was recorded.
+    """
+    for name, trace in ((name_a, a), (name_b, b)):
+        if not trace.events:
+            raise InputError(
+                f"{name}: nothing was recorded in it; wrap the steps in `with trace.step():`"
+            )
+    problems = [
+        f"{what} {ours} in {name_a}, {theirs} in {name_b}"
+        for what, ours, theirs in _facts(a, b)
+        if ours != theirs
+    ]
+    if problems:
+        raise InputError("not the same model: " + "; ".join(problems))
+    both = [_first_not_finite(trace) for trace in (a, b)]
+    if all(both):
+        raise InputError(
+            f"both models compute numbers that are not finite, {name_a} first at {both[0]},"
+            f" {name_b} first"
+            f" at {both[1]}; give inputs and weights on which they are"
+        )
+
+
+def _facts(a: Trace, b: Trace) -> Iterator[tuple[str, object, object]]:
+    for mine, theirs in zip(a.of("batch", min(a.steps)), b.of("batch", min(b.steps)), strict=False):
+        if layout_between(mine.shape, theirs.shape) is None:
+            yield "input", mine.shape, theirs.shape
+    depth_a, depth_b = _depth(a), _depth(b)
+    if depth_a and depth_b:
+        yield "depth", depth_a, depth_b
+    widths = [_width(trace) for trace in (a, b)]
+    if all(widths):
+        yield "width", *widths
+    outputs = [_output(trace) for trace in (a, b)]
+    if outputs[0] and outputs[1] and layout_between(outputs[0].shape, outputs[1].shape) is None:
+        yield "output", outputs[0].shape, outputs[1].shape
+
+
+def _depth(trace: Trace) -> int | None:
+    """The length of the longest numbered list of modules that were called; None if there is none."""
+    lists: Counter[str] = Counter()
+    step = min(trace.steps)
+    for path in {event.path for event in trace.of("forward", step)}:
+        if match := re.fullmatch(r"(.*?)[._]?(\d+)", path):
+            lists[match.group(1)] += 1
+    longest = max(lists.values(), default=0)
+    return longest if longest > 1 else None
+
+
+def _width(trace: Trace) -> int | None:
+    """The length of the last axis that most normalised tensors have."""
+    sizes = Counter(
+        event.shape[-1]
+        for event in trace.of("forward", min(trace.steps))
+        if event.port == "out" and len(event.shape) == 3 and "norm" in _class(trace, event.path)
+    )
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def _class(trace: Trace, path: str) -> str:
+    return trace.modules[path].name.lower() if path in trace.modules else ""
+
+
+def _output(trace: Trace) -> Event | None:
+    """The model's logits, or the first tensor it returns."""
+    found = [
+        e for e in trace.of("forward", min(trace.steps)) if e.path == "" and e.port.startswith("out")
+    ]
+    return next((e for e in found if e.port == "out.logits"), found[0] if found else None)
+
+
+def _first_not_finite(trace: Trace) -> str | None:
+    for event in trace.of("forward", min(trace.steps)):
+        if "float" in event.dtype and not np.isfinite(trace.read(event).astype(np.float64)).all():
+            return str(event.site)
+    return None

@@ -1,0 +1,63 @@
+"""The worst errors so far, kept in a file, so that an upgrade that makes them worse fails a test."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from vit_config import ConfigError
+from vit_config.weights_file import write_atomically
+
+ROOM = 4.0
+"""How many times a kept error may be exceeded: another processor rounds otherwise."""
+GRAIN = 2.0**-52
+"""Errors up to one epsilon of float64 are no error."""
+UPDATE = "PARITY_LOCK_UPDATE"
+"""The environment variable that, set to 1, lets errors be kept that are worse than those in the file."""
+
+
+def check_lock(path: Path, worst: Mapping[str, float]) -> None:
+    """Compare errors with those in a file; write the file if there is none, or where a level is new.
+
+    Args:
+        worst: the largest error of each level.
+
+    Raises:
+        AssertionError: an error is more than `ROOM` times the kept one; with both.
+        ConfigError: the file is not one that this wrote.
+    """
+    kept = _read(path)
+    if os.environ.get(UPDATE) == "1":
+        kept = {}
+    grown = [
+        f"{level} {error:.1e}, was {kept[level]:.1e}"
+        for level, error in worst.items()
+        if level in kept and not error <= ROOM * max(kept[level], GRAIN)
+    ]
+    if grown:
+        raise AssertionError(
+            f"{path}: errors have grown more than {ROOM:g} times: {'; '.join(grown)}; find out"
+            " why, or set"
+            f" {UPDATE}=1 to keep the new ones"
+        )
+    new = {level: error for level, error in worst.items() if level not in kept and math.isfinite(error)}
+    if new or not path.exists():
+        content = dict(sorted((kept | new).items()))
+        write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _read(path: Path) -> dict[str, float]:
+    if not path.exists():
+        return {}
+    try:
+        content = json.loads(path.read_text())
+        if not isinstance(content, dict):
+            raise ValueError("no object")
+        return {str(level): float(error) for level, error in content.items()}
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{path}: expected a JSON object of errors by level; delete it to begin anew"
+        ) from None

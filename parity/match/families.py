@@ -1,0 +1,129 @@
+"""Leaves of blocks that are alike, as one: ``blocks.{i}.norm1.weight`` for all blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parity.match.links import Link, Matched
+
+INDEX = "{i}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A leaf of A, or that of every block, with what it is in B."""
+
+    a: str
+    """The name, a template if `members` has several."""
+    b: tuple[str, ...]
+    """The names in B, one for each link; templates of the same number."""
+    members: tuple[str, ...]
+    """The leaves of A."""
+    links: tuple[Link, ...]
+    """Of the first member, by part of the leaf of A."""
+    numbers: tuple[int, ...] = ()
+    """Of the members' blocks; empty of a single leaf."""
+
+    def stacked(self, link: Link) -> bool:
+        """Whether the leaf of B is a stack, of which each member is one slice."""
+        part = link.part_b
+        return bool(self.numbers) and part is not None and part.start == self.numbers[0] and _one(link)
+
+    @property
+    def shown(self) -> str:
+        """The name with the blocks that it stands for."""
+        return show(self.a, self.numbers)
+
+
+def show(template: str, numbers: Sequence[int]) -> str:
+    """A template with the numbers that it stands for: ``blocks.{0-11}.norm1``."""
+    if not numbers:
+        return template
+    first, last = min(numbers), max(numbers)
+    whole = len(numbers) == last - first + 1
+    return template.replace(
+        INDEX, f"{{{first}-{last}}}" if whole else f"{{{','.join(map(str, numbers))}}}"
+    )
+
+
+def families(matched: Matched) -> list[Family]:
+    """The leaves of A that have partners, those of blocks that are alike joined, in A's order."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for name in matched.a:
+        links = matched.of(name)
+        if links:
+            said = tuple(_said(link, name, matched) for link in links)
+            groups.setdefault((skeleton(name), matched.a[name], said), []).append(name)
+    return [family for names in groups.values() for family in _joined(names, matched)]
+
+
+def template(names: Sequence[str], numbers: Sequence[int]) -> str | None:
+    """What several names have in common, ``{i}`` in place of the numbers given; None if it is not
+    that."""
+    split = [re.split(r"(\d+)", name) for name in names]
+    pieces = []
+    for tokens in zip(*split, strict=True) if len({len(each) for each in split}) == 1 else ():
+        if len(set(tokens)) == 1:
+            pieces.append(tokens[0])
+        elif all(token == str(number) for token, number in zip(tokens, numbers, strict=True)):
+            pieces.append(INDEX)
+        else:
+            return None
+    return "".join(pieces) or None
+
+
+def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
+    links = [matched.of(name) for name in names]
+    alone = [
+        Family(name, tuple(link.b for link in own), (name,), own)
+        for name, own in zip(names, links, strict=True)
+    ]
+    numbers = [block(name) for name in names]
+    if len(names) < 2 or None in numbers:
+        return alone
+    known = [number for number in numbers if number is not None]
+    ours = template(names, known)
+    theirs = [template([own[k].b for own in links], known) for k in range(len(links[0]))]
+    slices = [(own[k].part_b, i) for own, i in zip(links, known, strict=True) for k in range(len(own))]
+    if any(_one(link) for link in links[0]) and any(
+        part is None or part.start != i for part, i in slices
+    ):
+        return alone
+    if ours is None or None in theirs:
+        return alone
+    names_b = tuple(each for each in theirs if each is not None)
+    return [Family(ours, names_b, tuple(names), links[0], tuple(known))]
+
+
+def _said(link: Link, name: str, matched: Matched) -> tuple[object, ...]:
+    """What links of one family have in common."""
+    part = link.part_b._replace(start=0, stop=1) if link.part_b and _one(link) else link.part_b
+    orders = tuple((order.axis, order.words) for order in link.arrangement.orders)
+    return (
+        link.part_a,
+        part,
+        matched.b[link.b],
+        link.arrangement.layout,
+        orders,
+        link.grade,
+        str(link.kind),
+    )
+
+
+def _one(link: Link) -> bool:
+    """Whether it is one slice of a stack in B."""
+    part = link.part_b
+    return part is not None and part.stop - part.start == 1 and part.every > 1
+
+
+def skeleton(name: str) -> str:
+    """A name without the number of its block."""
+    return re.sub(r"\d+", INDEX, name, count=1)
+
+
+def block(name: str) -> int | None:
+    """The first number in a name."""
+    found = re.search(r"\d+", name)
+    return int(found[0]) if found else None

@@ -1,0 +1,98 @@
+"""The leaves of one side: read from a file or a trace, one by one, with their fingerprints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from parity.containers import open_container
+from parity.containers.base import Stored
+from parity.match.fingerprint import Fingerprint, common_type, fingerprint
+from parity.traces.reader import Trace, is_trace
+from vit_config import WeightsError
+
+Shape = tuple[int, ...]
+
+
+class Leaves:
+    """Named arrays, read when they are needed.
+
+    Args:
+        tensors: by name, of any shape and type.
+    """
+
+    def __init__(self, tensors: Mapping[str, Stored | np.ndarray]) -> None:
+        self.stored = {
+            name: each if isinstance(each, Stored) else Stored.of(each) for name, each in tensors.items()
+        }
+        self.shapes: dict[str, Shape] = {n: each.shape or (1,) for n, each in self.stored.items()}
+        """A number without axes counts as one of one."""
+        self.types = {name: each.dtype for name, each in self.stored.items()}
+        self.prints: dict[str, dict[np.dtype, Fingerprint]] = {}
+        # leaves that are joined or stacked are asked for several times in a row
+        self.load = lru_cache(maxsize=4)(self._load)
+
+    def _load(self, name: str) -> np.ndarray:
+        return self.stored[name].load().reshape(self.shapes[name])
+
+    def read(self, others: Iterable[np.dtype]) -> None:
+        """Take the fingerprints of all leaves, in each type in which a leaf of the other side may be
+        equal.
+
+        Raises:
+            WeightsError: a leaf's bytes are damaged.
+        """
+        others = set(others)
+        for name, dtype in self.types.items():
+            kinds = {common_type(dtype, other) for other in others} - {None}
+            if kinds:
+                array = self._load(name)
+                self.prints[name] = {
+                    kind: fingerprint(array, kind) for kind in kinds if kind is not None
+                }
+
+    def size(self, name: str) -> int:
+        """How many numbers a leaf has."""
+        return int(np.prod(self.shapes[name], dtype=np.int64))
+
+    def constant(self, name: str) -> bool:
+        """Whether a leaf's values are all the same, or it has none."""
+        return any(each.constant for each in self.prints.get(name, {}).values())
+
+
+def modules_above(name: str) -> list[str]:
+    """The modules that a leaf is in, the outermost first: of ``a.b.c`` these are ``a`` and ``a.b``."""
+    return [name[: mark.start()] for mark in re.finditer(r"[./]", name)]
+
+
+def read_leaves(path: str | Path) -> dict[str, Stored]:
+    """The arrays of a checkpoint of any kind, or the parameters of a trace's first step, by name.
+
+    Raises:
+        MissingFileError: there is nothing at `path`.
+        WeightsError: damaged, or without any array; a trace that keeps only samples.
+    """
+    trace = is_trace(path)
+    tensors = _of_trace(Path(path)) if trace else open_container(path).tensors
+    if not tensors:
+        what = 'parameters; record them by trace.log("parameters", ...)' if trace else "arrays to match"
+        raise WeightsError(f"{path}: holds no {what}")
+    return dict(tensors)
+
+
+def _of_trace(path: Path) -> dict[str, Stored]:
+    trace = Trace(path)
+    found: dict[str, Stored] = {}
+    for event in trace.of("parameters", next(iter(trace.steps), None)):
+        if event.statistics is not None:
+            raise WeightsError(
+                f"{path}: keeps a sample of {event.path} {event.shape}, not all its values; record it"
+                " again without `keep`"
+            )
+        name = f"{event.path}.{event.port}" if event.port else event.path
+        found[name] = Stored(event.shape, np.dtype(event.dtype), lambda event=event: trace.read(event))
+    return found

@@ -1,0 +1,220 @@
+"""What is found: which part of a leaf of A is which part of one of B, how arranged, how surely."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from parity.dialects.layout import Layout
+
+Shape = tuple[int, ...]
+Grade = Literal["by value", "by place", "by probing"]
+"""How sure a link is. ``by value``: the numbers are the same, and no other leaf has them. ``by
+place``: the numbers say nothing (all zeros, or found several times), but the leaves around leave one
+candidate. ``by probing``: the values differ, but both leaves are of modules that compute the same."""
+
+
+class Part(NamedTuple):
+    """Slices of a leaf along one axis."""
+
+    axis: int
+    start: int
+    stop: int
+    every: int
+    """The slices `start` to `stop` of every stretch of so many; the length of the axis where there is
+    one stretch alone."""
+
+    def take(self, array: np.ndarray) -> np.ndarray:
+        """These slices, joined."""
+        front = array.shape[: self.axis]
+        behind = array.shape[self.axis + 1 :]
+        cut = array.reshape(*front, -1, self.every, *behind)
+        cut = cut[(*(slice(None),) * (self.axis + 1), slice(self.start, self.stop))]
+        return cut.reshape(*front, -1, *behind)
+
+    def shape(self, shape: Shape) -> Shape:
+        """What `take` makes of a shape."""
+        length = shape[self.axis] // self.every * (self.stop - self.start)
+        return (*shape[: self.axis], length, *shape[self.axis + 1 :])
+
+    def text(self, shape: Shape) -> str:
+        """As one writes it: ``[16:32]`` of the first axis."""
+        spans = f"{self.start}:{self.stop}" if self.stop - self.start > 1 else str(self.start)
+        if self.every != shape[self.axis]:
+            spans += f" of every {self.every}"
+        return f"[{', '.join([':'] * self.axis + [spans])}]"
+
+
+class Order(NamedTuple):
+    """The slices along an axis of A in another order than in B."""
+
+    axis: int
+    indices: np.ndarray
+    """Which slice of theirs each of ours is."""
+    words: str
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How B's numbers are arranged to be A's: a layout, then slices in another order."""
+
+    layout: str
+    """As `parity.dialects.layout` has it, B's axes first; empty if no arrangement was recognised."""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Of its letters."""
+    orders: tuple[Order, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether it says where each number belongs."""
+        return bool(self.layout)
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing moves, but for the shape."""
+        return self.known and not self.orders and not self.permuted
+
+    @property
+    def permuted(self) -> bool:
+        """Whether axes are in another order."""
+        theirs, ours = self._letters
+        return theirs != ours
+
+    @property
+    def transposed(self) -> bool:
+        """Whether two axes change places and nothing else happens."""
+        theirs, _ = self._letters
+        return len(theirs) == 2 and self.permuted and not self.orders and "(" not in self.layout
+
+    @cached_property
+    def _letters(self) -> tuple[list[str], list[str]]:
+        sides = Layout.parse(self.layout) if self.layout else Layout((), ())
+        return [x for axis in sides.theirs for x in axis], [x for axis in sides.ours for x in axis]
+
+    def apply(self, theirs: np.ndarray) -> np.ndarray:
+        """B's part as A's."""
+        array = Layout.parse(self.layout).apply(theirs, self.sizes)
+        for order in self.orders:
+            array = array.take(order.indices, order.axis)
+        return array
+
+    def words(self, shape: Shape, theirs: Shape) -> str:
+        """The arrangement in words.
+
+        Args:
+            shape: of A's part.
+            theirs: of B's.
+        """
+        if not self.known:
+            return "same numbers, in an order that was not recognised"
+        said = []
+        if self.transposed:
+            said.append("transposed")
+        elif self.permuted:
+            said.append(f"axes permuted, {self.layout}")
+        elif shape != theirs:
+            said.append("reshaped")
+        return "; ".join([*said, *(order.words for order in self.orders)]) or "equal"
+
+
+class Link(NamedTuple):
+    """One part of a leaf of A is one part of a leaf of B."""
+
+    a: str
+    part_a: Part | None
+    """None is the whole leaf."""
+    b: str
+    part_b: Part | None
+    kind: np.dtype | None
+    """The type in which they are equal; None of leaves whose values differ."""
+    arrangement: Arrangement
+    grade: Grade = "by value"
+    why: str = ""
+    """What the grade rests on, where that is not the values."""
+
+
+class Sum(NamedTuple):
+    """A leaf of one side that is a leaf of the other and a row of a table there, added."""
+
+    side: Literal["a", "b"]
+    """Where the sum is."""
+    name: str
+    term: str
+    table: str
+    row: int
+
+    @property
+    def words(self) -> str:
+        """The sum as an equation."""
+        other = "B" if self.side == "a" else "A"
+        return f"{self.term} + {self.table}[{self.row}] of {other}"
+
+
+@dataclass(frozen=True)
+class Matched:
+    """What is known of each leaf of two sets."""
+
+    a: Mapping[str, Shape]
+    b: Mapping[str, Shape]
+    types_a: Mapping[str, np.dtype]
+    types_b: Mapping[str, np.dtype]
+    links: tuple[Link, ...]
+    """By leaf of A, then by part of it."""
+    ambiguous: Mapping[str, tuple[str, ...]]
+    """Leaves of A that more than one leaf of B may be, with those."""
+    ambiguous_b: Mapping[str, tuple[str, ...]]
+    """The same of B."""
+    filled_a: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
+    """Stretches of leaves of A that hold one value throughout, with it, and that nothing of B is."""
+    filled_b: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
+    """The same of B."""
+    sums: tuple[Sum, ...] = ()
+    """Leaves that are the sum of two of the other side."""
+
+    def of(self, name: str) -> tuple[Link, ...]:
+        """The links of a leaf of A."""
+        return self._by_leaf.get(name, ())
+
+    @cached_property
+    def _by_leaf(self) -> dict[str, tuple[Link, ...]]:
+        found: dict[str, tuple[Link, ...]] = {}
+        for link in self.links:
+            found[link.a] = (*found.get(link.a, ()), link)
+        return found
+
+    def rest(self, side: Literal["a", "b"]) -> tuple[str, ...]:
+        """The leaves of one side that are not wholly accounted for, and not ambiguous."""
+        shapes, ambiguous, filled = (
+            (self.a, self.ambiguous, self.filled_a)
+            if side == "a"
+            else (self.b, self.ambiguous_b, self.filled_b)
+        )
+        taken = dict.fromkeys(shapes, 0)
+        for link in self.links:
+            name, part = (link.a, link.part_a) if side == "a" else (link.b, link.part_b)
+            taken[name] += math.prod(part.shape(shapes[name]) if part else shapes[name])
+        for name, stretches in filled.items():
+            taken[name] += sum(math.prod(part.shape(shapes[name])) for part, _ in stretches)
+        for each in self.sums:
+            size = math.prod((self.a if each.side == "a" else self.b)[each.name])
+            for name in (each.name,) if each.side == side else (each.term, each.table):
+                taken[name] += size
+        whole = {name for name, shape in shapes.items() if taken[name] >= math.prod(shape)}
+        linked = {link.a if side == "a" else link.b for link in self.links}
+        linked |= {name for each in self.sums for name in (each.name, each.term, each.table)}
+        return tuple(
+            name
+            for name in shapes
+            if name not in ambiguous and (name not in whole or name not in linked)
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether every leaf of both sides is accounted for."""
+        unknown = any(not link.arrangement.known for link in self.links)
+        return not (self.ambiguous or self.ambiguous_b or unknown or self.rest("a") or self.rest("b"))

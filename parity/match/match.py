@@ -1,0 +1,98 @@
+"""Which leaf of A is which leaf of B."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.match.arrange import arrange
+from parity.match.leaves import Leaves
+from parity.match.links import Grade, Link, Matched, Part, Sum
+from parity.match.place import place
+from parity.match.search import Found, search
+from parity.match.sums import sums
+
+
+def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndarray]) -> Matched:
+    """Find which leaf of A is which leaf of B, whatever they are called.
+
+    Args:
+        a: arrays of any shapes and types by name.
+        b: those of another program.
+
+    Raises:
+        WeightsError: the bytes of a tensor are damaged.
+    """
+    return match_leaves(Leaves(a), Leaves(b))
+
+
+def match_leaves(ours: Leaves, theirs: Leaves) -> Matched:
+    """As `match`, of leaves that may be read again afterwards."""
+    ours.read(theirs.types.values())
+    theirs.read(ours.types.values())
+    known = search(ours, theirs)
+    placed = place(ours, theirs, known)
+    graded: list[tuple[Found, Grade, str]] = [(each, "by value", "") for each in known]
+    for each, why in placed.found:
+        graded.append((each, "by place", why))
+    # what is read from one leaf of B stays together
+    links = [_link(ours, theirs, *each) for each in sorted(graded, key=lambda each: each[0].b)]
+    order = {name: index for index, name in enumerate(ours.shapes)}
+    links.sort(key=lambda link: (order[link.a], link.part_a is not None and link.part_a.start, link.b))
+    matched = Matched(
+        a=ours.shapes,
+        b=theirs.shapes,
+        types_a=ours.types,
+        types_b=theirs.types,
+        links=tuple(links),
+        ambiguous=placed.ambiguous,
+        ambiguous_b=placed.ambiguous_b,
+        filled_a=_filled(ours, [(link.a, link.part_a) for link in links]),
+        filled_b=_filled(theirs, [(link.b, link.part_b) for link in links]),
+    )
+    return replace(matched, sums=_sums(ours, theirs, matched))
+
+
+def _sums(a: Leaves, b: Leaves, matched: Matched) -> tuple[Sum, ...]:
+    rest_a, rest_b = matched.rest("a"), matched.rest("b")
+    part_a = [name for name in rest_a if any(link.a == name for link in matched.links)]
+    part_b = [name for name in rest_b if any(link.b == name for link in matched.links)]
+    return (*sums("b", b, rest_b, a, rest_a, part_a), *sums("a", a, rest_a, b, rest_b, part_b))
+
+
+def _link(a: Leaves, b: Leaves, found: Found, grade: Grade, why: str) -> Link:
+    left, right = a.load(found.a), b.load(found.b)
+    left = found.part_a.take(left) if found.part_a else left
+    right = found.part_b.take(right) if found.part_b else right
+    arrangement = arrange(left, right, found.kind, found.a)
+    return Link(found.a, found.part_a, found.b, found.part_b, found.kind, arrangement, grade, why)
+
+
+def _filled(
+    leaves: Leaves, taken: list[tuple[str, Part | None]]
+) -> dict[str, tuple[tuple[Part, float], ...]]:
+    """What is left of leaves of which parts were found, where it holds one value throughout."""
+    found: dict[str, tuple[tuple[Part, float], ...]] = {}
+    parts: dict[str, list[Part]] = {}
+    for name, part in taken:
+        if part is not None:
+            parts.setdefault(name, []).append(part)
+    for name, own in parts.items():
+        axis, length = own[0].axis, leaves.shapes[name][own[0].axis]
+        size = sum(math.prod(part.shape(leaves.shapes[name])) for part in own)
+        if size == leaves.size(name) or any(p.axis != axis or p.every != length for p in own):
+            continue
+        ends = sorted((part.start, part.stop) for part in own)
+        gaps = zip(
+            [0, *(stop for _, stop in ends)], [*(start for start, _ in ends), length], strict=True
+        )
+        stretches = [Part(axis, start, stop, length) for start, stop in gaps if start < stop]
+        values = [each.take(leaves.load(name)) for each in stretches]
+        if all((each == each.reshape(-1)[0]).all() for each in values):
+            firsts = [float(each.reshape(-1)[0]) for each in values]
+            found[name] = tuple(zip(stretches, firsts, strict=True))
+    return found

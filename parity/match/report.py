@@ -1,0 +1,219 @@
+"""What was found as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from parity.match.audit import Line
+from parity.match.families import Family, families, show, skeleton, template
+from parity.match.families import block as block_of
+from parity.match.links import Link, Matched, Part, Shape
+
+JSON_VERSION = 1
+COLOURS = {"by value": "green", "by place": "yellow", "by probing": "cyan"}
+SOME = 6
+"""Candidates that are written out."""
+
+
+def relation(link: Link, matched: Matched) -> str:
+    """How the parts of a link are related, in words."""
+    arrangement, part = link.arrangement, link.part_b
+    theirs = _shape(matched.b[link.b], part)
+    if part and theirs[0] == 1 and not part.axis:  # a slice of a stack, which has an axis less
+        theirs = theirs[1:]
+        arrangement = replace(arrangement, layout=arrangement.layout.removeprefix("1 "))
+    said = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
+    types = matched.types_a[link.a], matched.types_b[link.b]
+    if link.kind is None:
+        said = f"values differ; {said}" if said != "equal" else "values differ"
+    elif types[0] != types[1]:
+        said += f" after a cast to {link.kind}" if said == "equal" else f", cast to {link.kind}"
+    return said
+
+
+def print_links(matched: Matched, console: Console, *, every: bool = False) -> None:
+    """Print each leaf of A with its partners, blocks that are alike in one row.
+
+    Args:
+        every: a row for every block.
+    """
+    table = _grid("leaf of A", "shape", "leaf of B", "shape", "relation", "how sure")
+    for family in _families(matched, every=every):
+        for number, (link, theirs) in enumerate(zip(family.links, family.b, strict=True)):
+            slices = show("[{i}]", family.numbers) if family.stacked(link) else None
+            table.add_row(
+                "" if number else escape(family.shown),
+                escape(_with_part(matched.a[link.a], link.part_a)),
+                escape(show(theirs, family.numbers)),
+                escape(_with_part(matched.b[link.b], link.part_b, slices)),
+                escape(relation(link, matched)),
+                f"[{COLOURS[link.grade]}]{link.grade}[/]",
+            )
+    if matched.links:
+        console.print(table)
+
+
+def print_audit(lines: Sequence[Line], console: Console) -> None:
+    """Print every line of a map that is not right, what it leaves out, and the counts."""
+    given = [line for line in lines if line.verdict != "missing"]
+    wrong = [line for line in given if not line.right]
+    table = _grid()
+    for line in wrong:
+        table.add_row(f"[bold red]{line.verdict}[/]", escape(f"{line.a} -> {line.b}"))
+        table.add_row("", f"[dim]{escape(line.said)}[/]")
+    if missing := [line.a for line in lines if line.verdict == "missing"]:
+        table.add_row("[bold red]missing[/]", escape(_some(missing)))
+    if table.row_count:
+        console.print(table)
+    colour = "red" if wrong or missing else "green"
+    said = f"the map: {len(given) - len(wrong)} of {len(given)} lines right"
+    console.print(
+        f"[bold {colour}]{said}" + (f", {len(missing)} leaves of A missing" if missing else "")
+    )
+
+
+def to_dict(matched: Matched, lines: Sequence[Line] | None = None) -> dict[str, Any]:
+    """Everything that was found as plain data; docs/matching.md says what each entry means."""
+    found: dict[str, Any] = {
+        "version": JSON_VERSION,
+        "complete": matched.complete,
+        "links": [_link(link, matched) for link in matched.links],
+        "ambiguous": {
+            "a": {name: list(of) for name, of in matched.ambiguous.items()},
+            "b": {name: list(of) for name, of in matched.ambiguous_b.items()},
+        },
+        "unmatched": {"a": list(matched.rest("a")), "b": list(matched.rest("b"))},
+        "sums": [each._asdict() for each in matched.sums],
+        "filled": {
+            side: {
+                name: [{**part._asdict(), "value": repr(value)} for part, value in stretches]
+                for name, stretches in filled.items()
+            }
+            for side, filled in (("a", matched.filled_a), ("b", matched.filled_b))
+        },
+    }
+    if lines is not None:
+        found["map"] = [{**line._asdict(), "right": line.right} for line in lines]
+    return found
+
+
+def _link(link: Link, matched: Matched) -> dict[str, Any]:
+    return {
+        "a": link.a,
+        "part_a": link.part_a and link.part_a._asdict(),
+        "b": link.b,
+        "part_b": link.part_b and link.part_b._asdict(),
+        "relation": relation(link, matched),
+        "layout": link.arrangement.layout or None,
+        "sizes": dict(link.arrangement.sizes),
+        "orders": [
+            {"axis": order.axis, "words": order.words, "indices": order.indices.tolist()}
+            for order in link.arrangement.orders
+        ],
+        "type": None if link.kind is None else str(link.kind),
+        "sure": link.grade,
+        "why": link.why,
+    }
+
+
+def _families(matched: Matched, *, every: bool) -> list[Family]:
+    if not every:
+        return families(matched)
+    own = ((name, matched.of(name)) for name in matched.a)
+    return [Family(name, tuple(x.b for x in links), (name,), links) for name, links in own if links]
+
+
+def print_rest(matched: Matched, console: Console) -> None:
+    """Print what is ambiguous or left over, and the counts."""
+    table = _grid()
+    groups: dict[tuple[str, str], list[str]] = {}
+    for name, candidates in matched.ambiguous.items():
+        number = block_of(name)
+        some = _some([c if number is None else _templated(c, number) for c in candidates])
+        groups.setdefault((skeleton(name), some), []).append(name)
+    for (_, some), names in groups.items():
+        table.add_row(f"[yellow]ambiguous[/] {escape(_shown(names))}", escape(f"one of {some}"))
+    sides = (
+        ("A", matched.a, matched.rest("a"), matched.filled_a),
+        ("B", matched.b, matched.rest("b"), matched.filled_b),
+    )
+    for side, shapes, rest, filled in sides:
+        left: dict[str, list[str]] = {}
+        for name in rest:
+            left.setdefault(skeleton(name), []).append(name)
+        for names in left.values():
+            text = escape(f"{_shown(names)} {_shape_text(shapes[names[0]])}")
+            table.add_row(f"[red]left over of {side}[/] {text}", "")
+        for name, stretches in filled.items():
+            said = ", ".join(f"{part.text(shapes[name])} is {value:g}" for part, value in stretches)
+            table.add_row(f"[dim]only in {side}[/] {escape(name)}", escape(f"{said} throughout"))
+    for each in matched.sums:
+        table.add_row(f"[green]sum in {each.side.upper()}[/] {escape(each.name)}", escape(each.words))
+    if table.row_count:
+        console.print(table)
+    console.print(_verdict(matched))
+
+
+def _grid(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(columns))
+    for name in columns or ("", ""):
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SOME]) + (f", ... ({len(names)})" if len(names) > SOME else "")
+
+
+def _templated(name: str, number: int) -> str:
+    return skeleton(name) if block_of(name) == number else name
+
+
+def _shown(names: Sequence[str]) -> str:
+    numbers = [number for name in names if (number := block_of(name)) is not None]
+    joined = template(names, numbers) if len(numbers) == len(names) > 1 else None
+    return show(joined, numbers) if joined else ", ".join(names)
+
+
+def _verdict(matched: Matched) -> str:
+    grades = Counter()
+    for name in matched.a:
+        if links := matched.of(name):
+            surest = ("by probing", "by place", "by value")
+            grades[min((link.grade for link in links), key=surest.index)] += 1
+    said = [f"{count} {grade}" for grade in COLOURS if (count := grades[grade])]
+    said += [f"{count} in sums"] if (count := len(_in_sums(matched))) else []
+    said += [f"{len(matched.ambiguous)} ambiguous"] if matched.ambiguous else []
+    said += [f"{len(left)} left over"] if (left := matched.rest("a")) else []
+    theirs = [f"{len(matched.ambiguous_b)} ambiguous"] if matched.ambiguous_b else []
+    theirs += [f"{len(left)} left over"] if (left := matched.rest("b")) else []
+    text = f"{len(matched.a)} leaves of A: {', '.join(said)}; {len(matched.b)} leaves of B"
+    text += f": {', '.join(theirs)}" if theirs else ""
+    unknown = sum(not link.arrangement.known for link in matched.links)
+    text += f"; {unknown} in an order that was not recognised" if unknown else ""
+    return f"[bold {'green' if matched.complete else 'yellow'}]{text}[/]"
+
+
+def _in_sums(matched: Matched) -> set[str]:
+    """The leaves of A that are in sums alone."""
+    names = [(x.name,) if x.side == "a" else (x.term, x.table) for x in matched.sums]
+    return {name for each in names for name in each if not matched.of(name)}
+
+
+def _shape(shape: Shape, part: Part | None) -> Shape:
+    return part.shape(shape) if part else shape
+
+
+def _with_part(shape: Shape, part: Part | None, slices: str | None = None) -> str:
+    return _shape_text(shape) + (f" {slices or part.text(shape)}" if part else "")
+
+
+def _shape_text(shape: Shape) -> str:
+    return "x".join(map(str, shape))

@@ -1,0 +1,213 @@
+"""By value: which parts of two sets of leaves hold the same numbers.
+
+Four passes over fingerprints, the plainest relation first: whole leaves; a leaf that is a stretch of
+another; one that is spread evenly through another; slices of a stack that are stretches of others.
+What is found several times is left for `parity.match.place`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.match.fingerprint import Fingerprint, common_type, windows
+from parity.match.leaves import Leaves
+from parity.match.links import Part
+
+LEAST = 4
+"""Numbers that a stretch of another leaf must have in common, of which two or three may by chance."""
+MOST_SLICES = 256
+"""The longest axis along which a leaf may be a stack of others: blocks, or heads."""
+
+
+class Found(NamedTuple):
+    """Parts that hold the same numbers; None is the whole leaf."""
+
+    a: str
+    part_a: Part | None
+    b: str
+    part_b: Part | None
+    kind: np.dtype
+
+    def turned(self) -> Found:
+        """Seen from the other side."""
+        return Found(self.b, self.part_b, self.a, self.part_a, self.kind)
+
+
+Key = tuple[np.dtype, int, int]
+"""A type, a size and a fingerprint: leaves that have them in common hold the same numbers."""
+
+
+def search(a: Leaves, b: Leaves) -> list[Found]:
+    """The parts of two sets of leaves that hold the same numbers and are found nowhere else."""
+    found, repeated = _wholes(a, b)
+    for step in (_whole_in_stretch, _spread, _slices_in_stretches):
+        for turned in (False, True):
+            one, other = (b, a) if turned else (a, b)
+            taken = [each.turned() if turned else each for each in found]
+            names = _open(one, repeated[turned].union(x.a for x in taken))
+            places = _open(other, repeated[not turned].union(x.b for x in taken if x.part_b is None))
+            new = step(one, other, names, places)
+            found += [each.turned() if turned else each for each in new]
+    return found
+
+
+def keys(leaves: Leaves, others: Leaves) -> dict[str, set[Key]]:
+    """What each leaf has in common with leaves that hold the same numbers."""
+    return {
+        name: {(kind, leaves.size(name), each.total) for kind, each in prints.items()}
+        for name, prints in leaves.prints.items()
+    }
+
+
+def _wholes(a: Leaves, b: Leaves) -> tuple[list[Found], tuple[set[str], set[str]]]:
+    """Leaves that are a leaf of the other side, and those of each side that are one of several."""
+    by_key: dict[Key, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, leaves in enumerate((a, b)):
+        for name, each in keys(leaves, b if leaves is a else a).items():
+            for key in each:
+                by_key[key][side].append(name)
+    found = []
+    repeated: tuple[set[str], set[str]] = (set(), set())
+    for (kind, _, _), (ours, theirs) in by_key.items():
+        pairs = [(x, y) for x in ours for y in theirs if common_type(a.types[x], b.types[y]) == kind]
+        if len(pairs) == 1 and len(ours) == len(theirs) == 1 and not a.constant(ours[0]):
+            found.append(Found(ours[0], None, theirs[0], None, kind))
+        elif pairs:
+            repeated[0].update(ours)
+            repeated[1].update(theirs)
+    return found, repeated
+
+
+def _open(leaves: Leaves, taken: set[str]) -> list[str]:
+    """The leaves that say something, but for those given."""
+    return [n for n in leaves.prints if n not in taken and not leaves.constant(n)]
+
+
+def _whole_in_stretch(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
+    """Whole leaves of one side that are a stretch of a leaf of the other: split, or joined."""
+    wanted: dict[Key, list[tuple[str, Part | None]]] = defaultdict(list)
+    for name in names:
+        for kind, each in one.prints[name].items() if _telling(one, name) else ():
+            wanted[kind, one.size(name), each.total].append((name, None))
+    return _look_up(one, other, wanted, places, whole=False)
+
+
+def _slices_in_stretches(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
+    """Slices of a stack that are a leaf of the other side, or a stretch of one."""
+    best: dict[str, list[Found]] = {}
+    wanted: dict[int, dict[Key, list[tuple[str, Part | None]]]] = defaultdict(lambda: defaultdict(list))
+    for name in names:
+        for axis, length in enumerate(one.shapes[name]):
+            if not 1 < length <= MOST_SLICES or not _telling(one, name, length):
+                continue
+            for kind, each in one.prints[name].items():
+                for i, total in enumerate(each.sums[axis]):
+                    part = Part(axis, i, i + 1, length)
+                    wanted[axis][kind, one.size(name) // length, int(total)].append((name, part))
+    for axis in sorted(wanted):
+        by_leaf: dict[str, list[Found]] = defaultdict(list)
+        for each in _look_up(one, other, wanted[axis], places, whole=True):
+            by_leaf[each.a].append(each)
+        for name, each in by_leaf.items():
+            if len(each) / one.shapes[name][axis] > _share(best.get(name), one.shapes[name]):
+                best[name] = each
+    return [found for each in best.values() for found in each]
+
+
+def _telling(leaves: Leaves, name: str, parts: int = 1) -> bool:
+    """Whether parts of a leaf hold numbers enough to be told by them; those that count hold the same
+    anywhere."""
+    return leaves.types[name].kind not in "iub" and leaves.size(name) >= LEAST * parts
+
+
+def _share(found: list[Found] | None, shape: tuple[int, ...]) -> float:
+    part = found[0].part_a if found else None
+    return len(found) / shape[part.axis] if found and part else 0.0
+
+
+def _look_up(
+    one: Leaves,
+    other: Leaves,
+    wanted: dict[Key, list[tuple[str, Part | None]]],
+    places: list[str],
+    *,
+    whole: bool,
+) -> list[Found]:
+    """Where the wanted fingerprints are, if they are wanted once and found once."""
+    by_size: dict[tuple[np.dtype, int], dict[int, tuple[str, Part | None]]] = defaultdict(dict)
+    for (kind, size, total), units in wanted.items():
+        if len(units) == 1:
+            by_size[kind, size][total] = units[0]
+    totals = {key: np.fromiter(each, np.uint64, len(each)) for key, each in by_size.items()}
+    hits: list[Found] = []
+    for place in places:
+        for kind, each in other.prints[place].items():
+            for start, size, total, part in _stretches(other, place, each, kind, totals, whole):
+                name, unit = by_size[kind, size][total]
+                if common_type(one.types[name], other.types[place]) == kind:
+                    hits.append(Found(name, unit, place, part if start >= 0 else None, kind))
+    counts = Counter((hit.a, hit.part_a) for hit in hits)
+    return [hit for hit in hits if counts[hit.a, hit.part_a] == 1]
+
+
+def _stretches(
+    leaves: Leaves,
+    name: str,
+    prints: Fingerprint,
+    kind: np.dtype,
+    totals: dict[tuple[np.dtype, int], np.ndarray],
+    whole: bool,
+) -> Iterator[tuple[int, int, int, Part | None]]:
+    """The stretches of a leaf that have a wanted fingerprint."""
+    for of, size in totals:
+        if of != kind:
+            continue
+        if whole and size == leaves.size(name) and np.uint64(prints.total) in totals[of, size]:
+            yield -1, size, prints.total, None
+        for axis, length in enumerate(leaves.shapes[name]):
+            slices, rest = divmod(size * length, leaves.size(name))
+            if rest or not 0 < slices < length:
+                continue
+            sums = windows(prints.sums[axis], slices)
+            for start in np.flatnonzero(np.isin(sums, totals[of, size])):
+                part = Part(axis, int(start), int(start) + slices, length)
+                yield int(start), size, int(sums[start]), part
+
+
+def _spread(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
+    """Leaves of one side whose slices are spread evenly through one of the other, as in (h, 3, d)."""
+    hits = []
+    for name in names:
+        for place in places:
+            kind = common_type(one.types[name], other.types[place])
+            if kind is None or one.size(name) >= other.size(place) or not _telling(one, name):
+                continue
+            small, large = one.prints[name][kind], other.prints[place][kind]
+            parts = (
+                part
+                for axis, mine in enumerate(small.sums)
+                for across, theirs in enumerate(large.sums)
+                if one.size(name) * len(theirs) == other.size(place) * len(mine)
+                for part in _spread_along(mine, theirs, across)
+            )
+            if part := next(parts, None):
+                hits.append(Found(name, None, place, part, kind))
+    counts = Counter(hit.a for hit in hits)
+    return [hit for hit in hits if counts[hit.a] == 1]
+
+
+def _spread_along(mine: np.ndarray, theirs: np.ndarray, axis: int) -> Iterator[Part]:
+    times, rest = divmod(len(theirs), len(mine))
+    if rest or times < 2:
+        return
+    for first in np.flatnonzero(theirs == mine[0]):
+        for width in range(1, len(mine) // 2 + 1):
+            if len(mine) % width or first % width or first >= times * width:
+                continue
+            part = Part(0, int(first), int(first) + width, times * width)
+            if np.array_equal(part.take(theirs), mine):
+                yield part._replace(axis=axis)

@@ -1,0 +1,94 @@
+"""The flags by which a framework may compute float32 products with less precision than float32 has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+Precision = Literal["highest", "high", "default"]
+PRECISIONS: tuple[Precision, ...] = get_args(Precision)
+"""Float32 in full; TensorFloat-32 or three passes of bfloat16, where the device has them; or whatever
+the frameworks are set to."""
+
+_TORCH = "torch.get_float32_matmul_precision()"
+_TORCH_MATMUL = "torch.backends.cuda.matmul.allow_tf32"
+_TORCH_CUDNN = "torch.backends.cudnn.allow_tf32"
+_JAX = "jax_default_matmul_precision"
+_PLATFORM = "platform"
+
+
+def torch_precision() -> dict[str, str]:
+    """The flags of PyTorch, and whether its tensors may be on a GPU."""
+    import torch
+
+    return {
+        _TORCH: torch.get_float32_matmul_precision(),
+        _TORCH_MATMUL: str(torch.backends.cuda.matmul.allow_tf32),
+        _TORCH_CUDNN: str(torch.backends.cudnn.allow_tf32),
+        _PLATFORM: "gpu" if torch.cuda.is_available() else "cpu",
+    }
+
+
+def jax_precision() -> dict[str, str]:
+    """The flag of JAX, and the platform it computes on."""
+    import jax
+
+    return {
+        _JAX: str(jax.config.jax_default_matmul_precision),
+        _PLATFORM: jax.default_backend(),
+    }
+
+
+@contextmanager
+def torch_at(precision: Precision) -> Iterator[None]:
+    """PyTorch at a precision; its flags are put back."""
+    import torch
+
+    matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    if precision != "default":
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = precision == "high"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(matmul)
+        torch.backends.cudnn.allow_tf32 = cudnn
+
+
+@contextmanager
+def jax_at(precision: Precision) -> Iterator[None]:
+    """JAX at a precision."""
+    import jax
+
+    if precision == "default":
+        yield
+        return
+    with jax.default_matmul_precision(precision):
+        yield
+
+
+def reduced(flags: Mapping[str, str]) -> list[str]:
+    """The flags by which float32 products are, or on this platform may be, less precise than float32.
+
+    Args:
+        flags: what `torch_precision` or `jax_precision` gave where the model ran.
+
+    Returns:
+        Each as it would be shown to who has to change it, with its value.
+    """
+    accelerated = flags.get(_PLATFORM, "cpu") not in ("cpu", "")
+    found = []
+    if flags.get(_TORCH, "highest") != "highest":
+        found.append(f'{_TORCH} = "{flags[_TORCH]}" (set "highest")')
+    for flag in (_TORCH_MATMUL, _TORCH_CUDNN):
+        if accelerated and flags.get(flag) == "True":
+            found.append(f"{flag} = True (set False)")
+    full = ("highest", "float32", "F32_F32_F32")
+    if (
+        _JAX in flags
+        and flags[_JAX] not in full
+        and (accelerated or flags[_JAX] not in ("None", "default"))
+    ):
+        found.append(f'{_JAX} = {flags[_JAX]} (set "highest")')
+    return found

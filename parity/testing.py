@@ -1,0 +1,86 @@
+"""Parity as an assertion in anybody's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from parity.diff import Difference, How, InProcess, compare_sides, subject_of
+from parity.lock import check_lock
+from parity.precision import Precision
+from parity.traces import Stage
+from vit_config import ConfigError
+
+Level = Literal["logits", "activations", "gradients"]
+LEVELS: dict[Level, tuple[Stage, ...]] = {
+    "logits": ("batch",),
+    "activations": ("batch", "parameters", "forward"),
+    "gradients": ("batch", "parameters", "forward", "loss", "backward", "gradients"),
+}
+"""What each level compares: of ``logits`` the model's output alone."""
+
+
+def assert_parity(
+    a: Any,
+    b: Any,
+    *,
+    level: Level = "logits",
+    dtype: str | None = "float64",
+    precision: Precision = "highest",
+    how: How | Path = "auto",
+    lock: str | Path | None = None,
+) -> Difference:
+    """Assert that two models compute the same, to rounding.
+
+    Args:
+        a: the reference: ``(model, inputs)``, or ``(module, variables, inputs)`` of Linen; inputs are
+        one
+            array, a tuple or a dictionary, in the layout that the model takes.
+        b: the other one, of either framework.
+        level: ``logits``; ``activations`` of every module; ``gradients`` too, of activations and
+        parameters. dtype: what parameters and inputs are cast to; None leaves them.
+        precision: of float32 products, see `parity.precision`.
+        how: how modules find their partners, see `parity.diff.align`.
+        lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
+            `parity.lock`.
+
+    Returns:
+        All that was compared.
+
+    Raises:
+        AssertionError: they differ; the message is the first difference. Or the lock is broken.
+        ConfigError, InputError: models that cannot be compared.
+    """
+    if level not in LEVELS:
+        raise ConfigError(f"level = {level!r}: must be one of {', '.join(get_args(Level))}")
+    sides = [
+        InProcess(subject_of(name, model), dtype=dtype, precision=precision)
+        for name, model in (("a", a), ("b", b))
+    ]
+    difference = compare_sides(*sides, how=how)
+    for flag in difference.uncertified:
+        raise AssertionError(
+            f"float32 products ran at reduced precision, so equality says nothing: {flag}"
+        )
+    worst = worst_errors(difference, level)
+    first = difference.first_of(LEVELS[level]) or difference.first_output
+    if first is not None:
+        judged = first.judged
+        raise AssertionError(
+            f"first difference ({first.stage}, {first.mode}): {first}; error {judged.error:.1e},"
+            " where rounding"
+            f" explains {judged.limit:.1e}"
+        )
+    if lock is not None:
+        check_lock(Path(lock), worst)
+    return difference
+
+
+def worst_errors(difference: Difference, level: Level) -> dict[str, float]:
+    """The largest error of each stage that a level compares, each model on its own activations."""
+    found = {"logits": max((each.error for each in difference.outputs), default=0.0)}
+    for each in difference.comparisons:
+        if each.mode == "flowing" and each.stage in LEVELS[level] and each.judged:
+            largest = max(judged.error for judged in each.judged)
+            found[each.stage] = max(found.get(each.stage, 0.0), largest)
+    return found

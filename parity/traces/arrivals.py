@@ -1,0 +1,147 @@
+"""Which value of a compiled program is which.
+
+A compiled program hands out its values in no particular order, and as often as they are computed: once
+for each iteration of a loop, for each time a function is called that was compiled once, and again in the
+backward pass for what was not kept until then. The order in which they were traced, and how often each
+arrived, tell the order of the forward pass.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from parity.traces.format import Stage
+from parity.traces.stream import Kept
+from parity.traces.watching import Where
+
+
+@dataclass
+class Source:
+    """One value of a program that was traced."""
+
+    stage: Stage
+    run: int
+    """Which call of the whole model it was traced in."""
+    spots: list[tuple[Where, int]]
+    """Where it is seen, and the place of each among all that was traced."""
+    replayed: bool = False
+    """Whether it is not kept for the backward pass but computed again."""
+    arrived: list[tuple[int, Kept]] = field(default_factory=list)
+    """When, and what, in the step that runs."""
+
+
+class _Seen(NamedTuple):
+    """One value at one spot, sorted by its place in the forward pass."""
+
+    began: int
+    """When the execution of the program began that it belongs to."""
+    loop: int
+    """Where the loop begins that it is in."""
+    iteration: int
+    order: int
+    where: Where
+    kept: Kept
+
+
+class Arrivals:
+    """What arrived in one step; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sources: list[Source] = []
+        self._clock = 0
+
+    def add(self, source: Source, kept: Kept) -> None:
+        """A value was computed."""
+        with self._lock:
+            if not source.arrived:
+                self._sources.append(source)
+            source.arrived.append((self._clock, kept))
+            self._clock += 1
+
+    def settle(self) -> Iterator[tuple[Stage, Where, Kept]]:
+        """What arrived, each stage in the order of the forward pass, calls numbered; forget it."""
+        with self._lock:
+            sources, self._sources, self._clock = self._sources, [], 0
+        by_stage: dict[Stage, list[Source]] = defaultdict(list)
+        for source in sources:
+            by_stage[source.stage].append(source)
+        runs = {source.run for source in by_stage["backward"]}
+        numbers: dict[tuple[int, Where, int], int] = {}
+        loops: dict[tuple[int, int], int] = {}
+        for stage in sorted(
+            by_stage, key=lambda stage: stage == "backward"
+        ):  # named like the forward pass
+            seen = _in_order(by_stage[stage], runs, loops)
+            calls: Counter[str] = Counter()
+            for run, each in seen:
+                call = run, each.where._replace(port=""), each.iteration
+                if call not in numbers:
+                    numbers[call] = calls[each.where.path]
+                    calls[each.where.path] += 1
+                yield stage, each.where._replace(call=numbers[call]), each.kept
+        for source in sources:
+            source.arrived = []
+
+
+def _in_order(
+    sources: Iterable[Source], differentiated: set[int], loops: dict[tuple[int, int], int]
+) -> list[tuple[int, _Seen]]:
+    """The values of one stage with the runs they were traced in."""
+    runs: dict[int, list[Source]] = defaultdict(list)
+    for source in sources:
+        runs[source.run].append(source)
+    seen = []
+    for run, members in runs.items():
+        members.sort(key=lambda source: source.spots[0][1])
+        backward = members[0].stage == "backward"
+        replays = run in differentiated and not backward
+        arrived = [_without_replays(s, members) if replays else s.arrived for s in members]
+        executions = min(len(values) for values in arrived)
+        if not backward:
+            _find_loops(run, members, arrived, loops)
+        began: dict[int, int] = {}
+        rows: list[tuple[int, int, Where, int, Kept]] = []
+        for source, values in zip(members, arrived, strict=True):
+            each = len(values) // executions
+            for i, (clock, kept) in enumerate(values):
+                execution = min(i // each, executions - 1)
+                began[execution] = min(clock, began.get(execution, clock))
+                # a loop is differentiated from its last iteration to its first
+                iteration = execution * each + each - 1 - i % each if backward else i
+                rows += [(execution, iteration, *spot, kept) for spot in source.spots]
+        seen += [
+            (run, _Seen(began[execution], loops.get((run, order), order), iteration, order, where, kept))
+            for execution, iteration, where, order, kept in rows
+        ]
+    return sorted(seen, key=lambda pair: pair[1][:4])
+
+
+def _find_loops(
+    run: int,
+    members: list[Source],
+    arrived: list[list[tuple[int, Kept]]],
+    loops: dict[tuple[int, int], int],
+) -> None:
+    """Neighbours that arrived equally often are in one loop: the place of its first, for each place."""
+    count, start = 0, 0
+    for source, values in zip(members, arrived, strict=True):
+        for _, order in source.spots:
+            if len(values) != count:
+                count, start = len(values), order
+            loops[run, order] = start
+
+
+def _without_replays(source: Source, members: list[Source]) -> list[tuple[int, Kept]]:
+    """Only what arrived in the forward pass: the first half of each execution."""
+    values = source.arrived
+    if not source.replayed:
+        return values
+    counts = [len(each.arrived) // (2 if each.replayed else 1) for each in members]
+    executions = max(min(counts), 1)
+    each = len(values) // executions
+    return values if each % 2 else [value for i, value in enumerate(values) if i % each < each // 2]

@@ -1,0 +1,33 @@
+"""Parameters of Flax by the names and in the layouts that PyTorch has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+_CONVOLUTIONS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
+"""From (space..., in, out) to (out, in, space...), by the number of axes."""
+
+
+def common_parameter(path: str, array: np.ndarray) -> tuple[str, np.ndarray]:
+    """A parameter of Flax by PyTorch's name for it, in PyTorch's layout.
+
+    ``kernel`` (in, out) becomes ``weight`` (out, in), a convolution's (h, w, in, out) becomes
+    (out, in, h, w), and attention's by heads - (in, heads, d) of query, key and value, (heads, d, out)
+    of out - become matrices; ``scale`` and ``embedding`` become ``weight``.
+    """
+    module, _, leaf = path.rpartition(".")
+    last = module.rpartition(".")[2]
+    by_heads = last in ("query", "key", "value")
+    if leaf == "kernel":
+        if array.ndim == 3 and last == "out":
+            array = array.reshape(-1, array.shape[-1])
+        elif array.ndim == 3 and by_heads:
+            array = array.reshape(len(array), -1)
+        if array.ndim == 2:
+            array = array.T
+        elif array.ndim in _CONVOLUTIONS:
+            array = array.transpose(_CONVOLUTIONS[array.ndim])
+    if leaf == "bias" and array.ndim == 2 and by_heads:
+        array = array.reshape(-1)
+    leaf = "weight" if leaf in ("kernel", "scale", "embedding") else leaf
+    return (f"{module}.{leaf}" if module else leaf), array

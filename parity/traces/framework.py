@@ -1,0 +1,56 @@
+"""What recording needs to know of a framework."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from parity.traces.format import Stage
+
+if TYPE_CHECKING:
+    from parity.traces.recorder import Recorder
+
+
+class Framework(Protocol):
+    """What recording needs to know of the framework that runs."""
+
+    name: Literal["torch", "jax", ""]
+
+    def versions(self) -> dict[str, str]:
+        """Of the framework, and the device it computes on."""
+        ...
+
+    def precision(self) -> dict[str, str]:
+        """The flags that could make products less precise than their types."""
+        ...
+
+    def watch(self, recorder: Recorder) -> AbstractContextManager[Any]:
+        """Report to `recorder` whatever can be seen without the user's help."""
+        ...
+
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+        """What a value holds, as (path, port, array) by common names in the common layout."""
+        ...
+
+    def begin_step(self, recorder: Recorder) -> None:
+        """Report what is there before a step."""
+        ...
+
+    def end_step(self, recorder: Recorder) -> None:
+        """Report what is there after a step."""
+        ...
+
+    def abandon_step(self, recorder: Recorder) -> None:
+        """Report what is there when a step ends in an exception; raises nothing."""
+        ...
+
+    def modules(self) -> Iterator[tuple[str, Any]]:
+        """Every module of the model with its path, as far as it is known without a call."""
+        ...
+
+    def facts(self, module: Any) -> dict[str, Any]:
+        """The attributes of a module."""
+        ...

@@ -1,0 +1,122 @@
+"""Reading a trace, with neither framework installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from parity.containers.base import Stored
+from parity.containers.safetensors import read_safetensors
+from parity.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts, Site, Stage
+from vit_config import ConfigError, MissingFileError, WeightsError
+
+_LONGEST = 1000
+"""Letters of a complaint: a file that is damaged in one place may be wrong in all."""
+
+
+class Trace:
+    """A recorded program: its modules, and every tensor that was seen, read when asked for."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Open a trace.
+
+        Raises:
+            MissingFileError: there is no such folder, it holds no trace, or one of its files is missing.
+            WeightsError: the index or a file is damaged, truncated or of another version.
+        """
+        self.path = Path(path)
+        self.index = _read_index(self.path)
+        self.events = self.index.events
+        self.modules: dict[str, ModuleFacts] = {each.path: each for each in self.index.modules}
+        self._sites = {event.site: event for event in self.events}
+        if len(self._sites) < len(self.events):
+            twice = next(e for e in self.events if self._sites[e.site] is not e)
+            raise WeightsError(
+                f"{self.path}: two events of step {twice.step} are {twice.site}; record it again"
+            )
+        self._files: dict[str, dict[str, Stored]] = {}
+        for event in self.events:
+            self._check(event)
+        self._load = lru_cache(maxsize=8)(self._read)
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that were recorded, in order."""
+        return tuple(sorted({event.step for event in self.events}))
+
+    def __contains__(self, site: Site) -> bool:
+        return site in self._sites
+
+    def __getitem__(self, site: Site) -> Event:
+        return self._sites[site]
+
+    def of(self, stage: Stage, step: int | None = None) -> Iterator[Event]:
+        """The events of one stage, of one step if given, in the order in which they were seen."""
+        return (e for e in self.events if e.stage == stage and step in (None, e.step))
+
+    def read(self, event: Event | Site) -> np.ndarray:
+        """The tensor that an event saw: whole, or flattened if only a sample was kept.
+
+        Raises:
+            WeightsError: its bytes are damaged.
+        """
+        found = self._sites[event] if isinstance(event, Site) else event
+        return self._load(found.file, found.tensor)
+
+    def _read(self, file: str, tensor: str) -> np.ndarray:
+        array = self._tensors(file)[tensor].load()
+        array.flags.writeable = False  # it is given out again
+        return array
+
+    def _tensors(self, file: str) -> dict[str, Stored]:
+        if file not in self._files:
+            path = self.path / file
+            if not path.is_file():
+                raise MissingFileError(
+                    f"{self.path}: its file {file} is missing; copy the whole folder again"
+                )
+            self._files[file] = dict(read_safetensors(path).tensors)
+        return self._files[file]
+
+    def _check(self, event: Event) -> None:
+        stored = self._tensors(event.file).get(event.tensor)
+        if stored is None or stored.dtype.name != event.dtype or not _fits(stored.shape, event):
+            found = "not there" if stored is None else f"{stored.dtype} of shape {stored.shape}"
+            raise WeightsError(
+                f"{self.path}: the index announces {event.dtype} of shape {event.shape} for"
+                f" {event.site} in {event.file}, but it is {found}; record it again"
+            )
+
+
+def _fits(shape: tuple[int, ...], event: Event) -> bool:
+    if event.statistics is None:
+        return shape == event.shape
+    return len(shape) == 1 and 0 < shape[0] < event.size  # a sample
+
+
+def is_trace(path: str | Path) -> bool:
+    """Whether a path is a folder that holds a trace, or the remains of one."""
+    folder = Path(path)
+    return folder.is_dir() and ((folder / INDEX).is_file() or folder.suffix == ".trace")
+
+
+def _read_index(folder: Path) -> Index:
+    path = folder / INDEX
+    if not folder.is_dir():
+        raise MissingFileError(f"{folder}: no such trace; give the folder that parity.record wrote")
+    if not path.is_file():
+        raise MissingFileError(
+            f"{folder}: holds no {INDEX}, its recording was not ended; record it again"
+        )
+    try:
+        return Index.from_json(path.read_bytes().decode(), where=str(path))
+    except UnicodeDecodeError:
+        raise WeightsError(f"{path}: damaged, not text; record it again") from None
+    except (ValueError, RecursionError) as error:
+        reason = str(error) if isinstance(error, ConfigError) else f"{path}: damaged ({error})"
+        raise WeightsError(
+            f"{reason[:_LONGEST]}; expected a {FORMAT} of version {VERSION}, record it again"
+        ) from None

@@ -1,0 +1,181 @@
+"""Recording a Flax program; what is inside compiled functions comes out through callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, Literal
+
+import flax
+import jax
+import numpy as np
+from flax import linen, nnx
+from jax.core import Tracer
+
+from parity.precision import jax_precision
+from parity.traces.common_jax import common_parameter
+from parity.traces.format import Stage
+from parity.traces.record_arrays import Arrays
+from parity.traces.recorder import OPTIMIZER, Recorder
+from parity.traces.tap_jax import RecordingTap
+from parity.traces.watch_jax import is_array, report, watch
+from parity.traces.watching import Where
+from vit_config import InputError
+
+MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
+"""What optax and PyTorch call the same."""
+
+
+class Jax(Arrays):
+    """An NNX or Linen model and, perhaps, its `nnx.Optimizer`."""
+
+    name: Literal["torch", "jax", ""] = "jax"
+
+    def __init__(
+        self,
+        model: nnx.Module | linen.Module,
+        optimizer: nnx.Optimizer | None = None,
+        tap: Callable[[Recorder], RecordingTap] | None = None,
+    ) -> None:
+        """Prepare a model; `tap` makes what sees its arrays, by default one that only records."""
+        self._model = model
+        self._make_tap = tap or RecordingTap
+        self._tap: RecordingTap | None = None
+        self._optimizer = optimizer
+        self._axes = _own_axes(model)
+
+    def versions(self) -> dict[str, str]:
+        """Of JAX and Flax, and the device they compute on."""
+        device = jax.devices()[0].device_kind
+        return {"jax": jax.__version__, "flax": flax.__version__, "device": device}
+
+    def precision(self) -> dict[str, str]:
+        """The flags of JAX."""
+        return jax_precision()
+
+    def modules(self) -> Iterator[tuple[str, Any]]:
+        """The tree of an NNX model; one of Linen has none before it is called."""
+        if isinstance(self._model, nnx.Module):
+            for path, module in nnx.iter_modules(self._model):
+                yield ".".join(map(str, path)), module
+
+    def facts(self, module: Any) -> dict[str, Any]:
+        """The attributes of a module."""
+        return {name: value for name, value in vars(module).items() if name not in ("parent", "name")}
+
+    @contextmanager
+    def watch(self, recorder: Recorder) -> Iterator[None]:
+        """The modules, and the gradients that an `nnx.Optimizer` is given."""
+        self._tap = self._make_tap(recorder)
+        with ExitStack() as stack:
+            if self._optimizer is not None:
+                recorder.describe(OPTIMIZER, self._optimizer, {})
+                stack.enter_context(self._watch_update(type(self._optimizer), recorder, self._tap))
+            stack.enter_context(watch(self._model, self._tap))
+            yield
+
+    @contextmanager
+    def _watch_update(
+        self, kind: type[nnx.Optimizer], recorder: Recorder, tap: RecordingTap
+    ) -> Iterator[None]:
+        """Wrap ``update`` of the optimiser's class: in a compiled function it is another object."""
+        kept, original = vars(kind).get("update"), kind.update
+
+        def update(optimizer: nnx.Optimizer, model: Any, gradients: Any, **kwargs: Any) -> Any:
+            tap.begin_run()
+            for path, leaf in _leaves(gradients):
+                if not is_array(leaf):
+                    continue
+                name, _ = self._common(path, np.empty(leaf.shape, np.bool_))
+                source = tap.source("gradients", Where(name, "", 0), recorder.next_order(), leaf)
+                convert = lambda array, path=path: self._common(path, array)[1]  # noqa: E731
+                report(leaf, lambda x, source=source, convert=convert: tap.arrived(source, x, convert))
+            return original(optimizer, model, gradients, **kwargs)
+
+        kind.update = update  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            if kept is None:
+                del kind.update
+            else:
+                kind.update = kept  # type: ignore[method-assign]
+
+    def begin_step(self, recorder: Recorder) -> None:
+        """The parameters that the step starts from, if the optimiser holds them."""
+        jax.effects_barrier()  # what was begun before is not of this step
+        if self._optimizer is not None:
+            recorder.log("parameters", nnx.state(self._model, nnx.Param))
+
+    def end_step(self, recorder: Recorder) -> None:
+        """Moments and parameters, if the optimiser holds them; and wait for what still computes."""
+        self._settle()
+        if self._optimizer is not None:
+            recorder.log("moments", self._optimizer.opt_state)
+            recorder.log("updated", nnx.state(self._model, nnx.Param))
+
+    def abandon_step(self, recorder: Recorder) -> None:
+        """What was computed until then."""
+        with suppress(Exception):  # the one that ended the step is the one to be seen
+            self._settle()
+
+    def _settle(self) -> None:
+        jax.effects_barrier()
+        if self._tap is not None:
+            self._tap.settle()
+
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+        """The leaves of a tree; moments are found in any state of optax."""
+        if isinstance(value, (nnx.Module, nnx.Optimizer)):
+            value = nnx.state(value)
+        counts: set[int] = set()
+        for path, leaf in _leaves(value):
+            if isinstance(leaf, Tracer):
+                raise InputError(
+                    f"{stage}: {'.'.join(path) or 'a value'} is only being traced; return it from the"
+                    " compiled function and log it there"
+                )
+            if not is_array(leaf) and not isinstance(leaf, (np.ndarray, np.generic, int, float)):
+                continue
+            port = ""
+            if stage == "moments":
+                known = [i for i, name in enumerate(path) if name in MOMENTS]
+                if not known:
+                    continue
+                port = MOMENTS[path[known[-1]]]
+                path = path[known[-1] + 1 :]
+                if port == "step":  # each part of a chain may count
+                    path = []
+                    if int(leaf) in counts:
+                        continue
+                    counts.add(int(leaf))
+            name, array = self._common(path, np.asarray(leaf))
+            yield name, port, array
+
+    def _common(self, path: list[str], array: np.ndarray) -> tuple[str, np.ndarray]:
+        name = ".".join(path)
+        if name in self._axes:
+            axes = self._axes[name]
+            return name, array if axes is None else array.transpose(axes)
+        return common_parameter(name, array)
+
+
+def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
+    """The layouts of this project's twin, whose parameters go by PyTorch's names outside its tree."""
+    from vit_jax import ViT
+    from vit_jax.leaves import leaves
+
+    return {leaf.name: leaf.axes for leaf in leaves(model)} if isinstance(model, ViT) else {}
+
+
+def _leaves(value: Any) -> Iterator[tuple[list[str], Any]]:
+    """The leaves of a tree with their paths, without a variable's ``value`` and Linen's ``params``."""
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        if keys and keys[-1] == jax.tree_util.GetAttrKey("value"):
+            keys = keys[:-1]
+        path = [_name(key) for key in keys]
+        yield path[1:] if path[:1] == ["params"] else path, leaf
+
+
+def _name(key: Any) -> str:
+    return str(next((getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each)), key))

@@ -1,0 +1,169 @@
+"""Recording a PyTorch program: its model by hooks, its optimiser by hooks of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch import nn
+
+from parity.precision import torch_precision
+from parity.traces.format import Stage
+from parity.traces.record_arrays import Arrays
+from parity.traces.recorder import OPTIMIZER, Recorder
+from parity.traces.watch_torch import exchange, is_array, watch
+from parity.traces.watching import Tap, Where
+
+
+class Torch(Arrays):
+    """A PyTorch model and, perhaps, its optimiser."""
+
+    name: Literal["torch", "jax", ""] = "torch"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        tap: Callable[[Recorder], Tap] | None = None,
+    ) -> None:
+        """Prepare a model; `tap` makes what sees its tensors, by default one that only records."""
+        self._model = model
+        self._tap = tap or RecordingTap
+        self._optimizer = optimizer
+        self._names = {id(p): name for name, p in model.named_parameters()}
+        self._gradients: dict[str, np.ndarray] = {}
+
+    def versions(self) -> dict[str, str]:
+        """Of torch, and the device of the model."""
+        first = next(self._model.parameters(), torch.zeros(0))
+        return {"torch": torch.__version__, "device": str(first.device)}
+
+    def precision(self) -> dict[str, str]:
+        """The flags of torch."""
+        return torch_precision()
+
+    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+        """The whole tree; a module with two names has the first."""
+        return self._model.named_modules()
+
+    def facts(self, module: Any) -> dict[str, Any]:
+        """The attributes of a module, buffers and parameters left out."""
+        return vars(module)
+
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+        """As for arrays."""
+        if is_array(value):
+            yield "", "", as_numpy(value)
+        else:
+            yield from super().named(stage, value)
+
+    @contextmanager
+    def watch(self, recorder: Recorder) -> Iterator[None]:
+        """Modules, gradients of parameters, and the steps of the optimiser."""
+        handles = [self._keep_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad]
+        if (optimizer := self._optimizer) is not None:
+            # the user has clipped the gradients when the optimiser is called
+            handles.append(optimizer.register_step_pre_hook(lambda *_: self._before_update(recorder)))
+            handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
+            recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
+        try:
+            with watch(self._model, self._tap(recorder)):
+                yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def begin_step(self, recorder: Recorder) -> None:
+        """The parameters that the step starts from."""
+        self._gradients.clear()
+        recorder.log("parameters", dict(self._model.named_parameters()))
+
+    def end_step(self, recorder: Recorder) -> None:
+        """The gradients, if no optimiser has come for them."""
+        if not recorder.logged("gradients"):
+            recorder.log("gradients", self._all_gradients())
+
+    def abandon_step(self, recorder: Recorder) -> None:
+        """The gradients, as far as they were computed."""
+        if not recorder.logged("gradients"):
+            recorder.log("gradients", self._gradients)
+
+    def _keep_gradient(self, parameter: nn.Parameter, recorder: Recorder) -> Any:
+        name = self._names[id(parameter)]
+
+        def keep(parameter: torch.Tensor) -> None:
+            if recorder.running and parameter.grad is not None:
+                # the last of several is the whole sum; it may be clipped in place later
+                self._gradients[name] = as_numpy(parameter.grad).copy()
+
+        return parameter.register_post_accumulate_grad_hook(keep)
+
+    def _all_gradients(self) -> dict[str, np.ndarray]:
+        """With zeros, as in JAX, for what the loss does not reach; nothing before a backward pass."""
+        if not self._gradients:
+            return {}
+        return {
+            name: self._gradients[name] if name in self._gradients else as_numpy(torch.zeros_like(p))
+            for name, p in self._model.named_parameters()
+            if p.requires_grad
+        }
+
+    def _before_update(self, recorder: Recorder) -> None:
+        if recorder.running:
+            grads = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+            recorder.log("gradients", self._all_gradients())
+            recorder.log("clipped", grads)
+
+    def _after_update(self, recorder: Recorder) -> None:
+        if not recorder.running or self._optimizer is None:
+            return
+        groups = self._optimizer.param_groups
+        rates = {f"group {i}": float(group["lr"]) for i, group in enumerate(groups)}
+        recorder.log("learning rate", rates if len(set(rates.values())) > 1 else rates["group 0"])
+        states = {
+            self._names[id(parameter)]: state
+            for parameter, state in self._optimizer.state.items()
+            if id(parameter) in self._names  # it may hold parameters of something else too
+        }
+        shapes = {name: p.shape for name, p in self._model.named_parameters()}
+        for name, state in states.items():
+            for port, value in state.items():
+                if is_array(value) and value.shape == shapes[name] and port != "step":
+                    recorder.log("moments", value, path=name, port=port)
+        counts = {int(state["step"]) for state in states.values() if "step" in state}
+        if len(counts) == 1:  # torch counts for every parameter
+            recorder.log("moments", counts.pop(), port="step")
+        recorder.log("updated", dict(self._model.named_parameters()))
+
+
+class RecordingTap:
+    """Records every tensor at the edge of a module, and the gradient that arrives at it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def begin(self, path: str, module: nn.Module) -> int:
+        """A call of a module begins; negative within a backward pass."""
+        # torch.utils.checkpoint calls modules again there, for values that were seen before
+        replayed = torch._C._current_graph_task_id() != -1
+        return -1 if replayed else self._recorder.begin(path, module)
+
+    def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
+        """Record it; pass on what stands for it in the graph."""
+        if not self._recorder.running or where.call < 0:
+            return value
+        self._recorder.seen("forward", where, as_numpy(value))
+        order = self._recorder.next_order()  # gradients come the other way round
+        return exchange(value, lambda g: self._recorder.seen("backward", where, as_numpy(g), order))
+
+
+def as_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """The values of a tensor of any type that numpy knows, bit for bit; they may share its memory."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
+        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()

@@ -1,0 +1,228 @@
+"""Recording somebody's own program, without editing its model.
+
+with parity.record("a.trace", model, optimizer=optimizer) as trace:
+    for images, labels in batches:
+        with trace.step(images=images, labels=labels):
+            loss = criterion(model(images), labels)
+            trace.log("loss", loss)
+            loss.backward()
+            optimizer.step()
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from parity.traces.format import STAGES, Site, Stage
+from parity.traces.framework import Framework
+from parity.traces.stream import Kept
+from parity.traces.watching import Where, facts_of, kind_of
+from parity.traces.writer import Writer
+from vit_config import ConfigError
+
+OPTIMIZER = "(optimizer)"
+"""The path under which the facts of an optimiser are kept."""
+
+
+class Recorder:
+    """A recording in progress; make one with `record`."""
+
+    def __init__(self, writer: Writer, framework: Framework, steps: Collection[int] | None) -> None:
+        self._writer = writer
+        self._framework = framework
+        self._steps = steps
+        self._stack = ExitStack()
+        self._step = -1
+        self._watching = False
+        self._in_step = False
+        self._running = False
+        self._calls: Counter[str] = Counter()
+        self._order = 0
+        self._logged: set[Stage] = set()
+
+    def __enter__(self) -> Self:
+        self._stack.enter_context(self._framework.watch(self))
+        self._watching = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watching = False
+        for path, module in self._framework.modules():
+            self._describe_module(path, module)  # those that were never called
+        self._stack.__exit__(kind, error, trace)
+        # what was recorded until a crash is what its author wants to see
+        self._writer.close(f"{kind.__name__}: {error}" if kind else None)
+
+    @contextmanager
+    def step(self, **batch: Any) -> Iterator[None]:
+        """One training step, or one forward pass; steps are counted from 0.
+
+        Args:
+            batch: what the step is fed, by name.
+
+        Raises:
+            ConfigError: within another step, or outside of the ``with`` block of `record`.
+        """
+        if self._in_step or not self._watching:
+            where = "within another step" if self._in_step else "outside of `with parity.record(...):`"
+            raise ConfigError(f"a step was begun {where}; begin one after the other, inside of it")
+        self._in_step = True
+        self._step += 1
+        self._calls.clear()
+        self._order = 0
+        self._logged.clear()
+        self._running = self._steps is None or self._step in self._steps
+        try:
+            if self._running:
+                for name, value in batch.items():
+                    self.log("batch", value, path=name)
+                self._framework.begin_step(self)
+            yield
+            if self._running:
+                self._framework.end_step(self)
+                self._writer.check()
+        except BaseException:
+            if self._running:
+                self._framework.abandon_step(self)
+            raise
+        finally:
+            self._running = self._in_step = False
+
+    def log(self, stage: Stage, value: Any, *, path: str = "", port: str = "") -> None:
+        """Record a value of the step that runs: an array, a number, or a tree of them.
+
+        Args:
+            stage: one of `parity.traces.format.STAGES`.
+            path: its name; the names within a tree are put behind it.
+
+        Raises:
+            ConfigError: no such stage, no step is running, or a type that a trace cannot hold.
+            InputError: not a tree of arrays.
+        """
+        if stage not in STAGES:
+            raise ConfigError(f"no stage is called {stage!r}; the stages are {', '.join(STAGES)}")
+        if not self._in_step:
+            raise ConfigError(f"{stage}: logged outside of a step; use `with trace.step():`")
+        if not self._running:
+            return
+        self._logged.add(stage)
+        for name, kind, array in self._framework.named(stage, value):
+            whole = ".".join(part for part in (path, name) if part)
+            self._writer.add(Site(self._step, stage, whole, kind or port), array)
+
+    def logged(self, stage: Stage) -> bool:
+        """Whether a value of that stage was recorded in this step."""
+        return stage in self._logged
+
+    # What the frameworks' own rooms call.
+
+    def begin(self, path: str, module: Any) -> int:
+        """A call of a module begins."""
+        self._describe_module(path, module)
+        self._calls[path] += 1
+        return self._calls[path] - 1
+
+    def _describe_module(self, path: str, module: Any) -> None:
+        if not self._writer.described(path):
+            self._writer.module(path, kind_of(module), facts_of(self._framework.facts(module)))
+
+    def store(self, array: np.ndarray) -> Kept:
+        """Keep an array whose site is not known yet, for `seen`; copied if need be."""
+        return self._writer.store(array)
+
+    def next_order(self) -> int:
+        """The place of the next site among those of this step."""
+        self._order += 1
+        return self._order
+
+    def describe(self, path: str, value: Any, facts: Mapping[str, Any]) -> None:
+        """Describe something that is not a module."""
+        self._writer.module(path, kind_of(value), facts_of(dict(facts)))
+
+    def seen(
+        self, stage: Stage, where: Where, array: np.ndarray | Kept, order: int | None = None
+    ) -> None:
+        """Record a tensor at the edge of a module, if a step is running; copied if need be.
+
+        Args:
+            order: of the site among all sites of a step, where tensors come in another order.
+        """
+        if self._running:
+            self._writer.add(Site(self._step, stage, *where), array, order)
+
+    @property
+    def running(self) -> bool:
+        """Whether a step that is recorded is running."""
+        return self._running
+
+
+def record(
+    path: str | Path,
+    model: Any = None,
+    *,
+    optimizer: Any = None,
+    steps: Collection[int] | None = None,
+    keep: int | None = None,
+    force: bool = False,
+) -> Recorder:
+    """Start recording a program, to be ended by leaving the ``with`` block.
+
+    What is recorded without further help: of a PyTorch model, every module's inputs and outputs, the
+    gradients of both, the parameters and their gradients; with its `optimizer`, the clipped gradients,
+    learning rate, moments and updated parameters. Of an NNX or Linen model, the modules' inputs and
+    outputs and their gradients, inside compiled code too; with an `nnx.Optimizer`, parameters, moments
+    and the gradients that it is given. Everything else is handed to `Recorder.log`.
+
+    Args:
+        path: the folder to write, by custom ``NAME.trace``.
+        model: a torch.nn.Module, an nnx.Module or a linen.Module; None records only what is logged.
+        optimizer: a torch.optim.Optimizer or an nnx.Optimizer.
+        steps: which steps to record; None records all.
+        keep: numbers of one tensor that are kept; of a larger one statistics and a sample of so many
+            are. None keeps everything.
+        force: replace a trace that exists.
+
+    Raises:
+        ConfigError: a model of no known framework, `keep` is not positive, or there is something at
+            `path` already.
+        MissingFileError: the folder to write in does not exist.
+    """
+    framework = _framework(model, optimizer)
+    writer = Writer(
+        path,
+        framework=framework.name,
+        versions=framework.versions(),
+        precision=framework.precision(),
+        keep=keep,
+        force=force,
+    )
+    return Recorder(writer, framework, None if steps is None else frozenset(steps))
+
+
+def _framework(model: Any, optimizer: Any) -> Framework:
+    if model is None:
+        from parity.traces.record_arrays import Arrays
+
+        return Arrays()
+    roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
+    if "torch" in roots:
+        from parity.traces.record_torch import Torch
+
+        return Torch(model, optimizer)
+    if "flax" in roots:
+        from parity.traces.record_jax import Jax
+
+        return Jax(model, optimizer)
+    raise ConfigError(
+        f"{kind_of(model)} is neither a torch.nn.Module nor a module of Flax; leave `model` out and log"
+        " its arrays by name"
+    )

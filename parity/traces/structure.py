@@ -1,0 +1,59 @@
+"""The arrays in what modules are given and return: tuples, lists, dictionaries, dataclasses, nested."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+Visit = Callable[[str, Any], Any]
+"""Takes the port of an array and the array; returns what takes its place."""
+
+
+def visit_arrays(value: Any, port: str, is_array: Callable[[Any], bool], visit: Visit) -> Any:
+    """Call `visit` for every array in a value, in order; return the value with the results in place.
+
+    Ports are ``out`` for a bare array, ``out[1]`` in a tuple or list, ``out.name`` in what has names.
+    What is not known to hold arrays is returned as it is, and so is everything that did not change.
+    """
+
+    def below(part: Any, step: str) -> Any:
+        return visit_arrays(part, port + step, is_array, visit)
+
+    if is_array(value):
+        return visit(port, value)
+    if isinstance(value, tuple) and (names := getattr(value, "_fields", None)) is not None:
+        new = [below(part, f".{name}") for name, part in zip(names, value, strict=True)]
+        return value if _same(new, value) else type(value)(*new)
+    if isinstance(value, (tuple, list)):
+        new = [below(part, f"[{i}]") for i, part in enumerate(value)]
+        return value if _same(new, value) else type(value)(new)
+    if isinstance(value, Mapping):
+        named = {key: below(part, f".{key}") for key, part in value.items()}
+        if _same(named.values(), value.values()):
+            return value
+        changed: Any = copy.copy(value)  # keeps the class, such as transformers' ModelOutput
+        for key, part in named.items():
+            changed[key] = part
+        return changed
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {f.name: below(getattr(value, f.name), f".{f.name}") for f in fields(value) if f.init}
+        changed = {name: part for name, part in named.items() if part is not getattr(value, name)}
+        return replace(value, **changed) if changed else value
+    return value
+
+
+def visit_call(
+    args: tuple[Any, ...], kwargs: Mapping[str, Any], is_array: Callable[[Any], bool], visit: Visit
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The same for the arguments of a call: ports ``in``, ``in[1]`` ... and ``in.name``."""
+    new = tuple(
+        visit_arrays(arg, f"in[{i}]" if i else "in", is_array, visit) for i, arg in enumerate(args)
+    )
+    named = {name: visit_arrays(arg, f"in.{name}", is_array, visit) for name, arg in kwargs.items()}
+    return new, named
+
+
+def _same(new: Any, old: Any) -> bool:
+    return all(a is b for a, b in zip(new, old, strict=True))

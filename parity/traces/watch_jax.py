@@ -1,0 +1,174 @@
+"""Watching Flax models: NNX by wrapping the calls of its classes, Linen by its interceptors.
+
+Values leave compiled code through callbacks that know where they are seen, so a model can be watched
+inside anybody's `jax.jit` and `jax.grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import linen, nnx
+
+from parity.traces.structure import visit_arrays, visit_call
+from parity.traces.watching import Tap, Where
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is an array of JAX, traced or not; keys of random streams do not count."""
+    return isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
+
+
+@contextmanager
+def watch(model: nnx.Module | linen.Module, tap: Tap) -> Iterator[None]:
+    """Show `tap` every array that enters or leaves `model` and each module below it, as they are traced.
+
+    What is already compiled would not be traced again, so compiled functions are forgotten, before and
+    after.
+    """
+    jax.clear_caches()
+    try:
+        with _watch_linen(model, tap) if isinstance(model, linen.Module) else watch_nnx(model, tap):
+            yield
+    finally:
+        jax.clear_caches()
+
+
+def _watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: Any, kwargs: Any) -> Any:
+    """Call a module's method with every array shown to the tap."""
+    see = lambda port, x: tap.tensor(Where(path, port, number), x)  # noqa: E731
+    args, kwargs = visit_call(args, kwargs, is_array, see)
+    return visit_arrays(call(*args, **kwargs), "out", is_array, see)
+
+
+@contextmanager
+def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
+    """The same for a model that is called for the first time: nothing compiled has to be forgotten.
+
+    The ``__call__`` of each class in the tree is wrapped: NNX has no hooks.
+
+    The model that runs is often another object than the one given - merged from its parameters inside a
+    compiled function - so names are looked up anew whenever an instance of the root's class is called.
+    """
+    own = {id(module): _dotted(path) for path, module in nnx.iter_modules(model)}
+    names: dict[int, str] = {}
+    classes = {type(module) for _, module in nnx.iter_modules(model) if callable(module)}
+    kept = {kind: vars(kind).get("__call__") for kind in classes}
+
+    def wrap(kind: type) -> Callable[..., Any]:
+        original: Any = kind.__call__  # found through the bases, before any of them is wrapped
+
+        def call(self: nnx.Module, *args: Any, **kwargs: Any) -> Any:
+            if kind is not next(base for base in type(self).__mro__ if base in kept):
+                return original(self, *args, **kwargs)  # of a base, called by the class that extends it
+            root = type(self) is type(model) and id(self) not in names
+            if root:
+                names.clear()
+                names.update((id(m), _dotted(path)) for path, m in nnx.iter_modules(self))
+            path = names.get(id(self), None if names else own.get(id(self)))
+            if path is None:
+                return original(self, *args, **kwargs)
+            number = tap.begin(path, self)
+            bound = lambda *args, **kwargs: original(self, *args, **kwargs)  # noqa: E731
+            try:
+                return _watched(bound, path, number, tap, args, kwargs)
+            finally:
+                if root:
+                    names.clear()  # the next object at these addresses is another one
+
+        return call
+
+    wrapped = {kind: wrap(kind) for kind in classes}
+    for kind, call in wrapped.items():
+        kind.__call__ = call
+    try:
+        yield
+    finally:
+        for kind, original in kept.items():
+            if original is None:
+                del kind.__call__
+            else:
+                kind.__call__ = original
+
+
+def _dotted(path: tuple[Any, ...]) -> str:
+    return ".".join(map(str, path))
+
+
+@contextmanager
+def _watch_linen(model: linen.Module, tap: Tap) -> Iterator[None]:
+    """Watch whatever is called below an instance of the root's class that is nobody's part."""
+    running: list[linen.Module] = []
+
+    def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        module = context.module
+        root = not module.path and type(module) is type(model)
+        base = bool(running) and running[-1] is module  # the class that is extended, called by it
+        if base or not (running or root):
+            return call(*args, **kwargs)
+        running.append(module)
+        try:
+            if context.method_name != "__call__":
+                return call(*args, **kwargs)
+            path = _dotted(module.path)
+            return _watched(call, path, tap.begin(path, module), tap, args, kwargs)
+        finally:
+            running.pop()
+
+    with linen.intercept_methods(intercept):
+        yield
+
+
+def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
+    """Hand a value to `seen` whenever it is computed, in compiled code too; to be copied if it is kept.
+
+    Types of 64 bits travel as bytes: the callback runs in a thread of its own, where they are cut to 32
+    unless they are enabled for the whole program.
+    """
+    shape, dtype = value.shape, value.dtype
+    if dtype.itemsize < 8 or dtype.kind not in "fiu":
+        jax.debug.callback(lambda x: seen(np.asarray(x)), value)
+        return
+
+    def receive(raw: Any) -> None:
+        seen(np.asarray(raw).reshape(-1).view(dtype).reshape(shape))
+
+    jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
+
+
+def exchange(
+    x: jax.Array,
+    seen: Callable[[np.ndarray], None],
+    value: jax.Array | None = None,
+    gradient: jax.Array | None = None,
+) -> jax.Array:
+    """An array that differentiation takes for `x`.
+
+    Args:
+        seen: is given the gradient that arrives at it.
+        value: what it holds instead of the values of `x`.
+        gradient: what is passed on to `x` instead of the gradient that arrives.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return x if value is None else value
+
+    @jax.custom_vjp
+    def pass_on(x: jax.Array, value: Any, gradient: Any) -> jax.Array:
+        return x if value is None else value
+
+    def forward(x: jax.Array, value: Any, gradient: Any) -> tuple[jax.Array, Any]:
+        return pass_on(x, value, gradient), (value, gradient)
+
+    def backward(kept: Any, arrived: jax.Array) -> Any:
+        report(arrived, seen)
+        value, gradient = kept
+        zeros = jax.tree.map(jnp.zeros_like, (value, gradient))
+        return (arrived if gradient is None else gradient, *zeros)
+
+    pass_on.defvjp(forward, backward)
+    return pass_on(x, value, gradient)

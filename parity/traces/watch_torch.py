@@ -1,0 +1,99 @@
+"""Watching a PyTorch model through its own hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from parity.traces.structure import visit_arrays, visit_call
+from parity.traces.watching import Tap, Where
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a dense tensor."""
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+@contextmanager
+def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
+    """Show `tap` every tensor that enters or leaves `model` and each module below it, when called."""
+    handles = []
+    for path, module in model.named_modules():
+        running: list[int] = []  # a stack: a module may call itself
+
+        def before(
+            module: nn.Module,
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+            *,
+            path: str = path,
+            running: list[int] = running,
+        ) -> Any:
+            running.append(tap.begin(path, module))
+            where = lambda port: Where(path, port, running[-1])  # noqa: E731
+            return visit_call(args, kwargs, is_array, lambda port, x: tap.tensor(where(port), x))
+
+        def after(
+            module: nn.Module,
+            args: tuple[Any, ...],
+            kwargs: dict[str, Any],
+            output: Any,
+            *,
+            path: str = path,
+            running: list[int] = running,
+        ) -> Any:
+            call = running.pop()
+            return visit_arrays(
+                output, "out", is_array, lambda port, x: tap.tensor(Where(path, port, call), x)
+            )
+
+        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(module.register_forward_hook(after, with_kwargs=True))
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class _Exchange(torch.autograd.Function):
+    """The identity in one direction or both: passes on what it is told to in place of what comes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: torch.Tensor,
+        value: torch.Tensor | None,
+        gradient: torch.Tensor | None,
+        seen: Callable[[torch.Tensor], None],
+    ) -> torch.Tensor:
+        ctx.gradient, ctx.seen = gradient, seen
+        return (x if value is None else value).clone()  # a view could not be changed in place
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        (gradient,) = gradients
+        ctx.seen(gradient)
+        return (gradient if ctx.gradient is None else ctx.gradient), None, None, None
+
+
+def exchange(
+    x: torch.Tensor,
+    seen: Callable[[torch.Tensor], None],
+    value: torch.Tensor | None = None,
+    gradient: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """A tensor that the graph takes for `x`.
+
+    Args:
+        seen: is given the gradient that arrives at it.
+        value: what it holds instead of the values of `x`.
+        gradient: what is passed on to `x` instead of the gradient that arrives.
+    """
+    if not x.is_floating_point() or not (torch.is_grad_enabled() and x.requires_grad):
+        return x if value is None else value.clone()
+    return _Exchange.apply(x, value, gradient, seen)  # type: ignore[no-any-return]

@@ -1,0 +1,59 @@
+"""What a watched model reports, whichever framework it is in."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+
+class Where(NamedTuple):
+    """A tensor at the edge of a module."""
+
+    path: str
+    port: str
+    call: int
+
+
+class Tap(Protocol):
+    """What is done with every tensor that enters or leaves a module."""
+
+    def begin(self, path: str, module: Any) -> int:
+        """A call of a module begins; returns the number of the call, counted from 0."""
+        ...
+
+    def tensor(self, where: Where, value: Any) -> Any:
+        """See a tensor; what is returned takes its place."""
+        ...
+
+
+def is_main(port: str) -> bool:
+    """Whether it is a module's first input, or an output of its that has no name."""
+    return re.fullmatch(r"in|out(\[\d+\])?", port) is not None
+
+
+def kind_of(module: Any) -> str:
+    """The class of a module, with the Python module it is from."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def facts_of(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Attributes that JSON can hold: numbers, texts, truth values, lists of them, names of functions."""
+    found = {name: _plain(value) for name, value in attributes.items() if not name.startswith("_")}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bool, int, str)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, (tuple, list)) and 0 < len(value) <= 16:
+        parts = [_plain(part) for part in value]
+        return None if None in parts else parts
+    if isinstance(value, functools.partial):
+        options = ", ".join(f"{name}={option!r}" for name, option in value.keywords.items())
+        return f"{_plain(value.func)}({options})"
+    if isinstance(value, Callable) and hasattr(value, "__name__"):
+        return value.__name__
+    return None

@@ -1,0 +1,37 @@
+"""The two sides of a comparison, made in this process."""
+
+from __future__ import annotations
+
+import jax
+
+import vit_jax
+import vit_torch
+from parity.diff import InProcess, subject_of
+from parity.diff.build import Order, build
+from parity.redraw import branch_norms, random_batch, redraw
+from vit_config import ViTConfig
+from vit_config.parameters import parameters
+
+
+def sides(cfg: ViTConfig, *, dtype: str = "float64") -> tuple[InProcess, InProcess]:
+    """The JAX twin and the PyTorch twin of a schema, on the same weights and images."""
+    norms = branch_norms(cfg)
+    arrays = {
+        name: redraw(name, spec.kind, spec.shape, 0, branch_norms=norms)
+        for name, spec in parameters(cfg).items()
+    }
+    images = random_batch(cfg, 2, seed=0).images  # (B, H, W, C)
+    with jax.enable_x64(True):
+        first = vit_jax.from_arrays(cfg, arrays)
+    second = vit_torch.from_arrays(cfg, arrays)
+    return (
+        InProcess(subject_of("jax", (first, images)), dtype=dtype),
+        InProcess(subject_of("torch", (second, images.transpose(0, 3, 1, 2))), dtype=dtype),
+    )
+
+
+def port(name: str, *, dtype: str = "float64") -> tuple[InProcess, InProcess]:
+    """The model of docs/port.py and its port."""
+    orders = Order(name="docs/port.py:original"), Order(name=f"docs/port.py:{name}")
+    first, second = (InProcess(build(order), dtype=dtype) for order in orders)
+    return first, second

@@ -1,0 +1,195 @@
+"""What can be wrong in a schema or its file: one clear line each, with the field and its value."""
+
+import pickle
+
+import pytest
+from refusals import one_line
+from tiny import TINY
+
+from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTConfig, preset
+from vit_config.presets.own import OWN
+
+CONTRADICTIONS = {
+    "patches that do not divide the image": (
+        {"patch_size": (4, 5)},
+        ["image_size = (21, 15)", "patch_size = (4, 5)", "nearest valid sizes are 20x15 and 24x15"],
+    ),
+    "a patch larger than the image": (
+        {"patch_size": (28, 5)},
+        ["image_size = (21, 15)", "patch_size = (28, 5)", "28x15"],
+    ),
+    "heads that do not divide the width": (
+        {"num_heads": 7},
+        ["num_heads = 7", "hidden_size = 30", "make the width a multiple"],
+    ),
+    "pool without a class token": (
+        {"class_token": False},
+        ['pool = "class"', "class_token = false", 'set pool = "mean"'],
+    ),
+    "norm of patches that a convolution never cuts": (
+        {"patch_input_norm": True},
+        ["patch_input_norm = true", 'patch_embed = "conv"', '"linear_hwc"'],
+    ),
+    "bias of a missing projection": (
+        {"attention_out_proj": False},
+        ["attention_out_bias = true", "attention_out_proj = false"],
+    ),
+    "softmax of a missing head": (
+        {"head_activation": "softmax", "num_classes": 0},
+        ['head_activation = "softmax"', "num_classes = 0"],
+    ),
+    "skipping the only block": (
+        {"stochastic_depth": 0.1, "depth": 1},
+        ["stochastic_depth = 0.1", "depth = 1"],
+    ),
+    "rows of a missing table": (
+        {"pos_embed": "none", "pos_embed_prefix": "all"},
+        ['pos_embed_prefix = "all"', 'pos_embed = "none"'],
+    ),
+    "resizing a missing table": (
+        {"pos_embed": "none", "pos_embed_prefix": "none", "pos_embed_resize": "leading_rows"},
+        ['pos_embed_resize = "leading_rows"', 'pos_embed = "none"'],
+    ),
+    "a grid with rows for prefix tokens": (
+        {"pos_embed": "sincos2d", "pos_embed_prefix": "all", "hidden_size": 20},
+        ['pos_embed_prefix = "all"', 'pos_embed = "sincos2d"'],
+    ),
+    "leading rows of a grid": (
+        {
+            "pos_embed": "sincos2d_simple",
+            "pos_embed_prefix": "none",
+            "pos_embed_resize": "leading_rows",
+            "hidden_size": 20,
+        },
+        ['pos_embed_resize = "leading_rows"', 'pos_embed = "sincos2d_simple"'],
+    ),
+    "a width that sines of a grid do not fill": (
+        {"pos_embed": "sincos2d", "pos_embed_prefix": "none"},
+        ['pos_embed = "sincos2d"', "hidden_size = 30", "divisible by 4"],
+    ),
+    "a width that sines do not fill": (
+        {"pos_embed": "sincos1d", "hidden_size": 15, "num_heads": 5},
+        ['pos_embed = "sincos1d"', "hidden_size = 15", "even"],
+    ),
+    "heads of a width that differential ones cannot have": (
+        {"attention": "differential", "attention_head_dim": 8},
+        ['attention = "differential"', "attention_head_dim = 8", "attention_head_dim = null"],
+    ),
+    "joined heads that no projection brings back to the width": (
+        {"attention_head_dim": 7, "attention_out_proj": False, "attention_out_bias": False},
+        ["attention_out_proj = false", "hidden_size = 30", "attention_head_dim = 7", "make 35"],
+    ),
+    "a layer before two heads": (
+        {"head_hidden": 17, "distill_token": True},
+        ["head_hidden = 17", "distill_token = true"],
+    ),
+    "a missing head without a bias": (
+        {"head_bias": False, "num_classes": 0},
+        ["head_bias = false", "num_classes = 0"],
+    ),
+    "a row for the class token only, of many": (
+        {"pos_embed_prefix": "class"},
+        ['pos_embed_prefix = "class"', "class_token = true", "register_tokens = 0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_a_contradiction_names_both_fields_and_values(case):
+    changes, words = CONTRADICTIONS[case]
+    with pytest.raises(ConfigError) as caught:
+        TINY.replace(**changes)
+    one_line(caught.value, *words)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_all_contradictions_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        TINY.replace(num_heads=7, class_token=False, patch_size=(4, 5))
+    one_line(caught.value, "num_heads = 7", "class_token = false", "patch_size = (4, 5)")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hidden_sise": 30}, ["ViTConfig has no field 'hidden_sise'", "did you mean 'hidden_size'?"]),
+        ({"zzz": 1}, ["no field 'zzz'", "the fields are image_size, patch_size"]),
+        ({"num_heads": "4"}, ["ViTConfig.num_heads = '4'", "valid integer"]),
+        ({"num_heads": 4.5}, ["ViTConfig.num_heads = 4.5", "integer"]),
+        ({"num_heads": 0}, ["ViTConfig.num_heads = 0", "greater than 0"]),
+        ({"num_classes": -1}, ["ViTConfig.num_classes = -1", "greater than or equal to 0"]),
+        ({"class_token": 1}, ["ViTConfig.class_token = 1", "boolean"]),
+        ({"image_size": True}, ["ViTConfig.image_size", "True", "tuple"]),
+        ({"image_size": [21, 15, 3]}, ["ViTConfig.image_size", "(21, 15, 3)"]),
+        ({"act": "gelu_new"}, ["ViTConfig.act = 'gelu_new'", "'gelu_tanh'"]),
+        ({"dropout_embed": 1.0}, ["ViTConfig.dropout_embed = 1.0", "less than 1"]),
+        ({"norm_eps": float("inf")}, ["ViTConfig.norm_eps = inf", "finite"]),
+        ({"norm_eps": float("nan")}, ["ViTConfig.norm_eps = nan"]),
+        ({"depth": "x", "mlp_dim": None}, ["ViTConfig.depth = 'x'", "ViTConfig.mlp_dim = None"]),
+    ],
+)
+def test_an_unknown_or_mistyped_field_is_named_with_its_value(fields, words):
+    with pytest.raises(ConfigError) as caught:
+        ViTConfig(**fields)
+    one_line(caught.value, *words)
+
+
+@pytest.mark.parametrize(
+    ("schema", "fields", "words"),
+    [
+        (Recipe, {"epochs": 3, "warmup_epochs": 3.0}, ["warmup_epochs = 3.0", "epochs = 3"]),
+        (Recipe, {"final_learning_rate": 0.1}, ["final_learning_rate = 0.1", "learning_rate = 0.001"]),
+        (
+            Recipe,
+            {"schedule": "constant", "final_learning_rate": 1e-4},
+            ["final_learning_rate = 0.0001", 'schedule = "constant"'],
+        ),
+        (Recipe, {"batchsize": 8}, ["Recipe has no field 'batchsize'", "did you mean 'batch_size'?"]),
+        (Recipe, {"learning_rate": float("inf")}, ["Recipe.learning_rate = inf", "finite"]),
+        (Preprocess, {"mean": (0.5,)}, ["mean has 1 channels", "std has 3"]),
+        (Preprocess, {"std": (0.5, 0.0, 0.5)}, ["std = (0.5, 0.0, 0.5)", "greater than 0"]),
+        (Preprocess, {"mean": (0.5, float("nan"), 0.5)}, ["Preprocess.mean", "nan", "finite"]),
+    ],
+)
+def test_the_other_schemas_say_it_as_clearly(schema, fields, words):
+    with pytest.raises(ConfigError) as caught:
+        schema(**fields)
+    one_line(caught.value, *words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b'{"num_head": 5}', ["no field 'num_head'", "did you mean 'num_heads'?"]),
+        (b'{"num_heads": "5"}', ["ViTConfig.num_heads = '5'"]),
+        (b'{"hidden_size": 30, "num_heads": 7}', ["num_heads = 7", "hidden_size = 30"]),
+        (b'{"num_heads": 5,\n}', ["not valid JSON at line 2"]),
+        (b"[1, 2]", ["expected a JSON object, found list"]),
+        (b"", ["not valid JSON at line 1"]),
+        (b'{"norm_eps": Infinity}', ["norm_eps", "inf"]),
+        (pickle.dumps({"num_heads": 5}), ["not valid JSON"]),
+    ],
+    ids=["unknown", "mistyped", "contradiction", "comma", "list", "empty", "infinity", "pickle"],
+)
+def test_a_config_file_is_named_with_what_is_wrong_in_it(tmp_path, content, words):
+    path = tmp_path / "config.json"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        ViTConfig.load(path)
+    one_line(caught.value, str(path), *words)
+
+
+def test_a_missing_config_file_is_named(tmp_path):
+    with pytest.raises(MissingFileError) as caught:
+        ViTConfig.load(tmp_path / "nowhere.json")
+    one_line(caught.value, f"{tmp_path}/nowhere.json: no such file", "give the path of a JSON config")
+    assert isinstance(caught.value, FileNotFoundError)
+
+
+def test_an_unknown_preset_gets_a_suggestion():
+    with pytest.raises(ConfigError) as caught:
+        preset("vit_base_patch16")
+    one_line(caught.value, "'vit_base_patch16'", "did you mean 'vit_base_patch16_224'?")
+    with pytest.raises(ConfigError) as caught:
+        preset("resnet")
+    one_line(caught.value, "'resnet'", *OWN)

@@ -1,0 +1,114 @@
+"""`parity diff` on the twins and on a port by hand: where two models differ, and that equal ones do
+not."""
+
+import json
+
+import numpy as np
+import pytest
+from sides import port, sides
+from tiny import variant
+
+from parity.cli import main
+from parity.diff import compare_sides
+from parity.faults import inject
+
+CLEAN = [
+    "plain",
+    "registers",
+    "linear_hwc",
+    "mean_post_norm",
+    "distilled",
+    "rope_mixed",
+    "grouped",
+    "swiglu",
+    "parallel",
+    "differential",
+    "map",
+    "res_post",
+]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", CLEAN)
+def test_equal_models_raise_nothing(name, dtype):
+    difference = compare_sides(*sides(variant(name), dtype=dtype))
+    assert difference.equal, difference.first
+    compared = {(each.mode, each.stage): len(each.judged) for each in difference.comparisons}
+    assert compared["fed", "forward"] > 60
+    assert compared["fed", "backward"] > 50
+    assert compared["fed", "gradients"] == compared["flowing", "parameters"] > 30
+    limits = [judged.limit for each in difference.comparisons for judged in each.judged]
+    assert np.median(limits) < (1e-13 if dtype == "float64" else 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("fault", "stage", "where"),
+    [
+        ("tanh_gelu", "forward", "blocks.0.mlp.act"),
+        ("dropped_residual", "forward", "blocks.0"),
+        ("class_token_last", "forward", ""),
+        ("detached_positions", "gradients", "pos_embed"),
+    ],
+)
+def test_an_error_shows_where_it_is_made(fault, stage, where):
+    cfg = variant("plain")
+    with inject(fault, cfg):
+        difference = compare_sides(*sides(cfg))
+    first = difference.first
+    assert (first.mode, first.stage, first.where) == ("fed", stage, where)
+    if stage == "forward" and where:  # every block has it, and fed, each is seen
+        places = [[each.where for each in group] for group in difference.places]
+        assert places == [[where.replace("0", str(i)) for i in range(3)]]
+
+
+def test_a_port_by_hand_is_aligned_by_order():
+    difference = compare_sides(*port("corrected"))
+    assert difference.equal, difference.first
+    names = {a.path: b.path for a, b in difference.alignment.modules.items()}
+    assert names["blocks.1.attn.proj"] == "block_1.attention.out"
+    assert names["blocks.2.mlp.fc1"] == "block_2.mlp.wide"
+    assert "blocks.0.attn.qkv" not in names
+
+
+def test_the_command_says_where_and_exits_1(capsys, tmp_path):
+    out, picture = tmp_path / "diff.json", tmp_path / "diff.png"
+    arguments = ["docs/port.py:original", "docs/port.py:port"]
+    assert main(["diff", *arguments, "--json", str(out), "--picture", str(picture)]) == 1
+    said = capsys.readouterr().out
+    assert "blocks.0.mlp = block_0.mlp: blocks.0.mlp.fc2 in differs" in " ".join(said.split())
+    found = json.loads(out.read_text())
+    assert not found["equal"]
+    assert (found["first"]["where"], found["first"]["mode"]) == ("blocks.0.mlp", "fed")
+    assert [len(group) for group in found["places"]] == [3]
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_command_exits_0_for_equal_models(capsys):
+    assert main(["diff", "jax:mnist_exercise", "mnist_exercise", "--dtype", "float32"]) == 0
+    assert "EQUAL" in capsys.readouterr().out
+
+
+def test_by_map(tmp_path, capsys):
+    names = {"norm": "encoder_norm", "head": "head", "": ""}
+    chosen = tmp_path / "map.json"
+    chosen.write_text(json.dumps(names))
+    arguments = ["diff", "docs/port.py:original", "docs/port.py:corrected"]
+    assert main([*arguments, "--map", str(chosen)]) == 0
+    chosen.write_text(json.dumps({"norm": "encoder_norm", "neck": "head"}))
+    assert main([*arguments, "--map", str(chosen)]) == 2
+    assert "'neck': no module of A that was called is called so" in capsys.readouterr().err
+
+
+def test_a_sample_of_large_tensors_is_enough(tmp_path):
+    """What was kept as a sample is compared by it."""
+    from parity.diff import Recorded
+    from parity.traces import record
+
+    rng = np.random.default_rng(0)
+    arrays = rng.standard_normal((2, 7, 11)), rng.standard_normal((2, 7, 11))
+    for name, changed in (("a", 0.0), ("b", 1e-3)):
+        with record(tmp_path / name, keep=13) as trace, trace.step():
+            trace.log("loss", arrays[0])
+            trace.log("gradients", arrays[1] + changed)
+    first = compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b")).first
+    assert first.stage == "gradients"

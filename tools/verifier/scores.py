@@ -1,0 +1,171 @@
+"""What the verifier made of each fault, and of pairs without one."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fault_steps
+from fault_subjects import subject
+from tiny import variant
+
+from parity.diagnose.diagnosis import diagnose
+from parity.diff import Difference, Recorded, compare_sides
+from parity.faults import FAULTS, Fault, inject
+from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
+from parity.faults.twin import TWINS, TwinName
+from verifier.twins import TRAIN, reference, side, trained
+
+BLOCK = 1
+"""The one block that is given a fault, of two."""
+CLEAN = (
+    "plain", "per_head", "linear_hwc", "registers", "mean_post_norm", "rope_axial", "rel_pos_bias",
+    "grouped", "differential", "parallel", "swiglu_packed", "map", "distilled",
+)  # fmt: skip
+"""Schemas of which a pair without a fault must raise nothing."""
+SHOWN_IN_FLOAT32 = {"tanh_gelu_in_float32", "fast_variance"}
+STAGES = {"forward": ("forward",), "backward": ("backward", "gradients")}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was made of one fault in one twin."""
+
+    name: str
+    twin: TwinName
+    scope: str
+    """``one block``, ``all blocks``, ``model`` or ``step``."""
+    expected: str | None
+    """The cause to be named; None if none is to be."""
+    caught: bool
+    place: str
+    """Where the first difference was said to be: a module, or the stage of a training step."""
+    located: bool
+    """Whether that is right."""
+    named: str | None
+    """The first cause, or None for none."""
+    seconds: float
+    unseen: str | None = None
+    """Why nothing can be seen of it, where nothing can."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the verifier did what it should."""
+        if self.unseen:
+            return not self.caught
+        return self.caught and self.located and self.named == self.expected
+
+
+@dataclass(frozen=True)
+class Clean:
+    """What was made of a pair without a fault."""
+
+    name: str
+    dtype: str
+    raised: str | None
+    """The difference that was said to be there."""
+
+
+def model_results(only: Collection[str], quick: bool) -> Iterator[Result]:
+    """Each fault in either twin, in one block and in all; `quick`: in one of these, each in its turn."""
+    for turn, fault in enumerate(FAULTS.values()):
+        scopes = [BLOCK, None] if fault.in_block else [None]
+        cases = [(twin, block) for twin in TWINS for block in scopes]
+        if not only or fault.name in only:
+            for twin, block in [cases[turn % len(cases)]] if quick else cases:
+                yield _model_result(fault, twin, block)
+
+
+def _model_result(fault: Fault, twin: TwinName, block: int | None) -> Result:
+    started = time.perf_counter()
+    cfg = subject(fault.name).replace(depth=2)
+    dtype = "float32" if fault.name in SHOWN_IN_FLOAT32 else "float64"
+    size = (28, 20) if fault.name == "other_resampling" else cfg.image_size
+    model = cfg, dtype, size, 30.0 if fault.name == "fast_variance" else 0.0
+    with inject(f"{fault.name}@{twin}" + ("" if block is None else f":{block}"), cfg):
+        difference = compare_sides(reference(_other(twin), *model), side(twin, *model))
+    first = difference.first
+    located = first is not None and first.stage in STAGES[fault.stage]
+    return Result(
+        fault.name,
+        twin,
+        "model" if not fault.in_block else "all blocks" if block is None else "one block",
+        fault.cause,
+        first is not None,
+        first.where if first else "",
+        located and first.where == fault.located(block, cfg.depth),
+        None if fault.unseen else _first_cause(difference),
+        time.perf_counter() - started,
+        fault.unseen,
+    )
+
+
+def step_results(only: Collection[str], quick: bool) -> Iterator[Result]:
+    """Each fault of training steps in either twin; `quick`: in one of them, each in its turn."""
+    for turn, fault in enumerate(STEP_FAULTS.values()):
+        twins = fault.twins
+        if not only or fault.name in only:
+            for twin in [twins[turn % len(twins)]] if quick else twins:
+                yield _step_result(fault, twin)
+
+
+def _step_result(fault: StepFault, twin: TwinName) -> Result:
+    started = time.perf_counter()
+    recipe = fault_steps.RECIPE
+    if fault.name == "clip_epsilon":  # what is added to the norm shows where the norm is small
+        recipe = recipe.replace(clip_norm=1e-4)
+    right = trained(_other(twin), recipe)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "wrong.trace"
+        with inject_step(f"{fault.name}@{twin}", recipe) as recipes:
+            TRAIN[twin](recipes[twin], path)
+        difference = compare_sides(right, Recorded(path))
+        cause = _first_cause(difference)
+    first = difference.first
+    stage = first.stage if first else ""
+    return Result(
+        fault.name,
+        twin,
+        "step",
+        fault.cause,
+        first is not None,
+        stage,
+        stage == fault.stage,
+        cause,
+        time.perf_counter() - started,
+    )
+
+
+def clean_results(quick: bool) -> Iterator[Clean]:
+    """Pairs without a fault, PyTorch as the reference; `quick`: each in one type."""
+    types: Any = ("float64", "float32")
+    for turn, name in enumerate(CLEAN):
+        cfg = variant(name).replace(depth=2) if name != "grouped" else variant(name)
+        for dtype in types[turn % 2 :][:1] if quick else types:
+            sides = (side(twin, cfg, dtype, cfg.image_size) for twin in ("torch", "jax"))
+            yield Clean(name, dtype, _said(compare_sides(*sides)))
+    for dtype in types[:1] if quick else types:
+        recipe = fault_steps.RECIPE.replace(dtype=dtype)
+        difference = compare_sides(trained("torch", recipe), trained("jax", recipe))
+        yield Clean("three training steps", dtype, _said(difference))
+
+
+def _said(difference: Difference) -> str | None:
+    return None if difference.first is None else f"{difference.first.stage}: {difference.first}"
+
+
+def _first_cause(difference: Difference) -> str | None:
+    try:
+        places = diagnose(difference).places
+    except Exception as error:  # the diagnosis failed on this fault: a score, not the end of the table
+        return type(error).__name__
+    causes = places[0].verdict.causes if places else ()
+    return causes[0].name if causes else None
+
+
+def _other(twin: TwinName) -> TwinName:
+    return next(each for each in TWINS if each != twin)

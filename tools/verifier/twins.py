@@ -1,0 +1,78 @@
+"""Both twins as sides of a comparison: models that can be run, and training steps that were recorded."""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import fault_steps
+import numpy as np
+
+import vit_jax
+import vit_torch
+from parity.diff import InProcess, Recorded, Side, Subject
+from parity.diff.feed import Feed
+from parity.faults.twin import TwinName
+from parity.redraw import random_batch, redraw
+from parity.traces import Trace
+from vit_config import Recipe, ViTConfig
+from vit_torch.leaves import leaves
+from vit_torch.weights import abstract_model
+
+TRAIN = {"torch": fault_steps.train_torch, "jax": fault_steps.train_jax}
+
+
+class Kept:
+    """A side whose recordings are made once: nothing that it is compared with changes them."""
+
+    def __init__(self, side: Side) -> None:
+        self.name, self.runs = side.name, side.runs
+        self._side = side
+        self._folder = tempfile.TemporaryDirectory()
+        self._traces: dict[tuple[bool, int | None], Trace] = {}
+
+    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+        """As `parity.diff.sides.Side`."""
+        key = feed is not None, nudge
+        if key not in self._traces:
+            path = Path(self._folder.name) / f"{len(self._traces)}.trace"
+            self._traces[key] = self._side.record(path, feed=feed, nudge=nudge)
+        return self._traces[key]
+
+
+@functools.cache
+def reference(*what: Any) -> Side:
+    """The same as `side`, made once and recorded once."""
+    return Kept(side(*what))
+
+
+def side(
+    twin: TwinName, cfg: ViTConfig, dtype: str, size: tuple[int, int], offset: float = 0.0
+) -> InProcess:
+    """A twin of that schema with re-drawn weights, and images of that size.
+
+    Args:
+        offset: added to the positions, so that the norms see inputs of that mean.
+    """
+    parts = leaves(abstract_model(cfg))
+    arrays = {leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0).astype(dtype) for leaf in parts}
+    if offset:
+        arrays["pos_embed"] = arrays["pos_embed"] + np.asarray(offset, dtype)
+    images = random_batch(cfg.replace(image_size=size), 3, 0).images.astype(dtype)
+    if twin == "jax":
+        return InProcess(Subject("JAX", "jax", vit_jax.from_arrays(cfg, arrays), (images,), {}))
+    images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+    return InProcess(Subject("PyTorch", "torch", vit_torch.from_arrays(cfg, arrays), (images,), {}))
+
+
+@functools.cache
+def trained(twin: TwinName, recipe: Recipe) -> Side:
+    """Three training steps without a fault, recorded once."""
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "right.trace"
+    TRAIN[twin](recipe, path)
+    kept = Recorded(path)
+    kept.folder = folder  # type: ignore[attr-defined] # lives as long as the side
+    return kept
