@@ -3,6 +3,8 @@
 # make quick  a useful subset in about two minutes
 # make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
 # make table  every dialect of checkpoints into every other, in a minute
+# make mutations   the verifier against every deliberate fault, once each, in a few minutes
+# make environments   PyTorch and JAX in environments of their own, compared in a third
 # make lint   ruff and pyright
 # make smoke  build a wheel and try it in a clean environment
 # Everything runs in a virtual environment of its own, .venv, made on first use.
@@ -11,7 +13,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test quick family table lint smoke
+.PHONY: demo test quick family table mutations environments lint smoke
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -28,6 +30,12 @@ family: $(VENV)/ready
 
 table: $(VENV)/ready
 	$(RUN) tools/dialect_table.py
+
+mutations: $(VENV)/ready
+	$(RUN) tools/mutation_score.py --quick
+
+environments:
+	./tests/environments.sh .environments
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

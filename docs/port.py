@@ -1,7 +1,4 @@
-"""A ViT ported by hand from PyTorch to Flax: an example for `parity diff` and `parity diagnose`.
-
-    parity diff docs/port.py:original docs/port.py:port
-"""
+"""A ViT ported by hand from PyTorch to Flax: an example for `parity diff` and `parity diagnose`."""
 
 from functools import partial
 from typing import Any

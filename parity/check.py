@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.checkpoint import read_checkpoint
 from parity.compare import Divergence, LevelResult, Runs, compare
+from parity.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
 from parity.recording import Recording
 from parity.redraw import Batch, Weights, branch_norms, random_batch, redraw
 from parity.tolerance import DType
@@ -40,11 +41,18 @@ class Report:
     """The fault that was injected on purpose, if any."""
     environment: dict[str, str] = field(default_factory=dict)
     """Versions and devices."""
+    uncertified: tuple[str, ...] = ()
+    """The flags by which float32 products were less precise than float32, where it was compared."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every tensor of every level agreed, in every type."""
+        return all(result.passed for result in self.results)
 
     @property
     def passed(self) -> bool:
-        """Whether every tensor of every level agreed, in every type."""
-        return all(result.passed for result in self.results)
+        """Whether all agrees, at a precision at which that says something."""
+        return self.agrees and not self.uncertified
 
 
 def check_preset(
@@ -53,6 +61,7 @@ def check_preset(
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
     batch_size: int = 2,
     seed: int = 0,
+    precision: Precision = "highest",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -68,6 +77,7 @@ def check_preset(
         dtypes=dtypes,
         batch_size=batch_size,
         seed=seed,
+        precision=precision,
         token_offset=token_offset,
         fault=fault,
         wrong=wrong,
@@ -81,6 +91,7 @@ def check_config(
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
     batch_size: int = 2,
     seed: int = 0,
+    precision: Precision = "highest",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -91,6 +102,8 @@ def check_config(
         dtypes: types to compare in.
         batch_size: images in the batch.
         seed: of weights and batch.
+        precision: of float32 products in both twins, see `parity.precision`; less than the highest is
+            measured, but certifies nothing.
         token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
@@ -115,7 +128,7 @@ def check_config(
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
-    results, divergences = _check(cfg, weights, "float64", batch, dtypes, fault, wrong)
+    results, divergences = _check(cfg, weights, "float64", batch, dtypes, precision, fault, wrong)
     offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
     return Report(
         subject,
@@ -126,7 +139,8 @@ def check_config(
         results,
         divergences,
         ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items()) or fault,
-        environment(),
+        environment(precision),
+        _uncertified(dtypes, precision),
     )
 
 
@@ -137,6 +151,7 @@ def check_weights(
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
     batch_size: int = 2,
     seed: int = 0,
+    precision: Precision = "highest",
     fault: str | None = None,
 ) -> Report:
     """Check the weights of a checkpoint, on given images or on random ones.
@@ -144,6 +159,7 @@ def check_weights(
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
+        precision: see `check_config`.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.checkpoint.read_checkpoint`.
@@ -160,7 +176,7 @@ def check_weights(
         cfg.check_image(*images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
     results, divergences = _check(
-        cfg, lambda name, kind, shape: arrays[name], dtype, batch, dtypes, fault
+        cfg, lambda name, kind, shape: arrays[name], dtype, batch, dtypes, precision, fault
     )
     return Report(
         str(source),
@@ -171,12 +187,13 @@ def check_weights(
         results,
         divergences,
         fault,
-        environment(),
+        environment(precision),
+        _uncertified(dtypes, precision),
     )
 
 
-def environment() -> dict[str, str]:
-    """Versions of everything that computes, and the devices it computes on."""
+def environment(precision: Precision = "highest") -> dict[str, str]:
+    """Versions of everything that computes, the devices it computes on, and how precisely."""
     import flax
     import jax
     import torch
@@ -189,8 +206,15 @@ def environment() -> dict[str, str]:
         "torch": torch.__version__,
         "jax device": jax.devices()[0].device_kind,
         "torch device": "cpu",
-        "matmul precision": "highest",
+        "matmul precision": precision,
     }
+
+
+def _uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
+    if "float32" not in dtypes:
+        return ()
+    with torch_at(precision), jax_at(precision):
+        return (*reduced(jax_precision()), *reduced(torch_precision()))
 
 
 def _check(
@@ -199,6 +223,7 @@ def _check(
     source: str,
     batch: Batch,
     dtypes: Sequence[DType],
+    precision: Precision,
     fault: str | None,
     wrong: Mapping[str, Any] | None = None,
 ) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
@@ -210,7 +235,10 @@ def _check(
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
     with inject(fault, cfg):
-        twins = JaxTwin(cfg), TorchTwin(cfg.replace(**wrong) if wrong else cfg)
+        twins = (
+            JaxTwin(cfg, precision=precision),
+            TorchTwin(cfg.replace(**wrong) if wrong else cfg, precision=precision),
+        )
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
             held = _narrower(source, dtype)

@@ -31,7 +31,7 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
     """
     kept = _read(path)
     if os.environ.get(UPDATE) == "1":
-        kept = {}
+        kept = {level: error for level, error in kept.items() if level not in worst}
     grown = [
         f"{level} {error:.1e}, was {kept[level]:.1e}"
         for level, error in worst.items()
@@ -40,8 +40,7 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
     if grown:
         raise AssertionError(
             f"{path}: errors have grown more than {ROOM:g} times: {'; '.join(grown)}; find out"
-            " why, or set"
-            f" {UPDATE}=1 to keep the new ones"
+            f" why, or set {UPDATE}=1 to keep the new ones"
         )
     new = {level: error for level, error in worst.items() if level not in kept and math.isfinite(error)}
     if new or not path.exists():

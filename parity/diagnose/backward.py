@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,6 +28,8 @@ class GradientSegment:
     given: np.ndarray
     """Its input in the forward pass."""
     dtype: str = "float64"
+    inside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The gradients of what its children returned, those of the shape of `passed`."""
 
 
 def explain_gradient(a: GradientSegment, b: GradientSegment) -> Verdict:
@@ -95,22 +97,22 @@ def _scaled(a: GradientSegment, b: GradientSegment, difference: float) -> Iterat
 
 
 def _residual(a: GradientSegment, b: GradientSegment, difference: float) -> Iterator[_Found]:
-    """The gradient of the line around a branch is the one that arrived."""
-    if a.arrived.shape != a.passed.shape:
-        return
-    for sign, words in (
-        (1.0, ("without a residual line's", "with a residual line's")),
-        (-1.0, ("with a residual line's", "without a residual line's")),
-    ):
-        rest = float(np.linalg.norm(b.passed - a.passed - sign * b.arrived))
-        if _near(rest, b.passed, difference, b.dtype):
-            gradients = (f"gradient {words[0]}", f"gradient {words[1]}")
-            yield (
-                "gradient-residual",
-                gradients,
-                (0.0, rest),
-                "B: let the gradient pass along x + branch(x)",
-            )
+    """The gradient of a residual line is that of the sum, and so that of the branch's output.
+
+    Of the line around all of a module, or around its last branch, this is the gradient that arrived.
+    """
+    lines = {"": b.arrived, **{f" around {name.split()[0]}": each for name, each in b.inside.items()}}
+    for line, gradient in lines.items():
+        if gradient.shape != a.passed.shape:
+            continue
+        for sign, mine, theirs in ((1.0, "without", "with"), (-1.0, "with", "without")):
+            rest = float(np.linalg.norm(b.passed - a.passed - sign * gradient))
+            if _near(rest, b.passed, difference, b.dtype):
+                words = "gradient {} that of the residual line" + line
+                advice = f"{'A' if sign > 0 else 'B'}: let the gradient pass along x + branch(x){line}"
+                both = words.format(mine), words.format(theirs)
+                yield "gradient-residual", both, (0.0, rest), advice
+                return  # the same gradient also arrives at what is between the branch and the sum
 
 
 def _activation(a: GradientSegment, b: GradientSegment, difference: float) -> Iterator[_Found]:

@@ -45,6 +45,7 @@ CAUSES: dict[str, str] = {
     "norm-epsilon": "another epsilon of a norm",
     "norm-epsilon-place": "epsilon outside of the root",
     "norm-gain": "a gain of 1 + w against w",
+    "norm-place": "a norm behind a branch instead of before it, or the other way round",
     "norm-variance": "the variance by another formula",
     "patch-bias": "the bias of the patch embedding missing or added twice",
     "patch-order": "patches column by column",

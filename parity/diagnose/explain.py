@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -106,8 +107,12 @@ def _differing(left: Reproduction, right: Reproduction) -> list[str]:
 
 def _cause(a: Segment, b: Segment, left: Reproduction, right: Reproduction, difference: float) -> Cause:
     differing = _differing(left, right)
+    slugs = list(dict.fromkeys(_slug(left, right, name) for name in differing))
+    lines = "; ".join(advice(a, b, left, right, name) for name in differing)
+    if slugs == ["missing-branch"] and _norm_moved(a, b):
+        slugs, lines = ["norm-place"], f"B: call {a.target.removesuffix(' in')} where A does"
     return Cause(
-        name=" + ".join(dict.fromkeys(_slug(left, right, name) for name in differing)),
+        name=" + ".join(slugs),
         stage="forward",
         where=tuple(dict.fromkeys((a.module.path, b.module.path))),
         a=", ".join(left.label(name) for name in differing),
@@ -115,7 +120,7 @@ def _cause(a: Segment, b: Segment, left: Reproduction, right: Reproduction, diff
         residual_a=left.residual,
         residual_b=right.residual,
         difference=difference,
-        advice="; ".join(advice(a, b, left, right, name) for name in differing),
+        advice=lines,
     )
 
 
@@ -128,6 +133,15 @@ def _slug(left: Reproduction, right: Reproduction, aspect: str) -> str:
     ordinary = chosen.options[0].label
     departing = [each.options[aspect] for each in (left, right) if each.label(aspect) != ordinary]
     return next((option.slug for option in departing if option.slug), chosen.slug)
+
+
+def _norm_moved(a: Segment, b: Segment) -> bool:
+    """Whether what differs is the input of a norm that only one of the two calls before some branch."""
+    norm = a.target.removesuffix(" in")
+    if norm == a.target or a.target != b.target or not re.search(r"norm|(^|[._])ln", norm.lower()):
+        return False
+    earlier = [set(s.called[: s.called.index(norm)] if norm in s.called else ()) for s in (a, b)]
+    return any(path in a.called and path in b.called for path in earlier[0] ^ earlier[1])
 
 
 def _precision(
@@ -178,8 +192,7 @@ def _hint(a: Segment, b: Segment, difference: float) -> str:
         return ""
     return (
         f"; the difference, {share:.1e}, is of the size of float32 rounding: one of the two may"
-        " compute a part"
-        " of this in float32"
+        " compute a part of this in float32"
     )
 
 

@@ -40,6 +40,11 @@ class Segment:
     """The modules it lies in, innermost first, the whole model last."""
     dtype: str = "float64"
     """The type it was computed in."""
+    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The parameters of its siblings of the same class, by their names in the module around it:
+    ``ls2.gamma``."""
+    called: tuple[str, ...] = ()
+    """The modules below it that were called, in the order of their first calls."""
 
     def fact(self, *names: str) -> Any:
         """The first of these attributes that the module, or one around it, has; None if none has."""
@@ -94,6 +99,10 @@ class StepSegment:
     """The learning rates of every recorded step, by group; the only one's name is empty."""
     gradients_before: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Of the step before; empty at the first."""
+    clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Likewise, what the optimiser was given."""
+    following: StepSegment | None = None
+    """The moments of the next step, where those before this one were not recorded."""
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def gradient_segments(
     if a is None or b is None:
         return None
     # what arrived was A's on both sides
-    return a, replace(b, arrived=a.arrived)
+    return a, replace(b, arrived=a.arrived, inside=a.inside)
 
 
 def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepSegment, StepSegment]:
@@ -155,7 +155,25 @@ class _Side:
             },
             around=tuple(trace.modules[path] for path in around[1:] if path in trace.modules),
             dtype=trace[target].dtype,
+            beside=self._beside(module),
+            called=tuple(
+                dict.fromkeys(e.path.removeprefix(own) for e in events if e.path.startswith(own))
+            ),
         )
+
+    def _beside(self, module: str) -> dict[str, np.ndarray]:
+        """The parameters of the siblings of a module that are of its class."""
+        trace, parent = self._trace, module.rpartition(".")[0]
+        if module not in trace.modules:
+            return {}
+        kind = trace.modules[module].kind
+        siblings = (p for p in trace.modules if p != module and p.rpartition(".")[0] == parent)
+        alike = {path for path in siblings if trace.modules[path].kind == kind}
+        return {
+            event.path.removeprefix(parent).removeprefix("."): trace.read(event).astype(np.float64)
+            for event in trace.of("parameters", trace.steps[0])
+            if event.path.rpartition(".")[0] in alike and not event.statistics
+        }
 
     def gradient(self, target: Site, module: str) -> GradientSegment | None:
         """The backward pass of a module, of which `target` is what comes out."""
@@ -175,7 +193,19 @@ class _Side:
             passed=trace.read(target).astype(np.float64),
             given=self._array(given, self._fed.get(given.site)),
             dtype=trace[target].dtype,
+            inside=self._gradients_inside(target, module),
         )
+
+    def _gradients_inside(self, target: Site, module: str) -> dict[str, np.ndarray]:
+        """The gradients of what a module's children returned, those of the shape of `target`."""
+        trace, shape = self._trace, self._trace[target].shape
+        called = {event.path for event in trace.of("backward", target.step)}
+        return {
+            name: trace.read(event).astype(np.float64)
+            for event in trace.of("backward", target.step)
+            if event.path != module and event.shape == shape and not event.statistics
+            if (name := _seen_by(module, event, called))
+        }
 
     def _start(self, events: list[Event], end: int, module: str) -> int:
         """Where the call of the module begins in which `events[end]` is made."""

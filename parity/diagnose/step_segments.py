@@ -67,6 +67,10 @@ def step_segment(
         index=trace.steps.index(step),
         group_rates=rates,
         gradients_before=loose("gradients", step - 1) if known else {},
+        clipped_before=loose("clipped", step - 1) if known else {},
+        following=step_segment(trace, step + 1, stage, names)
+        if stage == "moments" and not known and step + 1 in trace.steps
+        else None,
     )
 
 

@@ -13,7 +13,16 @@ from pathlib import Path
 
 from parity.diff.align import Alignment, How, align
 from parity.diff.feed import Feed
-from parity.diff.judge import Comparison, Divergence, Judged, Mode, Traces, compare, stages_of
+from parity.diff.judge import (
+    Comparison,
+    Divergence,
+    Judged,
+    Mode,
+    Traces,
+    compare,
+    parameters_apart,
+    stages_of,
+)
 from parity.diff.sides import Side
 from parity.diff.structure import check_comparable
 from parity.precision import reduced
@@ -37,6 +46,8 @@ class Difference:
     """B on the activations and gradients of A; None where a side cannot be run."""
     uncertified: tuple[str, ...]
     """Why equality in float32 would mean nothing: a side's products were less precise."""
+    notes: tuple[str, ...] = ()
+    """What was done to a model that its author may not expect."""
     _folder: object = field(default=None, repr=False)
 
     @property
@@ -46,8 +57,7 @@ class Difference:
 
     @property
     def first(self) -> Divergence | None:
-        """The first place that differs: by stage, fed before flowing, for an error is where it is
-        made."""
+        """The first place that differs; fed before flowing, for there an error is where it is made."""
         found = [each.divergence for each in self._in_order() if each.divergence is not None]
         return found[0] if found else None
 
@@ -58,18 +68,16 @@ class Difference:
         first = self.first
         if first is None:
             return ()
-        if first.mode == "flowing" and first.stage not in (
-            "parameters",
-            "gradients",
-            "clipped",
-            "moments",
-        ):
+        if first.mode == "flowing" and first.stage != "parameters":
             return ((first,),)
         found: dict[tuple[str, str], list[Divergence]] = {}
+        seen: set[str] = set()
         for each in self._in_order():
             if (each.mode, each.stage) == (first.mode, first.stage):
                 for divergence in each.divergences:
-                    found.setdefault(_pattern(divergence), []).append(divergence)
+                    if divergence.where not in seen:  # the rest of the same code may follow from it
+                        seen.add(divergence.where)
+                        found.setdefault(_pattern(divergence), []).append(divergence)
         return tuple(tuple(group) for group in found.values())
 
     def first_of(self, stages: Collection[Stage]) -> Divergence | None:
@@ -98,25 +106,21 @@ class Difference:
         return self.fed if mode == "fed" and self.fed is not None else self.flowing
 
     def _in_order(self) -> Iterator[Comparison]:
-        steps = sorted({each.step for each in self.comparisons})
-        order: tuple[tuple[Stage, ...], ...] = (
-            ("batch",),
-            ("parameters",),
-            ("forward",),
-            ("backward", "gradients"),
-        )
-        for step in steps:
+        """Step by step, as things are computed; what an error does to what follows comes after it."""
+        for step in sorted({each.step for each in self.comparisons}):
             mine = [each for each in self.comparisons if each.step == step]
-            early = [stage for group in order[:3] for stage in group]
-            for stage in early:
-                yield from sorted(
-                    (c for c in mine if c.stage == stage), key=lambda c: c.mode == "flowing"
-                )
-            yield from (c for c in mine if c.stage == "loss" and c.mode == "flowing")
-            late = [c for c in mine if c.stage in order[3]]
-            yield from sorted(late, key=lambda c: (c.mode == "flowing", c.stage))
-            done = {*early, "loss", *order[3]}
-            yield from (c for c in mine if c.stage not in done and c.mode == "flowing")
+            for mode, stages in _ORDER:
+                for stage in stages:
+                    yield from (each for each in mine if (each.mode, each.stage) == (mode, stage))
+
+
+_ORDER: tuple[tuple[Mode, tuple[Stage, ...]], ...] = (
+    ("flowing", ("batch", "parameters")),
+    ("fed", ("forward",)),
+    ("flowing", ("forward", "loss")),
+    ("fed", ("backward", "gradients")),
+    ("flowing", ("backward", "gradients", "clipped", "learning rate", "moments", "updated")),
+)
 
 
 def _pattern(divergence: Divergence) -> tuple[str, str]:
@@ -170,6 +174,7 @@ def compare_sides(
         flowing,
         fed,
         tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
+        tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
         root,
     )
     weakref.finalize(difference, shutil.rmtree, root, ignore_errors=True)
@@ -177,13 +182,14 @@ def compare_sides(
 
 
 def _comparisons(flowing: Traces, fed: Traces | None, alignment: Alignment) -> Iterator[Comparison]:
-    for step_a, step_b in zip(flowing.a.steps, flowing.b.steps, strict=False):
+    for index, (step_a, step_b) in enumerate(zip(flowing.a.steps, flowing.b.steps, strict=False)):
         stages = set(stages_of(flowing.b, step_b))
+        apart = parameters_apart(flowing, alignment, index)
         for stage in stages_of(flowing.a, step_a):
             if stage == "parameters" and step_a != flowing.a.steps[0]:
                 continue  # what the step before left, and was judged there
             if stage in stages:
-                yield compare(flowing, alignment, stage, step_a, step_b)
+                yield compare(flowing, alignment, stage, step_a, step_b, apart)
     if fed is not None:
         stage: Stage
         for stage in ("forward", "backward", "gradients"):

@@ -29,7 +29,7 @@ class Feed:
 
     def value(self, stage: Stage, where: Where) -> np.ndarray | None:
         """What is fed there, in the fed model's layout; None leaves the model's own."""
-        found = self.sites.get(tuple(where))
+        found = self.sites.get((where.path, where.port, where.call))
         if found is None:
             return None
         (path, port, call), axes = found

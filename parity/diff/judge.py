@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from parity.diff.align import Alignment, Pair, layout_between
-from parity.tolerance import epsilon
+from parity.diff.rounding import ASSUMED as ASSUMED
+from parity.diff.rounding import FACTOR as FACTOR
+from parity.diff.rounding import Mode, Traces, error, limit, norm, told, wide
 from parity.traces import Event, Site, Stage, Trace
 from parity.traces.format import STAGES
 
-FACTOR = 32.0
-"""How many times the effect of one unit in the last place rounding may have. Measured: see
-docs/verifying.md."""
-
 NOISE = 1e-3
 """The share of its layer's gradients below which a gradient is compared on their scale."""
-
-_NOISE_GRAINS = 1e3
-"""Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
-_ASSUMED = 256.0
-"""Units in the last place that rounding may make without a shadow: the largest of `parity.tolerance`."""
-
-Mode = Literal["flowing", "fed"]
 
 
 class Judged(NamedTuple):
@@ -101,22 +91,20 @@ class Comparison:
         return max(self.judged, key=lambda each: each.score, default=None)
 
 
-@dataclass(frozen=True)
-class Traces:
-    """The recordings that a comparison needs."""
-
-    a: Trace
-    b: Trace
-    shadow: Trace | None
-    """A once more, one unit in the last place away; None judges by the type's epsilon alone."""
-    mode: Mode
-
-
-def compare(traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int) -> Comparison:
-    """Judge one stage of one step."""
+def compare(
+    traces: Traces,
+    alignment: Alignment,
+    stage: Stage,
+    step_a: int,
+    step_b: int,
+    apart: Mapping[str, float] | None = None,
+) -> Comparison:
+    """Judge one stage of one step; `apart` is what `parameters_apart` gives."""
     pairs = list(_pairs(traces, alignment, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
-    judged = [_judge(traces, pair, scale) for pair, scale in zip(pairs, scales, strict=True)]
+    judged = [
+        _judge(traces, pair, scale, apart or {}) for pair, scale in zip(pairs, scales, strict=True)
+    ]
     called = {event.path for event in traces.a.of("forward", step_a)}
     divergences = tuple(
         _divergence(traces.mode, stage, judged, i, alignment, called)
@@ -124,6 +112,22 @@ def compare(traces: Traces, alignment: Alignment, stage: Stage, step_a: int, ste
         if not each.passed
     )
     return Comparison(traces.mode, stage, step_a, tuple(judged), divergences)
+
+
+def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
+    """How far apart the parameters are that the step before left, and were judged there; by names in A.
+
+    Args:
+        index: the step, among those of each trace.
+    """
+    if traces.shadow is not None or index == 0:
+        return {}  # the shadow has gone through the same; or nothing has been computed yet
+    before = traces.a.steps[index - 1], traces.b.steps[index - 1]
+    return {
+        pair.a.path: error(traces.b.read(pair.b), traces.a.read(pair.a), 0.0)
+        for pair in _pairs(traces, alignment, "updated", *before)
+        if pair.axes is None and not (pair.a.statistics or pair.b.statistics)
+    }
 
 
 def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
@@ -174,16 +178,16 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     layer's other gradients. So is what comes of it. Elsewhere only what is next to nothing beside the
     largest tensor is.
     """
-    norms = [_norm(a.read(pair.a)) for pair in pairs]
+    norms = [norm(a.read(pair.a)) for pair in pairs]
     largest = max(norms, default=0.0)
     beside: dict[tuple[str, str], float] = {}
-    for pair, norm in zip(pairs, norms, strict=True):
+    for pair, size in zip(pairs, norms, strict=True):
         key = pair.a.path.rpartition(".")[0], pair.a.port
-        beside[key] = max(beside.get(key, 0.0), norm)
+        beside[key] = max(beside.get(key, 0.0), size)
     found = []
-    for pair, norm in zip(pairs, norms, strict=True):
+    for pair, size in zip(pairs, norms, strict=True):
         layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
-        noise = pair.a.stage in ("gradients", "clipped", "moments") and norm < NOISE * layer
+        noise = pair.a.stage in ("gradients", "clipped", "moments") and size < NOISE * layer
         found.append(layer if noise else 1e-16 * largest)
     return found
 
@@ -192,85 +196,18 @@ def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], 
     return {(e.path, e.port, e.call): e for e in trace.of(stage, step)}
 
 
-def _judge(traces: Traces, pair: Pair, scale: float) -> Judged:
+def _judge(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Judged:
     a, b = traces.a.read(pair.a), traces.b.read(pair.b)
     sampled = bool(pair.a.statistics) or bool(pair.b.statistics)
     if pair.axes is not None and not sampled:
         b = b.transpose(pair.axes)
-    finite = bool(np.isfinite(_wide(a)).all() and np.isfinite(_wide(b)).all())
-    limit = _limit(traces, pair, scale)
+    finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
+    most = limit(traces, pair, scale, apart)
     if a.shape != b.shape:  # samples of other layouts
-        return Judged(pair.a.site, pair.b.site, 0.0, limit, finite)
-    told = None if sampled else _told(traces.a, pair.a)
-    found = error(b, a, scale) if told is None else error(b[told], a[told], scale)
-    return Judged(pair.a.site, pair.b.site, found, limit, finite)
-
-
-def _limit(traces: Traces, pair: Pair, scale: float) -> float:
-    """What rounding may do to a tensor."""
-    grain, first = _grain(pair), pair.a.step == traces.a.steps[0]
-    if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
-        return grain  # nothing has been computed yet
-    if traces.shadow is not None:
-        return FACTOR * max(_envelope(traces, pair, scale), grain)
-    # of later steps each starts from what rounding left of the one before
-    return _ASSUMED * grain * (1 + pair.a.step - traces.a.steps[0])
-
-
-def _told(a: Trace, event: Event) -> np.ndarray | None:
-    """Which elements of a moment or of an updated parameter say something: a mask, or None for all.
-
-    Where the gradient is zero in theory, as in the third of a packed bias that belongs to the keys, it
-    is rounding noise, which Adam divides by its own size: steps as large as any, in no direction.
-    """
-    if event.stage not in ("moments", "updated"):
-        return None
-    site = Site(event.step, "gradients", event.path)
-    if site not in a or a[site].statistics or a[site].shape != event.shape:
-        return None
-    gradient = np.abs(_wide(a.read(site)))
-    return gradient > _NOISE_GRAINS * epsilon(event.dtype) * gradient.max(initial=0.0)
-
-
-def _envelope(traces: Traces, pair: Pair, scale: float) -> float:
-    """How far one unit in the last place moves the tensor in A."""
-    site = pair.a.site
-    if traces.shadow is None or site not in traces.shadow:
-        return 0.0
-    moved = traces.shadow.read(site)
-    found = error(moved, traces.a.read(pair.a), scale)
-    return found if math.isfinite(found) else 0.0
-
-
-def _grain(pair: Pair) -> float:
-    types = {pair.a.dtype, pair.b.dtype}
-    floats = [epsilon(name) for name in types if "float" in name]
-    return max(floats, default=0.0)
-
-
-def error(value: np.ndarray, reference: np.ndarray, scale: float) -> float:
-    """||value - reference|| / ||reference|| in float64.
-
-    Args:
-        scale: what the size of the reference counts as at least.
-    """
-    value, reference = _wide(value), _wide(reference)
-    same = (value == reference) | (np.isnan(value) & np.isnan(reference))
-    if same.all():
-        return 0.0
-    distance = float(np.linalg.norm(np.where(same, 0.0, value - reference)))
-    size = max(_norm(reference), scale)
-    found = distance / size if size else math.inf
-    return math.inf if math.isnan(found) else found
-
-
-def _wide(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64)
-
-
-def _norm(array: np.ndarray) -> float:
-    values = _wide(array)
-    return float(np.linalg.norm(values[np.isfinite(values)]))
+        return Judged(pair.a.site, pair.b.site, 0.0, most, finite)
+    mask = None if sampled else told(traces.a, pair.a)
+    found = error(b, a, scale) if mask is None else error(b[mask], a[mask], scale)
+    return Judged(pair.a.site, pair.b.site, found, most, finite)
 
 
 def _divergence(

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import weakref
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,8 @@ class InOwnProcess:
         """Start the process; the model is built when it is first run.
 
         Args:
-            python: the interpreter; this one by default. Of this project it needs the code alone, which
-            it
-                is told where to find.
+            python: the interpreter; this one by default. Of this project it needs the code alone,
+                which it is told where to find.
 
         Raises:
             ConfigError: there is no such interpreter.
@@ -36,6 +36,7 @@ class InOwnProcess:
         self.name = order.name
         self._order = order
         self._built = False
+        self.notes: list[str] = []
         root = str(Path(parity.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [str(python or sys.executable), "-m", "parity.diff.server"]
@@ -56,12 +57,12 @@ class InOwnProcess:
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
         """Run the model there."""
         if not self._built:
-            self._ask({"build": self._order.model_dump()})
+            self.notes = self._ask({"build": self._order.model_dump()})
             self._built = True
         self._ask({"out": str(out), "feed": feed and feed.to_json(), "nudge": nudge})
         return Trace(out)
 
-    def _ask(self, question: dict[str, Any]) -> None:
+    def _ask(self, question: dict[str, Any]) -> Any:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -77,16 +78,17 @@ class InOwnProcess:
                 f"{self.name}: its process ended with status {status}; what it printed is above"
             )
         answer = json.loads(line)
-        if answer:
+        if "error" in answer:
             said = answer["message"]
             kind = getattr(errors, answer["error"], InputError)
             raise kind(said if said.startswith(self.name) else f"{self.name}: {said}")
+        return answer.get("notes", [])
 
 
 def _end(process: subprocess.Popen) -> None:
-    if process.stdin:
-        process.stdin.close()
-    if process.stdout:
-        process.stdout.close()
+    for pipe in (process.stdin, process.stdout):
+        with suppress(BrokenPipeError):  # of a process that ended by itself
+            if pipe:
+                pipe.close()
     process.terminate()
     process.wait()

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.diff.difference import Difference
-from parity.diff.judge import Comparison, Divergence, Judged
+from parity.diff.judge import ASSUMED, FACTOR, Comparison, Divergence, Judged
 
 JSON_VERSION = 1
 _MOST_PLACES = 8
@@ -36,8 +36,8 @@ def print_difference(difference: Difference, console: Console) -> None:
 
 def _print_places(difference: Difference, console: Console) -> None:
     """The other places, where they can be told from what the first one does to all that follows."""
-    for group in difference.places[:_MOST_PLACES]:
-        others = group[1:] if group[0] is difference.places[0][0] else group
+    for index, group in enumerate(difference.places[:_MOST_PLACES]):
+        others = group if index else group[1:]
         if others:
             more = f" and {len(others) - 1} like it" if len(others) > 1 else ""
             console.print(f"  also: {escape(str(others[0]))}{more}")
@@ -74,18 +74,12 @@ def _table(difference: Difference) -> Table:
         step = [str(each.step)] if columns else []
         table.add_row(*step, *_cells(each))
     yardstick = (
-        f"limit: {_factor()} times what one unit in the last place of A's parameters and inputs changes"
+        f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
         if difference.flowing.shadow
-        else f"limit: {_factor()} units in the last place; no shadow of A was recorded"
+        else f"limit: {ASSUMED:g} units in the last place; no shadow of A was recorded"
     )
     table.caption = "flowing: each on its own activations; fed: B on those of A. " + yardstick
     return table
-
-
-def _factor() -> str:
-    from parity.diff.judge import FACTOR
-
-    return f"{FACTOR:g}"
 
 
 def _cells(each: Comparison) -> list[str]:

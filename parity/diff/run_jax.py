@@ -19,7 +19,7 @@ from flax import nnx
 from parity.diff.feed import Feed
 from parity.diff.nudge import nudged
 from parity.diff.output import cotangent, main_output
-from parity.diff.subject import Subject
+from parity.diff.subject import TRAINING, Subject
 from parity.precision import Precision, jax_at
 from parity.traces.format import Site, Stage
 from parity.traces.record_jax import Jax
@@ -52,6 +52,13 @@ class JaxRunner:
             precision: of products, see `parity.precision`.
         """
         self._subject = subject
+        self._model = subject.model
+        self.notes: tuple[str, ...] = ()
+        if isinstance(subject.model, nnx.Module):
+            self._model = nnx.clone(subject.model)
+            self._model.eval()
+            if nnx.graphdef(self._model) != nnx.graphdef(subject.model):
+                self.notes = (TRAINING,)
         self._framework = Jax(subject.model)
         self._dtype = dtype
         self._precision: Precision = precision
@@ -63,7 +70,7 @@ class JaxRunner:
         Args:
             nudge: move every parameter and input by one unit in the last place; the seed.
         """
-        wide = self._dtype == "float64" or (self._dtype is None and jax.config.jax_enable_x64)
+        wide = self._dtype == "float64" or (self._dtype is None and jax.config.read("jax_enable_x64"))
         with jax.enable_x64(wide), jax_at(self._precision):
             params, call = self._functional()
             inputs = self._inputs(params, feed, nudge)
@@ -126,8 +133,7 @@ class JaxRunner:
                 {"params": params, **rest}, *args, **kwargs
             )
             return subject.variables["params"], apply
-        subject.model.eval()
-        graph, params, rest = nnx.split(subject.model, nnx.Param, ...)
+        graph, params, rest = nnx.split(self._model, nnx.Param, ...)
         return params, lambda params, *args, **kwargs: nnx.merge(graph, params, rest)(*args, **kwargs)
 
 
@@ -191,7 +197,7 @@ class _Collector:
             self.shapes[key] = jax.ShapeDtypeStruct(value.shape, value.dtype)
         fed, gradient = (self._fed.get(f"{stage} {key}") for stage in ("forward", "backward"))
         value = _pass_on(value, self._sinks.get(key), fed, gradient)
-        self._last = value
+        self._last = value if fed is None else None  # what was fed is another array than the one kept
         return value
 
 

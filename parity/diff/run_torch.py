@@ -14,8 +14,8 @@ from torch import nn
 from parity.diff.feed import Feed
 from parity.diff.nudge import nudged
 from parity.diff.output import cotangent, main_output
-from parity.diff.subject import Subject
-from parity.precision import torch_at
+from parity.diff.subject import TRAINING, Subject
+from parity.precision import Precision, torch_at
 from parity.traces.record_torch import RecordingTap, Torch
 from parity.traces.recorder import Recorder
 from parity.traces.structure import visit_arrays
@@ -28,19 +28,20 @@ from vit_torch.weights import from_numpy, to_numpy
 class TorchRunner:
     """A model that can be run again and again on the same inputs."""
 
-    def __init__(self, subject: Subject, dtype: str | None, precision: str) -> None:
+    def __init__(self, subject: Subject, dtype: str | None, precision: Precision) -> None:
         """Prepare a model, which is copied; in evaluation mode.
 
         Args:
             dtype: what parameters and inputs are cast to; None leaves them.
             precision: of products, see `parity.precision`.
         """
+        self.notes: tuple[str, ...] = (TRAINING,) if subject.model.training else ()
         model = copy.deepcopy(subject.model).eval()
         self._dtype = getattr(torch, dtype) if dtype else None
         self._model: nn.Module = model.to(self._dtype) if dtype else model
         self._args = visit_arrays(subject.args, "in", _is_any_array, self._input)
         self._kwargs = visit_arrays(dict(subject.kwargs), "in", _is_any_array, self._input)
-        self._precision = precision
+        self._precision: Precision = precision
 
     def run(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> None:
         """Record one run as a trace at `out`.

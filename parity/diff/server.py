@@ -3,7 +3,7 @@
     python -m parity.diff.server
 
 Standard input has one JSON object a line: first the order of what to build, then the runs. Each is
-answered by one line: ``{}``, or what went wrong.
+answered by one line: what there is to note, or what went wrong.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from vit_config.errors import USER_ERRORS
 
@@ -21,41 +21,46 @@ def main() -> None:
     """Serve until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a user's model prints is no answer
-    side = None
+    server = Server()
     for line in sys.stdin:
+        answers.write(json.dumps(server.answer(json.loads(line))) + "\n")
+        answers.flush()
+
+
+class Server:
+    """Builds one model, and runs it."""
+
+    def __init__(self) -> None:
+        self._side: Any = None
+
+    def answer(self, said: dict[str, Any]) -> dict[str, Any]:
+        """Obey; what to reply."""
         try:
-            side = _obey(json.loads(line), side)
-            answer: dict[str, Any] = {}
+            self._obey(said)
         except USER_ERRORS as error:
-            answer = {"error": type(error).__name__, "message": str(error)}
+            return {"error": type(error).__name__, "message": str(error)}
         except ModuleNotFoundError as error:
-            answer = {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
+            return {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
         except Exception as error:
             # the user's own model failed: that is what has to be said, not where in here it was called
-            answer = {"error": "InputError", "message": f"{type(error).__name__}: {_first_line(error)}"}
-        _say(answers, answer)
+            return {"error": "InputError", "message": f"{type(error).__name__}: {_first_line(error)}"}
+        return {"notes": list(self._side.notes)}
 
+    def _obey(self, said: dict[str, Any]) -> None:
+        from parity.diff.build import Order, build
+        from parity.diff.feed import Feed
+        from parity.diff.sides import InProcess
 
-def _obey(said: dict[str, Any], side: Any) -> Any:
-    from parity.diff.build import Order, build
-    from parity.diff.feed import Feed
-    from parity.diff.sides import InProcess
-
-    if "build" in said:
-        order = Order(**said["build"])
-        return InProcess(build(order), dtype=order.dtype, precision=order.precision)  # type: ignore[arg-type]
-    feed = said["feed"] and Feed.from_json(said["feed"])
-    side.record(Path(said["out"]), feed=feed, nudge=said["nudge"])
-    return side
+        if "build" in said:
+            order = Order(**said["build"])
+            self._side = InProcess(build(order), dtype=order.dtype, precision=order.precision)  # type: ignore[arg-type]
+            return
+        feed = said["feed"] and Feed.from_json(said["feed"])
+        self._side.record(Path(said["out"]), feed=feed, nudge=said["nudge"])
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), "")
-
-
-def _say(answers: TextIO, answer: dict[str, Any]) -> None:
-    answers.write(json.dumps(answer) + "\n")
-    answers.flush()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -10,6 +12,9 @@ from parity.diff.subject import Subject
 from parity.precision import Precision
 from parity.traces import Trace
 from vit_config import ConfigError
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Watching a model wraps its classes, and precision is a setting of the whole process."""
 
 
 class Side(Protocol):
@@ -20,6 +25,11 @@ class Side(Protocol):
     runs: bool
     """Whether it can be run, and so be fed."""
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was done to it that its author may not expect; known when it was recorded."""
+        ...
+
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
         """Run it and write a trace at `out`; see `parity.diff.run_torch`."""
         ...
@@ -29,6 +39,7 @@ class Recorded:
     """A trace that somebody recorded."""
 
     runs = False
+    notes = ()
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -64,7 +75,13 @@ class InProcess:
 
             self._runner = JaxRunner(subject, dtype, precision)
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Whether it was put into evaluation mode."""
+        return self._runner.notes
+
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
         """Run it here."""
-        self._runner.run(out, feed=feed, nudge=nudge)
+        with _ONE_AT_A_TIME:
+            self._runner.run(out, feed=feed, nudge=nudge)
         return Trace(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 import numpy as np
@@ -48,23 +48,33 @@ def _facts(a: Trace, b: Trace) -> Iterator[tuple[str, object, object]]:
     depth_a, depth_b = _depth(a), _depth(b)
     if depth_a and depth_b:
         yield "depth", depth_a, depth_b
-    widths = [_width(trace) for trace in (a, b)]
-    if all(widths):
-        yield "width", *widths
+    width_a, width_b = _width(a), _width(b)
+    if width_a and width_b:
+        yield "width", width_a, width_b
     outputs = [_output(trace) for trace in (a, b)]
     if outputs[0] and outputs[1] and layout_between(outputs[0].shape, outputs[1].shape) is None:
         yield "output", outputs[0].shape, outputs[1].shape
 
 
 def _depth(trace: Trace) -> int | None:
-    """The length of the longest numbered list of modules that were called; None if there is none."""
-    lists: Counter[str] = Counter()
-    step = min(trace.steps)
-    for path in {event.path for event in trace.of("forward", step)}:
-        if match := re.fullmatch(r"(.*?)[._]?(\d+)", path):
-            lists[match.group(1)] += 1
-    longest = max(lists.values(), default=0)
-    return longest if longest > 1 else None
+    """The length of the list that most called modules are below; None if these are few.
+
+    A list is a name with a number, ``blocks.0`` or ``encoderblock_0``; of what it holds, the most common
+    class counts, for a container may hold the embedding and the head too.
+    """
+    called = {event.path for event in trace.of("forward", min(trace.steps))} - {""}
+    members: dict[str, dict[str, str]] = defaultdict(dict)  # by list: its members, with their classes
+    below: Counter[str] = Counter()
+    for path in called:
+        for match in re.finditer(r"(?<=[._])\d+(?=\.|$)", path):
+            members[path[: match.start()]][path[: match.end()]] = _class(trace, path[: match.end()])
+            below[path[: match.start()]] += 1
+    if not below:
+        return None
+    # of nested lists the outermost; by name, so that no order of a set decides
+    name = min(below, key=lambda each: (-below[each], len(each), each))
+    longest = Counter(members[name].values()).most_common(1)[0][1]
+    return longest if longest > 1 and below[name] > len(called) / 3 else None
 
 
 def _width(trace: Trace) -> int | None:
@@ -72,7 +82,7 @@ def _width(trace: Trace) -> int | None:
     sizes = Counter(
         event.shape[-1]
         for event in trace.of("forward", min(trace.steps))
-        if event.port == "out" and len(event.shape) == 3 and "norm" in _class(trace, event.path)
+        if event.port == "out" and len(event.shape) > 1 and "norm" in _class(trace, event.path)
     )
     return sizes.most_common(1)[0][0] if sizes else None
 

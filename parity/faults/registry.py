@@ -1,56 +1,133 @@
-"""What a deliberate fault is, and how it gets into the live model code of one twin."""
+"""What a deliberate fault is, and all there are."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from parity.faults.twin import TWINS, TwinName
 from vit_config import ConfigError, ViTConfig
+
+Apply = Callable[..., Any]
+"""``apply(here, original, *args, **kwargs)`` stands in for a module's method, which `original` is."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One deliberate mistake."""
+    """One deliberate mistake, which either twin can be given."""
 
+    name: str
     summary: str
-    module: str
-    """Where the check must find it: a module, empty for the model itself, or the first other output."""
-    patch: Callable[[], Any]
-    """Makes the context manager that puts it in."""
+    where: str
+    """The module in which a comparison must locate it; ``{i}`` is the block. Empty for the model itself.
+    Of a fault that only a parameter's gradient shows, the name of the parameter."""
+    cause: str | None
+    """The slug of the cause that `parity diagnose` must name first; None if it is no known cause."""
+    apply: Apply
+    at: tuple[str, ...]
+    """The modules, those of them that a model has, one of whose methods it stands in for."""
+    method: str | None
+    """The name of that method; None is the one in which the module computes."""
     needs: Mapping[str, Any]
     """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
+    twin: TwinName
+    """The twin it is put into if nobody says which."""
+    stage: Literal["forward", "backward"]
+    """The first stage that it changes."""
+    unseen: str | None
+    """Why no comparison can see it, where none can."""
+
+    @property
+    def in_block(self) -> bool:
+        """Whether it can be put into one block."""
+        return "{i}" in self.at[0]
+
+    def located(self, block: int | None, depth: int = 1) -> str:
+        """The module in which it must be located if that block, or every block of `depth`, has it.
+
+        The backward pass comes through the last block first.
+        """
+        first = depth - 1 if self.stage == "backward" else 0
+        return self.where.format(i=first if block is None else block)
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def inject(name: str | None, cfg: ViTConfig) -> Any:
-    """A context in which the fault called `name` is in the model code; None injects nothing.
+@dataclass(frozen=True)
+class Injection:
+    """A fault, the twin it is put into, and one block or, for None, all."""
+
+    fault: Fault
+    twin: TwinName
+    block: int | None
+
+
+def parse(text: str) -> Injection:
+    """Read ``NAME``, ``NAME@jax``, ``NAME:2`` (in block 2 alone) or ``NAME@torch:2``.
 
     Raises:
-        ConfigError: there is no such fault, or a model of this schema cannot have it.
+        ConfigError: there is no such fault, twin or block.
     """
-    if name is None:
-        return nullcontext()
+    found = re.fullmatch(r"([^@:]*)(?:@([^@:]*))?(?::(.*))?", text)
+    name, twin, block = found.groups() if found else (text, None, None)
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
         raise ConfigError(f"no fault is called {name!r}; {hint}")
-    for field, accepted in FAULTS[name].needs.items():
+    fault = FAULTS[name]
+    if twin is not None and twin not in TWINS:
+        raise ConfigError(
+            f"--fault {text}: no twin is called {twin!r}; the twins are {', '.join(TWINS)}"
+        )
+    if block is not None and not fault.in_block:
+        raise ConfigError(f"--fault {text}: {name!r} is not in a block; leave :{block} out")
+    if block is not None and not block.isdecimal():
+        raise ConfigError(
+            f"--fault {text}: expected the number of a block behind the colon, found {block!r}"
+        )
+    return Injection(fault, fault.twin if twin is None else twin, int(block) if block else None)  # type: ignore[arg-type]
+
+
+def check_needs(fault: Fault, cfg: ViTConfig) -> None:
+    """Refuse a schema whose models cannot have a fault.
+
+    Raises:
+        ConfigError: names the field that stands in the way.
+    """
+    for field, accepted in fault.needs.items():
         value = getattr(cfg, field)
         if not (accepted(value) if callable(accepted) else value == accepted):
-            raise ConfigError(f"the fault {name!r} has nothing to break where {field} = {value!r}")
-    return FAULTS[name].patch()
+            raise ConfigError(f"the fault {fault.name!r} has nothing to break where {field} = {value!r}")
 
 
-def fault(summary: str, module: str, **needs: Any) -> Callable[[Callable[[], Iterator[None]]], None]:
-    """Register a generator function as the fault of its name."""
+def fault(
+    summary: str,
+    where: str,
+    cause: str | None,
+    *,
+    at: str | tuple[str, ...] | None = None,
+    method: str | None = None,
+    twin: TwinName = "torch",
+    stage: Literal["forward", "backward"] = "forward",
+    unseen: str | None = None,
+    **needs: Any,
+) -> Callable[[Apply], Apply]:
+    """Register a function as the fault of its name; arguments as the fields of `Fault`.
 
-    def register(function: Callable[[], Iterator[None]]) -> None:
-        name = function.__name__.removeprefix("_")
-        FAULTS[name] = Fault(summary, module, contextmanager(function), needs)
+    Args:
+        at: the modules that the function stands in for; by default the one that is `where`.
+    """
+
+    def register(apply: Apply) -> Apply:
+        name = getattr(apply, "__name__", "").removeprefix("_")
+        places = (at,) if isinstance(at, str) else at or (where,)
+        FAULTS[name] = Fault(
+            name, summary, where, cause, apply, places, method, needs, twin, stage, unseen
+        )
+        return apply
 
     return register

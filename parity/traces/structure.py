@@ -47,11 +47,22 @@ def visit_arrays(value: Any, port: str, is_array: Callable[[Any], bool], visit: 
 def visit_call(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], is_array: Callable[[Any], bool], visit: Visit
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same for the arguments of a call: ports ``in``, ``in[1]`` ... and ``in.name``."""
+    """The same for the arguments of a call: ports ``in``, ``in[1]`` ... and ``in.name``.
+
+    An array that is given more than once, as attention is given its queries, keys and values, is visited
+    once: the gradient that arrives at it is that of all its uses.
+    """
+    visited: dict[int, Any] = {}
+
+    def once(port: str, array: Any) -> Any:
+        if id(array) not in visited:
+            visited[id(array)] = visit(port, array)
+        return visited[id(array)]
+
     new = tuple(
-        visit_arrays(arg, f"in[{i}]" if i else "in", is_array, visit) for i, arg in enumerate(args)
+        visit_arrays(arg, f"in[{i}]" if i else "in", is_array, once) for i, arg in enumerate(args)
     )
-    named = {name: visit_arrays(arg, f"in.{name}", is_array, visit) for name, arg in kwargs.items()}
+    named = {name: visit_arrays(arg, f"in.{name}", is_array, once) for name, arg in kwargs.items()}
     return new, named
 
 

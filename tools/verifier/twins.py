@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ class Kept:
         self._side = side
         self._folder = tempfile.TemporaryDirectory()
         self._traces: dict[tuple[bool, int | None], Trace] = {}
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """As `parity.diff.sides.Side`."""
+        return self._side.notes
 
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
         """As `parity.diff.sides.Side`."""
@@ -67,12 +73,17 @@ def side(
     return InProcess(Subject("PyTorch", "torch", vit_torch.from_arrays(cfg, arrays), (images,), {}))
 
 
+class _Trained(Recorded):
+    """A recording in a folder that lasts as long as it."""
+
+    def __init__(self, train: Callable[..., Any], recipe: Recipe) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        path = Path(self._folder.name) / "right.trace"
+        train(recipe, path)
+        super().__init__(path)
+
+
 @functools.cache
 def trained(twin: TwinName, recipe: Recipe) -> Side:
     """Three training steps without a fault, recorded once."""
-    folder = tempfile.TemporaryDirectory()
-    path = Path(folder.name) / "right.trace"
-    TRAIN[twin](recipe, path)
-    kept = Recorded(path)
-    kept.folder = folder  # type: ignore[attr-defined] # lives as long as the side
-    return kept
+    return _Trained(TRAIN[twin], recipe)

@@ -13,13 +13,26 @@ from parity.diagnose.catalogue import (
     norm,
     pixels,
     pooling,
+    relative,
     sums,
     tokens,
 )
 from parity.diagnose.catalogue.computation import Computation, hypotheses_of
 from parity.diagnose.segment import Hypothesis, Segment
 
-ROOMS = (activation, norm, linear, attention, sums, dropout, pixels, convolution, tokens, pooling)
+ROOMS = (
+    activation,
+    norm,
+    linear,
+    attention,
+    sums,
+    relative,
+    dropout,
+    pixels,
+    convolution,
+    tokens,
+    pooling,
+)
 
 
 def computations(segment: Segment) -> Iterator[Computation]:

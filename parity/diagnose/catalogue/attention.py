@@ -72,7 +72,7 @@ def computations(segment: Segment) -> Iterator[Computation]:
     if is_weights:
         if shape[3] == found.tokens:
             computation = Computation(
-                "attention weights", (*core.logits_aspects(), core.after()), core.weights
+                "attention weights", (*core.logits_aspects(), core.after(), _SHARING), core.weights
             )
             yield computation
             yield from core.with_fitted_scale(computation)
@@ -131,10 +131,9 @@ class _Core:
     def aspects(self) -> tuple[Aspect, ...]:
         """What is open about the mixed values."""
         join = Aspect("join", "heads-layout", parts.JOINS)
-        groups = Aspect("groups", "grouped-heads", _GROUPS)
         if self.given is not None:
-            return (*self.projections.aspects(), join, groups, PRODUCTS)
-        return (*self.logits_aspects(), self.after(), join, groups)
+            return (*self.projections.aspects(), join, _SHARING, PRODUCTS)
+        return (*self.logits_aspects(), self.after(), join, _SHARING)
 
     def _fitted_scale(self) -> float | None:
         """The scale that explains the result best, all else being ordinary, by Newton's steps."""
@@ -172,7 +171,7 @@ class _Core:
         yield PRODUCTS
         yield self.after()
         yield Aspect("join", "", parts.JOINS)
-        yield Aspect("groups", "", _GROUPS)
+        yield _SHARING
 
     def part(self, v: Values) -> np.ndarray | None:
         """One of q, k, v, cut into heads."""
@@ -241,9 +240,13 @@ _BIASES = (
     Option("the bias transposed", "transposed"),
     Option("the bias added twice", 2),
 )
-_GROUPS = (
-    Option("neighbouring heads share keys", "neighbours"),
-    Option("heads share keys in turn", "turn"),
+_SHARING = Aspect(
+    "groups",
+    "grouped-heads",
+    (
+        Option("neighbouring heads share keys", "neighbours"),
+        Option("heads share keys in turn", "turn"),
+    ),
 )
 
 

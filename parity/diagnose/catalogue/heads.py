@@ -54,8 +54,10 @@ def unpack(x: np.ndarray, heads: int, axes: str) -> list[np.ndarray] | None:
     return list(parts.transpose(where["s"], 0, where["h"], 1, where["d"]))
 
 
-def unpack_grouped(x: np.ndarray, heads: int, groups: int) -> list[np.ndarray]:
-    """(B, T, (h + 2 kv) d) to q (B, h, T, d) and k, v (B, kv, T, d)."""
+def unpack_grouped(x: np.ndarray, heads: int, groups: int) -> list[np.ndarray] | None:
+    """(B, T, (h + 2 kv) d) to q (B, h, T, d) and k, v (B, kv, T, d); None if the heads do not fit."""
+    if x.shape[-1] % (heads + 2 * groups):
+        return None
     d = x.shape[-1] // (heads + 2 * groups)
     parts = np.split(x, [heads * d, (heads + groups) * d], axis=-1)
     return [split(part, count, "hd") for part, count in zip(parts, (heads, groups, groups), strict=True)]

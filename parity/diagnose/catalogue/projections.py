@@ -118,7 +118,7 @@ def find(segment: Segment, width: int | None) -> Projections | None:
         channels = int(apart[0][0].size // tokens)
     elif packed is not None:
         apart, tokens = (), packed.shape[1]
-        channels = width or packed.shape[-1] // 3
+        channels = width or _width(segment, packed.shape[-1], heads)
     else:
         return None
     if heads is None and normed:
@@ -126,6 +126,14 @@ def find(segment: Segment, width: int | None) -> Projections | None:
     if heads is not None and channels % heads:
         heads = None
     return Projections(tokens, channels, heads, packed, apart, normed if len(normed) == 2 else ())
+
+
+def _width(segment: Segment, packed: int, heads: int | None) -> int:
+    """Of all heads' queries, in a projection that holds q, k and v, of which heads may share k and v."""
+    shared = segment.fact("num_kv_heads", "num_key_value_heads", "kv_heads")
+    if heads and isinstance(shared, int) and shared > 0 and packed % (heads + 2 * shared) == 0:
+        return packed // (heads + 2 * shared) * heads
+    return packed // 3
 
 
 def _all_named(

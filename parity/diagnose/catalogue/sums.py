@@ -47,12 +47,14 @@ def _columns(segment: Segment) -> dict[Term, np.ndarray]:
     if len(same) > _TENSORS:
         same = [*same[: _TENSORS - 1], same[-1]]
     width = segment.result.shape[-1] if segment.result.ndim else 0
-    gains = {name: w.reshape(-1) for name, w in segment.parameters.items() if w.size == width > 1}
+    known = {**segment.parameters, **({} if segment.children else segment.beside)}
+    gains = {name: w.reshape(-1) for name, w in known.items() if w.size == width > 1}
+    own = gains.keys() & segment.parameters.keys()
     for name, x in reversed(same):
         found[name, ""] = x
         for gain, w in gains.items():
             found[name, gain] = x * w
-            if len(gains) == 1:
+            if own == {gain}:
                 found[name, f"{gain} x {gain}"] = x * w * w
     return dict(list(found.items())[:_COLUMNS])
 

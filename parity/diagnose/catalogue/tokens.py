@@ -78,6 +78,7 @@ def _assembly(
             jax="jnp.concatenate([prefix, x], axis=1)",
         ),
         Option("prefix tokens last", "last"),
+        *_moved(prefix),
     )
     orders = [Option("patches row by row", x.reshape(B, -1, D))]
     if x.ndim == 4:
@@ -108,11 +109,21 @@ def _assembly(
         if tokens.shape[1] + patches.shape[1] != T:
             return None
         placed: Table = v["positions"]
-        first = v["place"] == "first"
+        first = v["place"] != "last"
         joined = np.concatenate([tokens, patches] if first else [patches, tokens], axis=1)
-        return joined + placed.rows(T, tokens.shape[1], first, D)
+        joined = joined + placed.rows(T, tokens.shape[1], first, D)
+        return np.roll(joined, -v["place"], axis=1) if isinstance(v["place"], int) else joined
 
     return Computation("tokens", aspects, compute)
+
+
+def _moved(prefix: dict[str, np.ndarray]) -> Iterator[Option]:
+    """The first prefix tokens moved behind the patches after positions were added; how many rows."""
+    names, rows = [], 0
+    for name, tokens in prefix.items():
+        names.append(name)
+        rows += len(tokens)
+        yield Option(f"{', '.join(names)} moved behind the patches, with positions", rows)
 
 
 def _joined(prefix: dict[str, np.ndarray], rows: int) -> Iterator[Option]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from parity.diagnose.segment import Hypothesis, StepSegment
 from parity.diagnose.steps import clipped, gradients, learning_rate, loss, moments, updated
+from parity.diagnose.steps.fitting import digits
 from parity.diagnose.steps.names import CAUSES
 from parity.diagnose.steps.noise import noise
 from parity.diagnose.steps.sides import Side, make_sides
@@ -19,7 +20,7 @@ from parity.diagnose.verdict import Cause, Verdict
 RULES: dict[str, tuple[Callable[[Side], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),
     "clipped": (clipped.hypotheses,),
-    "moments": (moments.hypotheses,),
+    "moments": (moments.hypotheses, moments.begun_elsewhere),
     "updated": (updated.hypotheses, updated.fitted),
 }
 """Of each stage, tried one after another until both sides are explained."""
@@ -131,7 +132,10 @@ def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
     for rules in RULES[stage]:
         for known, side in zip(found, sides, strict=True):
             known += gap.fits(side, rules(side))
-        verdict = _verdict(stage, gap, [(first, second) for first in found[0] for second in found[1]])
+        pairs = [(first, second) for first in found[0] for second in found[1]]
+        if stage == "loss" and max(side.eps for side in sides) > 1e-10:
+            pairs = [pair for pair in pairs if _is_told_by_a_single(*pair)]
+        verdict = _verdict(stage, gap, pairs)
         if verdict is not None:
             return verdict
     return Verdict(unknown=_unknown(a, b, *found))
@@ -150,6 +154,13 @@ def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | No
     return Verdict(causes=tuple(_cause(stage, gap, first, second, aspect) for aspect in aspects))
 
 
+def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
+    """Whether a loss in float32 is enough to tell these rules: with a smoothing that is fitted to it and
+    a choice of anything else, some pair of rules makes nearly any two losses."""
+    aspects = _differing(a.choices, b.choices)
+    return "smoothing" not in aspects or len(aspects) == 1
+
+
 def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
     return [aspect for aspect in a if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES]
 
@@ -162,7 +173,7 @@ def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
     aspects = _differing(a, b)
     numbers = sum(NUMBER.sub("", a[each]) == NUMBER.sub("", b[each]) for each in aspects)
     texts = [text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect]
-    length = sum(character.isdigit() for text in texts for character in text)
+    length = sum(digits(float(number[0])) for text in texts for number in NUMBER.finditer(text))
     return len(aspects), numbers, length
 
 

@@ -114,7 +114,7 @@ class Shared(NamedTuple):
     """(leaves,): for which that can be told at all."""
 
 
-def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray) -> Shared:
+def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray, eps: float) -> Shared:
     """The one multiple of `along` that explains `rest` on those leaves where rounding does not."""
     off = flat.rms(rest / noise)
     unexplained = off > 1
@@ -128,4 +128,4 @@ def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray) -
     factor = float(x @ y) / size
     on = flat.rms((rest - factor * along) / noise)
     sure = np.maximum(on, off) > 3 * np.minimum(on, off) + 0.03
-    return Shared(factor, 1 / np.sqrt(size), on < off, sure)
+    return Shared(factor, 1 / np.sqrt(size) + 16 * eps * abs(factor), on < off, sure)

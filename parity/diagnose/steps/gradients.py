@@ -37,7 +37,7 @@ def _relations(one: Side, other: Side) -> Iterator[Pair]:
 
     missing = (flat.rms(made) == 0) & (flat.rms(g / bound) > 1)
     if missing.any():
-        where = ", ".join(name for name, yes in zip(flat.names, missing, strict=True) if yes)
+        where = ", ".join(name for name, yes in sorted(zip(flat.names, missing, strict=True)) if yes)
         value = np.where(missing[flat.leaf], 0.0, g)
         yield pair("gradient", "of every leaf", "zero on some leaves", value, leaves=where)
     factor = slope(g, made, bound, max(one.eps, other.eps) * 16)
@@ -45,12 +45,14 @@ def _relations(one: Side, other: Side) -> Iterator[Pair]:
         yield pair("sign", "downhill", "reversed", -g)
     if factor is not None and factor > 1:
         yield pair("scale", "1", _scale(one, factor), factor * g)
-    before = flat.join(other.segment.gradients_before)
-    if before is not None and before.any():
-        yield pair("gradients of the step before", "cleared", "still in it", g + before)
+    # clipping in place leaves clipped ones to be added to; what is clipped elsewhere does not
+    for left in (other.segment.clipped_before, other.segment.gradients_before):
+        before = flat.join(left)
+        if before is not None and before.any():
+            yield pair("gradients of the step before", "cleared", "still in it", g + before)
     parameters = flat.join(other.segment.parameters)
     if parameters is not None:
-        decay = shared(flat, made - g, parameters, bound)
+        decay = shared(flat, made - g, parameters, bound, max(one.eps, other.eps))
         strength = snap(decay.factor, decay.uncertainty)
         if strength > 0:
             value = g + strength * parameters * decay.on[flat.leaf]

@@ -57,10 +57,12 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
         return
     same = lambda x, y: bool((np.abs(x - y) <= eps * np.maximum(np.abs(x), np.abs(y))).all())  # noqa: E731
     varied = lambda x: len(x) > 1 and not same(x[1:], x[:-1])  # noqa: E731
-    for by in (1, 2):
-        if varied(a[:-by]) and same(a[:-by], b[by:]):
+    # two rates or more that both have, in series that vary: the peak between a warm-up and a decay
+    # counts, a constant of which one side has more than the other does not
+    for by in (1, 2) if varied(a) and varied(b) else ():
+        if len(a) - by > 1 and same(a[:-by], b[by:]):
             yield "shift", "this step", _late(by)
-        if varied(b[:-by]) and same(b[:-by], a[by:]):
+        if len(a) - by > 1 and same(b[:-by], a[by:]):
             yield "shift", _late(by), "this step"
     if (a != 0).all():
         ratio = b / a

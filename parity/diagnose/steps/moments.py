@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 SEEN = 1e-5
 """Relative precision to which the norm of clipped gradients is named."""
 FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
+RECORDED = "the moments before"
 
 
 class Given(NamedTuple):
@@ -71,7 +73,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
     kept = {kind: flat.join(segment.moments_before, kind) for kind in present}
     starts = [("zero", zero)]
     if not any(v is None for v in kept.values()):
-        starts = [("the moments before", kept), ("zero, again", zero)]
+        starts = [(RECORDED, kept), ("zero, again", zero)]
     for start, before in starts:
         given = Given(flat, before, after, bounds, parameters, side.eps)  # pyright: ignore[reportArgumentType]
         for source, gradient in _sources(side, given):
@@ -82,6 +84,29 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
                     k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
                 }
                 yield Hypothesis(choices, entries)
+
+
+def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
+    """Moments of the first recorded update that zero does not lead to, by a rule that leads from them to
+    those of the next: they began with something that was not recorded, a state that was loaded or left.
+    """
+    after = side.following
+    if after is None or any(_reproduces(side, each) for each in hypotheses(side)):
+        return
+    after = replace(after, segment=replace(after.segment, moments_before=side.segment.result))
+    for each in hypotheses(after):
+        if each.choices["moments from"] == RECORDED and _reproduces(after, each):
+            # whether a gradient is large enough to be clipped is another question at each step
+            rule = {aspect: text for aspect, text in each.choices.items() if aspect != "gradient"}
+            yield Hypothesis(rule | {"moments from": "others, not recorded"}, side.segment.result)
+
+
+def _reproduces(side: Side, hypothesis: Hypothesis) -> bool:
+    bounds, result = noise(side), side.segment.result
+    return all(
+        np.sqrt(np.mean(((hypothesis.value[key] - result[key]) / bounds[key]) ** 2)) <= 1
+        for key in result
+    )
 
 
 def _sources(side: Side, given: Given) -> Iterator[tuple[str, np.ndarray]]:
@@ -144,7 +169,7 @@ def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
         if beta is None or not 0 <= beta < 1 or not chosen(beta):
             continue
         weight = 1 - beta if form == "average" else 1.0
-        decay = shared(flat, after - beta * before - weight * gradient, p, bound)
+        decay = shared(flat, after - beta * before - weight * gradient, p, bound, given.eps)
         strength = snap(decay.factor / weight, decay.uncertainty / weight)
         if not chosen(strength):
             continue
@@ -185,7 +210,7 @@ def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], 
         weight = slope(out(gradient), out(after), bound, given.eps)
         if not weight:
             return
-    decay = shared(flat, after - momentum * before - weight * gradient, p, bound)
+    decay = shared(flat, after - momentum * before - weight * gradient, p, bound, given.eps)
     strength = snap(decay.factor / weight, decay.uncertainty / abs(weight))
     if not (chosen(momentum) and chosen(weight) and chosen(strength)):
         return
@@ -198,4 +223,4 @@ def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], 
 
 
 def _names(flat: Flat, on: np.ndarray) -> str:
-    return ", ".join(name for name, yes in zip(flat.names, on, strict=True) if yes)
+    return ", ".join(name for name, yes in sorted(zip(flat.names, on, strict=True)) if yes)

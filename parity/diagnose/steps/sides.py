@@ -26,6 +26,7 @@ MAPPINGS = (
     "moments_before",
     "moments",
     "gradients_before",
+    "clipped_before",
 )
 
 
@@ -39,6 +40,8 @@ class Side:
     """Of the type its values are in."""
     norms: Mapping[str, float]
     """The norm of every whole gradient, by leaf."""
+    following: Side | None = None
+    """The same elements of `StepSegment.following`."""
 
     @property
     def norm(self) -> float:
@@ -58,13 +61,23 @@ def make_sides(a: StepSegment, b: StepSegment) -> tuple[Side, Side]:
     large as any other update, so that they would be most of the difference and say nothing of its cause.
     """
     eps = tuple(_eps(_values(each)) for each in (a, b))
-    norms = tuple(
-        {name: float(np.linalg.norm(g)) for name, g in each.gradients.items()} for each in (a, b)
-    )
-    if a.stage not in ("loss", "learning rate"):
-        chosen = _chosen(a, b, max(eps), norms)
-        a, b = _reduced(a, chosen), _reduced(b, chosen)
-    return Side(a, eps[0], norms[0]), Side(b, eps[1], norms[1])
+    norms = (_norms(a), _norms(b))
+    if a.stage in ("loss", "learning rate"):
+        return Side(a, eps[0], norms[0]), Side(b, eps[1], norms[1])
+    chosen = _chosen(a, b, max(eps), norms)
+    return _side(a, eps[0], norms[0], chosen), _side(b, eps[1], norms[1], chosen)
+
+
+def _norms(segment: StepSegment) -> dict[str, float]:
+    return {name: float(np.linalg.norm(g)) for name, g in segment.gradients.items()}
+
+
+def _side(
+    segment: StepSegment, eps: float, norms: dict[str, float], chosen: Mapping[str, np.ndarray]
+) -> Side:
+    after = segment.following
+    following = None if after is None else _side(after, eps, _norms(after), chosen)
+    return Side(_reduced(segment, chosen), eps, norms, following)
 
 
 def _values(segment: StepSegment) -> Iterable[np.ndarray]:

@@ -141,7 +141,7 @@ def _decayed(
     choices = {**direction.choices, "learning rate": said}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
-        decay = shared(flat, rest, decays, step.bound)
+        decay = shared(flat, rest, decays, step.bound, side.eps)
         value = step.start - move - decay.factor * decays * decay.on[flat.leaf]
         if (flat.rms((step.start - step.change - value) / step.bound) > 1).any():
             continue
@@ -149,13 +149,11 @@ def _decayed(
             if order == AT_ONCE:
                 yield Hypothesis({**choices, "weight decay": "none"}, flat.split(value))
             continue
-        leaves = ", ".join(
-            name for name, on in zip(flat.names, decay.on & decay.sure, strict=True) if on
-        )
+        sure = zip(flat.names, decay.on & decay.sure, strict=True)
+        leaves = ", ".join(sorted(name for name, on in sure if on))
         for times, by in _multiples(side, rate):
-            strength = snap(
-                decay.factor / by, decay.uncertainty / abs(by) + 16 * side.eps * abs(decay.factor / by)
-            )
+            # some multiply by 1 - decay, and that is rounded before it meets a parameter
+            strength = snap(decay.factor / by, (decay.uncertainty + side.eps) / abs(by))
             if not chosen(strength):
                 continue
             value = step.start - move - strength * by * decays * decay.on[flat.leaf]

@@ -1,4 +1,4 @@
-"""The page for porters is a transcript: its commands still print what it says."""
+"""Pages that are transcripts: their commands still print what they say."""
 
 import importlib
 from pathlib import Path
@@ -10,10 +10,11 @@ REPOSITORY = Path(__file__).parent.parent
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the library that makes the example
-def test_the_page_is_what_happens(tmp_path, monkeypatch):
+@pytest.mark.parametrize("page", ["porting.md", "matching.md", "verifying.md"])
+def test_the_page_is_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "tools")
     transcript = importlib.import_module("transcript")
-    text = (REPOSITORY / "docs/porting.md").read_text(encoding="utf-8")
-    transcript.make_example(tmp_path)
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    transcript.make_example(tmp_path, page)
     now = transcript.rerun(text, tmp_path)
     assert transcript.masked(now) == transcript.masked(text)

@@ -1,0 +1,75 @@
+"""Calls of modules and the tensors at their edges: what alignment is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from parity.traces import Event, Trace
+
+KINDS = {
+    "norm": r"norm",
+    "linear": r"linear|dense",
+    "conv": r"conv",
+    "activation": r"gelu|relu|silu|swish|activation|^act$|tanh|softmax|sigmoid",
+    "identity": r"identity|drop",
+}
+"""What a class is, told by its name; all else holds other modules."""
+
+
+class Pair(NamedTuple):
+    """Two events that see what should be the same tensor."""
+
+    a: Event
+    b: Event
+    axes: tuple[int, ...] | None
+    """The transposition from the layout of `b` to that of `a`; None where they are the same."""
+
+
+class Call(NamedTuple):
+    """One call of one module."""
+
+    path: str
+    call: int
+
+
+Ports = dict[Call, dict[str, Event]]
+"""By call: the events at its ports."""
+
+
+def layout_between(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | Literal["same"] | None:
+    """How an array of shape `b` becomes one of shape `a`; None if it cannot.
+
+    Feature maps may be channels-first on one side and channels-last on the other.
+    """
+    if tuple(a) == tuple(b):
+        return "same"
+    if len(a) == len(b) == 4:
+        for axes in ((0, 3, 1, 2), (0, 2, 3, 1)):
+            if tuple(b[i] for i in axes) == tuple(a):
+                return axes
+    return None
+
+
+def kind_of(trace: Trace, path: str) -> str:
+    """What a module is: a key of `KINDS`, or ``other``."""
+    name = trace.modules[path].name.lower() if path in trace.modules else ""
+    return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "other")
+
+
+def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event]) -> Pair | None:
+    """The first tensor of that side in A with the first in B that can be the same."""
+    first = next((event for port, event in mine.items() if re.match(rf"{side}\b", port)), None)
+    if first is None:
+        return None
+    candidates = (event for port, event in theirs.items() if re.match(rf"{side}\b", port))
+    return next((pair for event in candidates if (pair := pair_of(first, event))), None)
+
+
+def pair_of(a: Event, b: Event) -> Pair | None:
+    """Two events, if their shapes can be of one tensor."""
+    axes = layout_between(a.shape, b.shape)
+    if axes is None:
+        return None
+    return Pair(a, b, None if axes == "same" else axes)

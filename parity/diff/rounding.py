@@ -1,0 +1,115 @@
+"""How far apart rounding may bring two tensors: the envelope, and what counts as noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from parity.diff.align import Pair
+from parity.tolerance import epsilon
+from parity.traces import Event, Site, Trace
+
+FACTOR = 32.0
+"""How many times the effect of one unit in the last place rounding may have. Measured: see
+docs/verifying.md."""
+
+_NOISE_GRAINS = 1e3
+"""Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
+ASSUMED = 256.0
+"""Units in the last place that rounding may make without a shadow: the largest of `parity.tolerance`."""
+
+Mode = Literal["flowing", "fed"]
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The recordings that a comparison needs."""
+
+    a: Trace
+    b: Trace
+    shadow: Trace | None
+    """A once more, one unit in the last place away; None judges by the type's epsilon alone."""
+    mode: Mode
+
+
+def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> float:
+    """What rounding may do to a tensor.
+
+    Args:
+        scale: what its size counts as at least.
+        apart: how far apart the parameters are from which a later step starts, by their names in A.
+    """
+    grain, first = _grain(pair), pair.a.step == traces.a.steps[0]
+    if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
+        return grain  # nothing has been computed yet
+    if traces.shadow is not None:
+        return FACTOR * max(_envelope(traces, pair, scale), grain)
+    # later steps start from what rounding left of those before: Adam divides a gradient that is noise
+    # by its own size, so an element may go either way; what is computed from it goes along
+    own = pair.a.stage in ("parameters", "updated")
+    left = apart.get(pair.a.path, 0.0) if own else max(apart.values(), default=0.0)
+    return ASSUMED * grain * (1 + pair.a.step - traces.a.steps[0]) + left
+
+
+def told(a: Trace, event: Event) -> np.ndarray | None:
+    """Which elements of a moment or of an updated parameter say something: a mask, or None for all.
+
+    Where the gradient is zero in theory, as in the third of a packed bias that belongs to the keys, it
+    is rounding noise, which Adam divides by its own size: steps as large as any, in no direction.
+    """
+    if event.stage not in ("moments", "updated"):
+        return None
+    site = Site(event.step, "gradients", event.path)
+    if site not in a or a[site].statistics or a[site].shape != event.shape:
+        return None
+    gradient = np.abs(wide(a.read(site)))
+    if not gradient.any():
+        return None  # the loss does not reach it: nothing that could be noise
+    return gradient > _NOISE_GRAINS * epsilon(event.dtype) * gradient.max(initial=0.0)
+
+
+def _envelope(traces: Traces, pair: Pair, scale: float) -> float:
+    """How far one unit in the last place moves the tensor in A."""
+    site = pair.a.site
+    if traces.shadow is None or site not in traces.shadow:
+        return 0.0
+    moved = traces.shadow.read(site)
+    found = error(moved, traces.a.read(pair.a), scale)
+    return found if math.isfinite(found) else 0.0
+
+
+def _grain(pair: Pair) -> float:
+    types = {pair.a.dtype, pair.b.dtype}
+    floats = [epsilon(name) for name in types if "float" in name]
+    return max(floats, default=0.0)
+
+
+def error(value: np.ndarray, reference: np.ndarray, scale: float) -> float:
+    """||value - reference|| / ||reference|| in float64.
+
+    Args:
+        scale: what the size of the reference counts as at least.
+    """
+    value, reference = wide(value), wide(reference)
+    same = (value == reference) | (np.isnan(value) & np.isnan(reference))
+    if same.all():
+        return 0.0
+    distance = float(np.linalg.norm(np.where(same, 0.0, value - reference)))
+    size = max(norm(reference), scale)
+    found = distance / size if size else math.inf
+    return math.inf if math.isnan(found) else found
+
+
+def wide(array: np.ndarray) -> np.ndarray:
+    """An array of any type in float64."""
+    return array.astype(np.float64)
+
+
+def norm(array: np.ndarray) -> float:
+    """The Euclidean norm of the numbers that are finite."""
+    values = wide(array)
+    return float(np.linalg.norm(values[np.isfinite(values)]))

@@ -1,0 +1,54 @@
+"""Mistakes in activations and gates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parity.faults.registry import fault
+from parity.faults.twin import Here
+
+ACT = "blocks.{i}.mlp.act"
+
+
+@fault("tanh GELU where exact is asked", ACT, "gelu-kind", act="gelu")
+def _tanh_gelu(here: Here, act: Callable, x: Any) -> Any:
+    return here.twin.activations["gelu_tanh"](x)
+
+
+@fault("tanh GELU, in the float32 path only", ACT, "gelu-kind", twin="jax", act="gelu")
+def _tanh_gelu_in_float32(here: Here, act: Callable, x: Any) -> Any:
+    return here.twin.activations["gelu_tanh"](x) if "float32" in str(x.dtype) else act(x)
+
+
+@fault("quick GELU, x sigmoid(1.702 x), where exact is asked", ACT, "gelu-kind", act="gelu")
+def _quick_gelu(here: Here, act: Callable, x: Any) -> Any:
+    return here.twin.activations["quick_gelu"](x)
+
+
+@fault("ReLU where GELU is asked", ACT, "activation-kind", act="gelu")
+def _relu(here: Here, act: Callable, x: Any) -> Any:
+    return here.twin.activations["relu"](x)
+
+
+@fault("SiLU where GELU is asked", ACT, "activation-kind", act="gelu")
+def _silu(here: Here, act: Callable, x: Any) -> Any:
+    return here.twin.activations["silu"](x)
+
+
+@fault("no activation", ACT, "missing-activation")
+def _missing_activation(here: Here, act: Callable, x: Any) -> Any:
+    return x
+
+
+@fault(
+    "gate and value of a packed SwiGLU swapped",
+    "blocks.{i}.mlp",
+    "gate-order",
+    method="hidden",
+    mlp="swiglu_packed",
+)
+def _swapped_gate(here: Here, hidden: Callable, x: Any) -> Any:
+    both = here.module.fc1(x)
+    value, gate = both[..., : here.cfg.mlp_dim], both[..., here.cfg.mlp_dim :]
+    return here.module.act(gate) * value

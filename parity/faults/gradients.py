@@ -1,0 +1,36 @@
+"""Mistakes in the backward pass alone: the forward pass is right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parity.faults.registry import fault
+from parity.faults.residuals import two_lines
+from parity.faults.twin import Here
+
+
+@fault("positions cut off from the gradient; the forward pass is right", "pos_embed", "detached",
+       at="", method="position_table", stage="backward", pos_embed="learned")  # fmt: skip
+def _detached_positions(here: Here, position_table: Callable, *args: Any) -> Any:
+    return here.twin.detached(position_table(*args))
+
+
+@fault("the residual around attention cut off from the gradient", "blocks.{i}", "gradient-residual",
+       stage="backward", block="pre_norm", num_parallel=1)  # fmt: skip
+def _detached_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    return two_lines(here, x, options, attention=lambda x, branch: here.twin.detached(x) + branch)
+
+
+@fault("the gradient through the activation doubled", "blocks.{i}.mlp.act", "gradient-scale",
+       stage="backward")  # fmt: skip
+def _doubled_gradient(here: Here, act: Callable, x: Any) -> Any:
+    y = act(x)
+    return y + (y - here.twin.detached(y))
+
+
+@fault("the gradient of tanh GELU behind exact GELU", "blocks.{i}.mlp.act", "gradient-kind",
+       stage="backward", act="gelu")  # fmt: skip
+def _tanh_gelu_gradient(here: Here, act: Callable, x: Any) -> Any:
+    tanh = here.twin.activations["gelu_tanh"](x)
+    return here.twin.detached(act(x)) + (tanh - here.twin.detached(tanh))

@@ -1,0 +1,94 @@
+"""Mistakes in how a block adds its branches up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from parity.faults.registry import fault
+from parity.faults.twin import Here
+
+BLOCK = "blocks.{i}"
+SCALED: dict[str, Any] = {
+    "layer_scale": lambda gain: gain is not None,
+    "layer_scale_on": "both",
+    "block": "pre_norm",
+}
+
+
+def plain_sum(x: Any, branch: Any) -> Any:
+    """The residual sum."""
+    return x + branch
+
+
+def two_lines(
+    here: Here,
+    x: Any,
+    options: dict[str, Any],
+    *,
+    attention: Callable[[Any, Any], Any] = plain_sum,
+    mlp: Callable[[Any, Any], Any] = plain_sum,
+) -> Any:
+    """What a pre-norm block computes, its branches joined with the stream by these functions."""
+    block = here.module
+    draw = {name: value for name, value in options.items() if name == "rngs"}
+    y, weights = block.attn(block.norm1(x), **options)
+    x = attention(x, block.drop_path1(block.ls1(y), **draw))
+    x = mlp(x, block.drop_path2(block.ls2(block.mlp(block.norm2(x), **draw)), **draw))
+    return x, weights
+
+
+@fault(
+    "the residual around attention dropped", BLOCK, "missing-residual", block="pre_norm", num_parallel=1
+)
+def _dropped_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    return two_lines(here, x, options, attention=lambda x, branch: branch)
+
+
+@fault(
+    "the residual around the MLP dropped", BLOCK, "missing-residual", block="pre_norm", num_parallel=1
+)
+def _dropped_mlp_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    return two_lines(here, x, options, mlp=lambda x, branch: branch)
+
+
+@fault("the attention branch added twice", BLOCK, "branch-twice", block="pre_norm", num_parallel=1)
+def _doubled_attention(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    return two_lines(here, x, options, attention=lambda x, branch: x + branch + branch)
+
+
+@fault("the MLP branch added twice", BLOCK, "branch-twice", block="pre_norm", num_parallel=1)
+def _doubled_mlp(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    return two_lines(here, x, options, mlp=lambda x, branch: x + branch + branch)
+
+
+@fault("the attention branch added to the normalised stream", BLOCK, "wrong-residual", block="pre_norm",
+       num_parallel=1)  # fmt: skip
+def _normed_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    def add(x: Any, branch: Any) -> Any:
+        return here.module.norm1(x) + branch
+
+    return two_lines(here, x, options, attention=add)
+
+
+@fault("norms behind the residual sums instead of before the branches", BLOCK, "norm-place",
+       block="pre_norm", num_parallel=1)  # fmt: skip
+def _post_norm(here: Here, block: Callable, x: Any, **options: Any) -> Any:
+    own = here.module
+    draw = {name: value for name, value in options.items() if name == "rngs"}
+    y, weights = own.attn(x, **options)
+    x = own.norm1(x + own.drop_path1(own.ls1(y), **draw))
+    return own.norm2(x + own.drop_path2(own.ls2(own.mlp(x, **draw)), **draw)), weights
+
+
+@fault("layer scales of the two branches swapped", "blocks.{i}.ls1", "layer-scale",
+       at=("blocks.{i}.ls1", "blocks.{i}.ls2"), **SCALED)  # fmt: skip
+def _swapped_layer_scales(here: Here, scale: Callable, x: Any) -> Any:
+    other = "ls2" if here.path.endswith("ls1") else "ls1"
+    return x * here.sibling(other).gamma[...]
+
+
+@fault("no layer scale", "blocks.{i}.ls1", "layer-scale",
+       at=("blocks.{i}.ls1", "blocks.{i}.ls2"), **SCALED)  # fmt: skip
+def _missing_layer_scale(here: Here, scale: Callable, x: Any) -> Any:
+    return x

@@ -1,0 +1,92 @@
+"""The PyTorch twin, as faults see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from parity.faults.twin import TwinName
+from vit_config import ViTConfig
+from vit_torch.leaves import walk
+from vit_torch.mlp import ACTIVATIONS
+from vit_torch.model import ViT
+from vit_torch.weights import abstract_model
+
+
+class TorchTwin:
+    """See `parity.faults.twin.Twin`."""
+
+    name: TwinName = "torch"
+    xp = torch
+    call = "forward"
+    model = ViT
+
+    @property
+    def activations(self) -> Mapping[str, Callable[[Any], Any]]:
+        """See `Twin`."""
+        return ACTIVATIONS
+
+    def abstract_model(self, cfg: ViTConfig) -> ViT:
+        """A model's tree without values."""
+        return abstract_model(cfg)
+
+    def modules(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+        """Every module with its dotted path; the model itself has an empty one."""
+        return walk(model)
+
+    def weight(self, module: Any) -> torch.Tensor:
+        """The weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
+        return module.weight
+
+    def bias(self, module: Any) -> torch.Tensor | None:
+        """The bias of such a layer, or None."""
+        return module.bias
+
+    def epsilon(self, norm: Any) -> float:
+        """The epsilon of a norm."""
+        return norm.eps
+
+    def apply(
+        self, module: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        """A linear layer or convolution with another weight (PyTorch's layout) and bias."""
+        if isinstance(module, nn.Conv2d):
+            return F.conv2d(x, weight, bias, module.stride)
+        return F.linear(x, weight, bias)
+
+    def cast(self, x: torch.Tensor, dtype: str) -> torch.Tensor:
+        """An array in another type, such as ``float32``."""
+        return x.to(getattr(torch, dtype))
+
+    def widened(self, x: torch.Tensor) -> torch.Tensor:
+        """An array in at least float32."""
+        return x.to(torch.promote_types(x.dtype, torch.float32))
+
+    def constant(self, value: Any, like: torch.Tensor) -> torch.Tensor:
+        """A numpy array as one of the framework, with the type of `like`."""
+        return torch.as_tensor(value, dtype=like.dtype, device=like.device)
+
+    def detached(self, x: torch.Tensor) -> torch.Tensor:
+        """The same values, cut off from the gradient."""
+        return x.detach()
+
+    def softmax(self, x: torch.Tensor, axis: int) -> torch.Tensor:
+        """exp(x), each slice along `axis` summing to 1."""
+        return torch.softmax(x, axis)
+
+    @contextmanager
+    def setting(self, module: nn.Module, **attributes: Any) -> Iterator[None]:
+        """A context in which a module's attributes have other values."""
+        before = {name: getattr(module, name) for name in attributes}
+        for name, value in attributes.items():
+            setattr(module, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(module, name, value)

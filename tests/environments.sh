@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# PyTorch in one environment, JAX in another, the comparison in a third that has neither: models that are run,
+# and traces that were recorded. Usage: environments.sh FOLDER (to make the environments in)
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+folder=$1
+mkdir -p "$folder"
+cd "$folder"
+for name in torch jax neither; do
+    place=with-$name
+    [ -d "$place" ] || "${PYTHON:-python3}" -m venv "$place"
+    extra=$([ "$name" = neither ] || echo "[$name]")
+    "$place/bin/python" -m pip install --quiet --constraint "$here/constraints.txt" "$here$extra"
+done
+with-neither/bin/python - <<'END'
+import importlib.util
+
+assert not any(importlib.util.find_spec(name) for name in ("torch", "jax"))
+END
+
+preset=mnist_exercise
+for twin in torch jax; do
+    rm -rf "$twin.trace"
+    "with-$twin/bin/python" - "$twin:$preset" "$twin.trace" <<'END'
+import sys
+from pathlib import Path
+
+from parity.diff import InProcess
+from parity.diff.build import Order, build
+
+InProcess(build(Order(name=sys.argv[1])), dtype="float64").record(Path(sys.argv[2]))
+END
+done
+with-neither/bin/parity diff torch.trace jax.trace
+with-neither/bin/parity diff "torch:$preset" "jax:$preset" --python-a with-torch/bin/python --python-b with-jax/bin/python
+with-neither/bin/parity diagnose "torch:$preset" "jax:mnist_conv_vit" --python-a with-torch/bin/python \
+    --python-b with-jax/bin/python && exit 1 || [ $? = 2 ] # another architecture: one line, status 2
+echo "environments: ok"

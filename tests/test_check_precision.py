@@ -1,0 +1,99 @@
+"""`parity check --precision`: passed to both twins, recorded; float32 at less is not certified."""
+
+import json
+
+import jax
+import pytest
+import torch
+from tiny import TINY
+
+from parity import run_jax, run_torch
+from parity.check import check_config
+from parity.cli import main
+from parity.redraw import random_batch, redraw
+
+SMALL = TINY.replace(depth=1)
+FLAGS = (
+    'jax_default_matmul_precision = high (set "highest")',
+    'torch.get_float32_matmul_precision() = "high" (set "highest")',
+)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtypes", "uncertified"),
+    [
+        ("high", ("float32",), FLAGS),
+        ("high", ("float64", "bfloat16"), ()),
+        ("highest", ("float32",), ()),
+        ("default", ("float32",), ()),  # of the processor this runs on, in full
+    ],
+)
+def test_only_float32_at_less_is_not_certified(precision, dtypes, uncertified, monkeypatch):
+    monkeypatch.setattr("parity.check._check", lambda *arguments: ((), ()))
+    report = check_config(SMALL, dtypes=dtypes, precision=precision)
+    assert report.agrees
+    assert report.uncertified == uncertified
+    assert report.passed == (not uncertified)
+    assert report.environment["matmul precision"] == precision
+
+
+@pytest.mark.parametrize("precision", ["highest", "high", "default"])
+def test_both_twins_run_at_it_and_the_flags_are_put_back(precision, monkeypatch):
+    seen = []
+
+    def spied(cross_entropy):
+        def loss(*arguments):
+            torch_flag = torch.get_float32_matmul_precision()
+            seen.append((torch_flag, jax.config.jax_default_matmul_precision))
+            return cross_entropy(*arguments)
+
+        return loss
+
+    for module in (run_jax, run_torch):
+        monkeypatch.setattr(module, "cross_entropy", spied(module.cross_entropy))
+    before = torch.get_float32_matmul_precision(), jax.config.jax_default_matmul_precision
+    weights = lambda name, kind, shape: redraw(name, kind, shape, 0)  # noqa: E731
+    for twin in (run_jax.JaxTwin, run_torch.TorchTwin):
+        twin(SMALL, modules=False, gradients=False, precision=precision).run(
+            weights, random_batch(SMALL, 1, seed=0), "float32"
+        )
+    in_jax, in_torch = seen
+    if precision == "default":
+        assert (in_jax[1], in_torch[0]) == (before[1], before[0])
+    else:
+        assert (in_jax[1], in_torch[0]) == (precision, precision)
+    assert (torch.get_float32_matmul_precision(), jax.config.jax_default_matmul_precision) == before
+
+
+def test_the_command_names_the_flags_and_exits_1(tmp_path, capsys):
+    out = tmp_path / "report.json"
+    arguments = ["check", "mnist_exercise", "--batch-size", "1", "--precision", "high"]
+    assert main([*arguments, "--dtype", "float32", "--json", str(out)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "EQUAL" not in said
+    assert all(
+        f"not certified: float32 products ran at reduced precision - {flag}" in said for flag in FLAGS
+    )
+    report = json.loads(out.read_text())
+    assert not report["passed"]
+    assert report["uncertified"] == list(FLAGS)
+    assert report["environment"]["matmul precision"] == "high"
+
+
+def test_of_several_each_is_not_certified(capsys, monkeypatch):
+    monkeypatch.setattr("parity.commands.check.check_preset", _one_report())
+    assert main(["check", "a", "b", "--precision", "high", "--dtype", "float32"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("not certified\n") == 2
+    assert "0 of 2 equal" in said
+    assert said.count("not certified: float32 products") == 2  # a line for each flag
+
+
+def test_all_architectures_fix_it(capsys):
+    assert main(["check", "--all", "--precision", "high"]) == 2
+    assert "--precision: does not go with --all" in capsys.readouterr().err
+
+
+def _one_report():
+    report = check_config(SMALL, dtypes=("float32",), batch_size=1, precision="high")
+    return lambda name, **options: report

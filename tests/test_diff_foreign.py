@@ -1,0 +1,259 @@
+"""`parity diff` and `parity diagnose` on models of other libraries, and on faults put into them."""
+
+import copy
+import importlib.util
+
+import hf_models
+import jax
+import pytest
+import test_dialect_torchvision as torchvision_models
+import test_dialect_vit_pytorch as vit_pytorch_models
+import timm_models
+import torch
+from foreign import compared, side, twins_of
+from torch import nn
+
+import vit_jax
+from parity.conversion import convert
+from parity.diagnose.diagnosis import diagnose
+from parity.diff import InProcess, compare_sides, subject_of
+from vit_torch.weights import to_numpy
+
+EAGER = {"attn_implementation": "eager"}
+HF = {**hf_models.SIZES, **hf_models.MLP, **hf_models.CLASSES}
+SQUARE = {**hf_models.SQUARE, **hf_models.CLASSES, **EAGER}
+REGISTERS = {"num_register_tokens": 2, "use_swiglu_ffn": True}
+
+MODELS = {
+    "timm": (lambda: timm_models.small("vit_tiny_patch16_224"), {}),
+    "torchvision": (torchvision_models.build, torchvision_models.HEADS),
+    "vit-pytorch": (vit_pytorch_models.build, vit_pytorch_models.GIVEN),
+    "vit-pytorch simple": (vit_pytorch_models.build_simple, vit_pytorch_models.GIVEN),
+    "dinov2": (
+        lambda: hf_models.build("Dinov2ForImageClassification", "Dinov2Config", **SQUARE),
+        {},
+    ),
+    "dinov2 registers": (
+        lambda: hf_models.build(
+            "Dinov2WithRegistersForImageClassification",
+            "Dinov2WithRegistersConfig",
+            **SQUARE,
+            **REGISTERS,
+        ),
+        {},
+    ),
+}
+
+
+def model_and_twins(name, folder):
+    build, given = MODELS[name]
+    model = build()
+    return model, twins_of(model, folder, **given)
+
+
+def edited(model, edit):
+    model = copy.deepcopy(model)
+    edit(model)
+    return model
+
+
+def assert_located(difference, stage, where, where_b, cause):
+    """In every block: `where` and `where_b` have an {} for its number."""
+    first = difference.first
+    assert (first.mode, first.stage) == ("fed", stage)
+    expected = [(where.format(i), where_b.format(i)) for i in range(3)]
+    assert [(each.where, each.where_b) for each in difference.places[0]] == expected
+    causes = diagnose(difference).causes
+    assert [each.name for each in causes[:1]] == ([cause] if cause else [])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_and_our_twin_on_its_weights_are_equal(name, dtype, tmp_path):
+    model, twins = model_and_twins(name, tmp_path)
+    difference = compared(model, twins.torch, twins.images, dtype)
+    assert difference.equal, difference.first
+    compared_tensors = {(c.mode, c.stage): len(c.judged) for c in difference.comparisons}
+    assert compared_tensors["fed", "forward"] >= 56
+    assert compared_tensors["fed", "backward"] >= 50
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vit-pytorch"])
+def test_across_frameworks_too(name, tmp_path):
+    model, twins = model_and_twins(name, tmp_path)
+    difference = compared(model, twins.jax, twins.images)
+    assert difference.equal, difference.first
+
+
+def test_norms_inside_of_attention_are_no_difference(tmp_path):
+    """vit-pytorch's attention and MLP begin with their norms: they return the same as ours, and are
+    given something else."""
+    model, twins = model_and_twins("vit-pytorch", tmp_path)
+    alignment = compared(model, twins.torch, twins.images).alignment
+    assert alignment.path_in_b("transformer.layers.1.0") == "blocks.1.attn"
+    ports = {p.a.port for p in alignment.pairs if p.a.path == "transformer.layers.1.0"}
+    assert ports == {"out"}
+    assert alignment.path_in_b("transformer.layers.1.0.norm") == "blocks.1.norm1"
+
+
+@pytest.fixture(scope="module")
+def hf_pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hf")
+    model = timm_models.small("vit_tiny_patch16_224")
+    convert(timm_models.saved(folder / "timm", model), to="hf-vit", out=folder / "hf")
+    images = torch.randn(2, *model.default_cfg["input_size"], generator=torch.Generator().manual_seed(1))
+    size = model.patch_embed.img_size
+    images = images[..., : size[0], : size[1]].double().numpy()
+    return model, folder / "hf", images
+
+
+def load_hf(folder, attention="sdpa"):
+    kind = hf_models.transformers.AutoModelForImageClassification
+    return kind.from_pretrained(folder, attn_implementation=attention).double().eval()
+
+
+def test_transformers_on_the_weights_of_timm_s_is_equal(hf_pair):
+    model, folder, images = hf_pair
+    difference = compared(model, load_hf(folder), images)
+    assert difference.equal, difference.first
+
+
+def test_eager_softmax_runs_in_float32_which_float64_shows(hf_pair):
+    model, folder, images = hf_pair
+    eager = load_hf(folder, "eager")
+    assert compared(model, eager, images, "float32").equal
+    difference = compared(model, eager, images)
+    assert [each.where for each in difference.places[0]] == [f"blocks.{i}.attn" for i in range(3)]
+    assert 1e-9 < difference.first.judged.error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("edit", "where", "where_b", "cause"),
+    [
+        (
+            lambda layer: setattr(layer.layernorm_before, "eps", 1e-12),
+            "blocks.{}.norm1",
+            "vit.layers.{}.layernorm_before",
+            "norm-epsilon",
+        ),
+        (
+            lambda layer: setattr(layer.attention, "scaling", 1 / 6),
+            "blocks.{}.attn",
+            "vit.layers.{}.attention",
+            "attention-scale",
+        ),
+    ],
+)
+def test_faults_in_transformers(edit, where, where_b, cause, hf_pair):
+    model, folder, images = hf_pair
+
+    def everywhere(model):
+        for layer in model.vit.layers:
+            edit(layer)
+
+    difference = compared(model, edited(load_hf(folder), everywhere), images)
+    first = difference.first
+    assert (first.mode, first.stage) == ("fed", "forward")
+    places = [(each.where, each.where_b) for each in difference.places[0]]
+    assert places == [(where.format(i), where_b.format(i)) for i in range(3)]
+    assert cause in diagnose(difference).causes[0].name
+
+
+@pytest.fixture(scope="module")
+def torchvision_pair(tmp_path_factory):
+    return model_and_twins("torchvision", tmp_path_factory.mktemp("torchvision"))
+
+
+def test_multi_head_attention_is_a_leaf_that_agrees(torchvision_pair):
+    """It never calls its projection as a module, and is given one tensor three times."""
+    model, twins = torchvision_pair
+    difference = compared(model, twins.torch, twins.images)
+    assert difference.equal, difference.first
+    attention = "encoder.layers.encoder_layer_1.self_attention"
+    assert difference.alignment.path_in_b(attention) == "blocks.1.attn"
+    compared_ports = {
+        (each.a.stage, each.a.port)
+        for c in difference.comparisons
+        for each in c.judged
+        if each.a.path == attention and each.a.stage in ("forward", "backward")
+    }
+    assert {("forward", "in"), ("backward", "in")} <= compared_ports
+    assert "out" in {port.partition("[")[0] for _, port in compared_ports}
+
+
+def test_tanh_gelu_in_torchvision(torchvision_pair):
+    model, twins = torchvision_pair
+
+    def edit(model):
+        for layer in model.encoder.layers:
+            layer.mlp[1] = nn.GELU("tanh")
+
+    assert_located(
+        compared(twins.torch, edited(model, edit), twins.images),
+        "forward",
+        "blocks.{}.mlp.act",
+        "encoder.layers.encoder_layer_{}.mlp.1",
+        "gelu-kind",
+    )
+
+
+def test_a_fault_inside_of_a_leaf_is_the_leaf_s_and_is_said_to_be_unknown(torchvision_pair):
+    model, twins = torchvision_pair
+
+    def edit(model):
+        for layer in model.encoder.layers:
+            layer.self_attention.num_heads, layer.self_attention.head_dim = 6, 5
+
+    difference = compared(twins.torch, edited(model, edit), twins.images)
+    assert_located(
+        difference,
+        "forward",
+        "blocks.{}.attn",
+        "encoder.layers.encoder_layer_{}.self_attention",
+        None,
+    )
+    assert "MultiheadAttention computes is not in the catalogue" in diagnose(difference).unknown
+
+
+def test_a_scale_of_attention_that_is_an_attribute(tmp_path):
+    model, twins = model_and_twins("timm", tmp_path)
+
+    def edit(model):
+        for block in model.blocks:
+            block.attn.scale *= 1.5
+
+    difference = compared(twins.torch, edited(model, edit), twins.images)
+    assert_located(difference, "forward", "blocks.{}.attn", "blocks.{}.attn", "attention-scale")
+
+
+def test_another_activation_between_the_halves_of_a_swiglu(tmp_path):
+    model, twins = model_and_twins("dinov2 registers", tmp_path)
+
+    def edit(model):
+        for layer in model.dinov2_with_registers.encoder.layer:
+            layer.mlp.act_fn = nn.GELU()
+
+    difference = compared(twins.torch, edited(model, edit), twins.images)
+    where = "dinov2_with_registers.encoder.layer.{}.mlp.act_fn"
+    assert_located(difference, "forward", "blocks.{}.mlp.act", where, "activation-kind")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exact_gelu", [True, False])
+def test_linen_against_nnx(exact_gelu):
+    """Flax against Flax: Linen in the public style, with its fast variance, and our NNX twin."""
+    spec = importlib.util.spec_from_file_location("port", "docs/port.py")
+    port = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(port)
+    model, _ = port.original()
+    arrays = {name: to_numpy(value) for name, value in model.state_dict().items()}
+    with jax.enable_x64(True):
+        twin = vit_jax.from_arrays(model.cfg, arrays)
+    linen = InProcess(subject_of("linen", port.port(exact_gelu=exact_gelu)), dtype="float64")
+    difference = compare_sides(side(twin, port.IMAGES.transpose(0, 3, 1, 2)), linen)
+    if exact_gelu:
+        assert difference.equal, difference.first
+    else:
+        assert difference.first.where_b == "block_0.mlp"
+        assert diagnose(difference).causes[0].name == "gelu-kind"

@@ -1,0 +1,80 @@
+"""The mutation score of the verifier: deliberate faults, each caught, located and explained - or not.
+
+    python tools/mutation_score.py [--quick] [--only NAME ...] [--write]
+
+Both twins are built with the same weights, a fault is put into one of them, and the other is the
+reference: `parity.diff` must find the difference in the module where the fault is, and `parity.diagnose`
+must name its cause first - or none, for faults that no catalogue lists. Pairs without a fault must raise
+nothing. Exit status: 0 if all that holds, 1 if not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "mutation_score.md"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="each fault once, each clean pair in one type"
+    )
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these faults alone")
+    parser.add_argument("--write", action="store_true", help="write docs/mutation_score.md")
+    options = parser.parse_args()
+    _prepare()
+
+    from rich.console import Console
+    from verifier.page import line, page, summary, table
+    from verifier.scores import clean_results, model_results, step_results
+
+    started = time.perf_counter()
+    console = Console(width=150, highlight=False, markup=False)
+    results, pairs = [], []
+    for make in (model_results, step_results):
+        for result in make(options.only, options.quick):
+            results.append(result)
+            console.print(line(result))
+    for pair in () if options.only else clean_results(options.quick):
+        pairs.append(pair)
+        console.print(
+            f"{'FAIL' if pair.raised else 'ok  '} no fault: {pair.name} {pair.dtype}", pair.raised or ""
+        )
+    seconds = time.perf_counter() - started
+    console.print(table(results))
+    for result in results:
+        if not result.passed:
+            console.print(line(result))
+    console.print(f"{summary(results, pairs)}; {seconds:.0f} s")
+    if options.write:
+        PAGE.write_text(
+            page(results, pairs, seconds, " ".join(["python tools/mutation_score.py", *sys.argv[1:]]))
+        )
+    failed = any(not each.passed for each in results) or any(each.raised for each in pairs)
+    return 1 if failed else 0
+
+
+def _prepare() -> None:
+    """Models here are small: quick to compile, not to run, and in the types that they are given in."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+    os.environ["XLA_FLAGS"] = (
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    )
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import torch
+
+    jax.config.update("jax_enable_x64", True)
+    torch.set_num_threads(1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
