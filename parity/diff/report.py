@@ -37,7 +37,7 @@ def print_difference(difference: Difference, console: Console) -> None:
 def _print_places(difference: Difference, console: Console) -> None:
     """The other places, where they can be told from what the first one does to all that follows."""
     for index, group in enumerate(difference.places[:_MOST_PLACES]):
-        others = group if index else group[1:]
+        others = list(group if index else group[1:])
         if others:
             more = f" and {len(others) - 1} like it" if len(others) > 1 else ""
             console.print(f"  also: {escape(str(others[0]))}{more}")
