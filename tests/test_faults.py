@@ -22,7 +22,8 @@ from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
 
 QUICK = {"tanh_gelu", "swapped_q_and_k", "missing_final_norm", "detached_positions", "swapped_gate"}
-EVERY = [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in FAULTS]
+# some of them: tools/mutation_score.py has each found in either twin
+SOME = [*sorted(QUICK), *(pytest.param(name, marks=pytest.mark.slow) for name in [*FAULTS][::6])]
 SCOPED = [name for name, fault in FAULTS.items() if fault.in_block]
 
 
@@ -87,7 +88,7 @@ def _run_jax(cfg, images, gradients=False, offset=0.0):
 RUN = {"torch": _run_torch, "jax": _run_jax}
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", SOME)
 def test_a_fault_is_the_same_in_either_twin_and_in_no_other(name, x64):
     fault = FAULTS[name]
     cfg, images = _setting(name)
