@@ -62,13 +62,13 @@ def rerun(text: str, folder: Path) -> str:
 
 
 def masked(text: str) -> str:
-    """Digests, durations and rounding errors, which differ, as dots; what pads tables as one space."""
+    """Digests, durations and rounding errors, which differ, as dots; what pads or wraps as a space."""
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "...", text)
     text = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves
     # of tensors that agree, which one is the worst is a matter of rounding
     text = re.sub(r"(│ +\d+ │)[^│\n]*│[^│\n]*(│[^│\n]*│ ok )", r"\1 ... │ ... \2", text)
-    return re.sub(r"[ \t]+|─+|━+", " ", text)
+    return re.sub(r"\s+|─+|━+", " ", text)
 
 
 def _rerun_block(block: str, folder: Path) -> str:
