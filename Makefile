@@ -1,6 +1,6 @@
 # make demo   train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
 # make test   the whole suite
-# make quick  a useful subset in about two minutes
+# make quick  all that is not slow, in about six minutes
 # make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
 # make table  every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
