@@ -136,8 +136,8 @@ def _watched_clipping(trace, named):
 
         return optax.stateless(log)
 
-    def watched(max_norm):
-        return optax.chain(tap("gradients"), clip(max_norm), tap("clipped"))
+    def watched(max_norm, eps):
+        return optax.chain(tap("gradients"), clip(max_norm, eps), tap("clipped"))
 
     with mock.patch.object(vit_jax.optim, "clip_by_global_norm", watched):
         yield

@@ -12,7 +12,8 @@ import vit_jax
 import vit_torch
 from parity.redraw import redraw
 from vit_config import Recipe
-from vit_config.recipe import is_decayed, learning_rate
+from vit_config.recipe import is_decayed
+from vit_config.schedule import learning_rate
 from vit_jax.functional import get_params, make_merge
 from vit_jax.leaves import leaves
 from vit_jax.loss import cross_entropy
@@ -106,7 +107,7 @@ def test_evaluation_counts_only_what_the_mask_keeps():
     model = vit_torch.from_arrays(TINY, vit_jax.to_arrays(make_merge(TINY)(state.params)))
     tensors = {name: torch.from_numpy(value) for name, value in batch.items()}
     tensors["image"] = tensors["image"].permute(0, 3, 1, 2)
-    theirs = make_torch_eval_step(model)(tensors)
+    theirs = make_torch_eval_step(model, recipe)(tensors)
     assert float(ours["count"]) == float(theirs["count"]) == 4
     assert float(ours["correct"]) == float(theirs["correct"])
     assert float(ours["loss"]) == pytest.approx(float(theirs["loss"]), rel=1e-5)

@@ -1,7 +1,8 @@
-"""How a model is trained: the recipe object both trainers read, its schedule and its decay rule."""
+"""How a model is trained: the recipe object both trainers read, and what its fields mean."""
 
 from __future__ import annotations
 
+import json
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -13,7 +14,8 @@ from pydantic import (
     model_validator,
 )
 
-from vit_config.base import Schema
+from vit_config.base import NameTuple, Schema
+from vit_config.errors import InputError
 
 
 class Augment(Schema, frozen=True):
@@ -43,32 +45,68 @@ class Recipe(Schema, frozen=True):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of initial values, data order, augmentation and dropout."""
 
-    optimizer: Literal["adamw", "adam"] = "adamw"
-    """AdamW (decoupled decay times the learning rate, arXiv 1711.05101, as torch and optax have it),
-    or Adam with coupled L2 (decay added to the gradient, as torch.optim.Adam has it)."""
+    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
+    """AdamW (decoupled decay, arXiv 1711.05101), Adam (arXiv 1412.6980) or SGD with momentum; decay of
+    the last two is coupled: added to the gradient, as torch.optim has it."""
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
-    """Decay of the first moment."""
+    """Decay of Adam's first moment."""
     beta2: float = Field(default=0.999, ge=0, lt=1)
-    """Decay of the second moment."""
+    """Decay of Adam's second moment."""
     adam_eps: PositiveFloat = 1e-8
-    """Epsilon added to the root of the second moment."""
+    """Epsilon added to the root of Adam's second moment."""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """Decay of the sum of gradients that SGD follows; gradients are added undamped."""
+    nesterov: bool = False
+    """SGD follows the gradient plus momentum times the sum, one step ahead of the sum."""
     weight_decay: NonNegativeFloat = 0.0
     """Strength of weight decay."""
-    decay: Literal["matrices", "all"] = "matrices"
-    """What decays: weights of linear and convolution layers, or every parameter."""
+    decay_times: Literal["learning_rate", "schedule"] = "learning_rate"
+    """What AdamW multiplies decay by: the learning rate, as torch and optax, or the learning rate over
+    its peak, as Big Vision, so that the strength does not depend on the peak."""
+    decay: Literal["matrices", "not_vectors", "all", "listed"] = "matrices"
+    """What decays: weights of linear and convolution layers; those, tokens and tables, as Hugging Face's
+    Trainer; every parameter; or what `decayed` lists."""
+    decayed: NameTuple = ()
+    """Names of the parameters that decay, where no rule says it."""
     clip_norm: PositiveFloat | None = None
     """Scale gradients down to this global norm when they exceed it; None never clips."""
+    clip_eps: NonNegativeFloat = 0.0
+    """Added to the norm that gradients are divided by: torch's clip_grad_norm_ has 1e-6, optax none."""
+    accumulate: PositiveInt = 1
+    """Parts that a batch is computed in, one after the other; gradients are averaged over them."""
+    loss: Literal["softmax", "sigmoid", "sigmoid_mean"] = "softmax"
+    """Cross entropy of a softmax, or of a sigmoid for each class: summed over classes, as Big Vision has
+    it, or averaged, as torch and timm."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target spread evenly over all classes."""
+    ema: float | None = Field(default=None, gt=0, lt=1)
+    """Decay, at every step, of an average of the parameters, which then is what is evaluated and
+    exported; None keeps none."""
 
-    schedule: Literal["cosine", "constant"] = "cosine"
-    """Learning rate after warm-up: half a cosine down to final_learning_rate, or constant."""
+    schedule: Literal["cosine", "linear", "step", "rsqrt", "constant"] = "cosine"
+    """Learning rate after warm-up, see `vit_config.schedule`."""
+    schedule_unit: Literal["step", "epoch"] = "step"
+    """How often the learning rate changes; timm's and torch's schedulers are mostly asked once an
+    epoch."""
     warmup_epochs: NonNegativeFloat = 0.0
     """Epochs of linear warm-up, part of the total."""
+    warmup_start: NonNegativeFloat | None = None
+    """Learning rate of the first step, from which warm-up reaches the peak one step after its last, as
+    optax, timm and Hugging Face have it; null: one share of the peak, which the last step reaches."""
+    warmup_overlaps: bool = False
+    """Warm-up hides the beginning of the schedule, as timm has it, instead of delaying it."""
     final_learning_rate: NonNegativeFloat = 0.0
-    """Where the cosine ends."""
+    """Where cosine and linear schedules end."""
+    reach_final: bool = False
+    """The last step runs at the final learning rate, which else is reached one step later."""
+    step_epochs: PositiveFloat = 30.0
+    """Epochs between the steps of a step schedule."""
+    step_factor: float = Field(default=0.1, gt=0, lt=1)
+    """What each of its steps multiplies the learning rate by."""
+    rsqrt_epochs: PositiveFloat = 10.0
+    """Epochs after which a reciprocal-root schedule is down to the peak over the root of two."""
 
     augment: Augment = Augment()
     """Random changes to training images."""
@@ -105,11 +143,29 @@ class Recipe(Schema, frozen=True):
                 f"final_learning_rate = {self.final_learning_rate} is above learning_rate ="
                 f" {self.learning_rate}; the schedule only goes down"
             )
-        if self.schedule == "constant" and self.final_learning_rate:
+        if self.warmup_start is not None and self.warmup_start > self.learning_rate:
             raise ValueError(
-                f"final_learning_rate = {self.final_learning_rate} is never reached with schedule ="
-                ' "constant"; set it to 0 or schedule = "cosine"'
+                f"warmup_start = {self.warmup_start} is above learning_rate = {self.learning_rate};"
+                " warm-up only goes up"
             )
+        if self.batch_size % self.accumulate:
+            raise ValueError(
+                f"batch_size = {self.batch_size} cannot be computed in accumulate = {self.accumulate}"
+                " equal parts; choose a divisor"
+            )
+        if bool(self.decayed) != (self.decay == "listed"):
+            raise ValueError(
+                f'decay = "{self.decay}" with {len(self.decayed)} names in decayed: names go with'
+                ' decay = "listed", and it with names'
+            )
+        for field, (other, values) in _GOES_WITH.items():
+            value, found = getattr(self, field), getattr(self, other)
+            if value != type(self).model_fields[field].default and not _holds(found, values):
+                remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
+                raise ValueError(
+                    f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(found)};"
+                    f" leave it out{remedy}"
+                )
         if self.dtype == "float64" and self.kernel != "reference":
             raise ValueError(
                 f'kernel = "{self.kernel}" computes in float32 even where dtype = "float64"; use'
@@ -118,29 +174,71 @@ class Recipe(Schema, frozen=True):
         return self
 
 
-def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np) -> Any:
-    """The learning rate of update number `step`, counted from 0.
+def _holds(found: Any, values: tuple[Any, ...]) -> bool:
+    return found in values if values else bool(found)
 
-    With W = warmup_epochs * steps_per_epoch (rounded) and T = epochs * steps_per_epoch: step t < W
-    runs at peak * (t + 1) / W; from there on a cosine over progress (t - W) / (T - W), which starts at
-    the peak and would reach the final rate at step T, one past the last.
 
-    Args:
-        step: an integer, or an array of the namespace `xp` (a traced one under `jax.jit`).
-        xp: numpy or jax.numpy; the result has its widest float type.
-    """
-    warmup = round(recipe.warmup_epochs * steps_per_epoch)
-    total = recipe.epochs * steps_per_epoch
-    t = xp.asarray(step, dtype=float)
-    peak, final = recipe.learning_rate, recipe.final_learning_rate
-    if recipe.schedule == "cosine":
-        progress = xp.clip((t - warmup) / max(total - warmup, 1), 0.0, 1.0)
-        after = final + (peak - final) * 0.5 * (1.0 + xp.cos(np.pi * progress))
-    else:
-        after = xp.full_like(t, peak)
-    return xp.where(t < warmup, peak * (t + 1.0) / max(warmup, 1), after)
+_ADAM = ("optimizer", ("adamw", "adam"))
+_SGD = ("optimizer", ("sgd",))
+_ENDS = ("schedule", ("cosine", "linear"))
+_GOES_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "beta1": _ADAM,
+    "beta2": _ADAM,
+    "adam_eps": _ADAM,
+    "momentum": _SGD,
+    "nesterov": _SGD,
+    "decay_times": ("optimizer", ("adamw",)),
+    "decay": ("weight_decay", ()),
+    "clip_eps": ("clip_norm", ()),
+    "warmup_start": ("warmup_epochs", ()),
+    "warmup_overlaps": ("warmup_epochs", ()),
+    "final_learning_rate": _ENDS,
+    "reach_final": _ENDS,
+    "step_epochs": ("schedule", ("step",)),
+    "step_factor": ("schedule", ("step",)),
+    "rsqrt_epochs": ("schedule", ("rsqrt",)),
+}
+"""Fields that do something only where another has one of these values; where none are named, any but
+zero and null."""
 
 
 def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
     """Whether weight decay applies to the parameter called `name` (its timm-style name)."""
-    return recipe.decay == "all" or (ndim >= 2 and name.endswith("weight"))
+    match recipe.decay:
+        case "matrices":
+            return ndim >= 2 and name.endswith("weight")
+        case "not_vectors":
+            return ndim >= 2
+        case "listed":
+            return name in recipe.decayed
+        case _:
+            return True
+
+
+def decay_strength(recipe: Recipe) -> float:
+    """What is multiplied by the learning rate and the parameter: of a decay that follows the schedule
+    alone, the peak learning rate is divided out."""
+    follows_schedule = recipe.decay_times == "schedule"
+    return recipe.weight_decay / (recipe.learning_rate if follows_schedule else 1.0)
+
+
+def step_seed(recipe: Recipe, step: int) -> int:
+    """The seed of all that PyTorch draws in update number `step`, counted from 0: 64 bits.
+
+    A function of the recipe's seed and the step alone, as JAX's key is, so that a run has no other
+    random state to carry from one place to another.
+    """
+    return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])
+
+
+def check_parts(recipe: Recipe, size: int) -> None:
+    """Refuse a batch that cannot be computed in equal parts.
+
+    Raises:
+        InputError: names both numbers.
+    """
+    if size % recipe.accumulate:
+        raise InputError(
+            f"a batch of {size} images cannot be computed in accumulate = {recipe.accumulate} equal"
+            " parts; change one of them"
+        )

@@ -4,21 +4,36 @@ import jax
 import jax.numpy as jnp
 
 
-def cross_entropy(logits: jax.Array, labels: jax.Array, *, smoothing: float = 0.0) -> jax.Array:
-    """Softmax cross entropy of each image, in at least float32.
+def cross_entropy(
+    logits: jax.Array, labels: jax.Array, *, kind: str = "softmax", smoothing: float = 0.0
+) -> jax.Array:
+    """Cross entropy of each image, in at least float32.
 
     Args:
         logits: (B, classes).
         labels: (B,) integers.
+        kind: of a softmax over the classes; or ``sigmoid``, of one for each class, summed over them
+            (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged.
         smoothing: share of the target spread evenly over all classes (arXiv 1512.00567, section 7).
 
     Returns:
         (B,).
     """
     wide = jnp.promote_types(logits.dtype, jnp.float32)
-    log_p = jax.nn.log_softmax(logits.astype(wide), axis=-1)  # (B, classes)
-    right = jnp.take_along_axis(log_p, labels[:, None], axis=-1)[:, 0]  # (B,)
-    return -(1.0 - smoothing) * right - smoothing * log_p.mean(axis=-1)
+    logits = logits.astype(wide)
+    if kind == "softmax":
+        log_p = jax.nn.log_softmax(logits, axis=-1)  # (B, classes)
+        return -(1.0 - smoothing) * _of(labels, log_p) - smoothing * log_p.mean(axis=-1)
+    # t log s(x) + (1 - t) log(1 - s(x)) with t = 1 - smoothing on the label and smoothing / classes all
+    # over
+    no = -jax.nn.log_sigmoid(-logits)  # (B, classes)
+    loss = no.sum(axis=-1) - (1.0 - smoothing) * _of(labels, logits) - smoothing * logits.mean(axis=-1)
+    return loss / logits.shape[-1] if kind == "sigmoid_mean" else loss
+
+
+def _of(labels: jax.Array, values: jax.Array) -> jax.Array:
+    """The value of each label: (B, classes) to (B,)."""
+    return jnp.take_along_axis(values, labels[:, None], axis=-1)[:, 0]
 
 
 def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:

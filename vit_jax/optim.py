@@ -1,4 +1,4 @@
-"""The optimiser of a recipe."""
+"""The optimiser of a recipe, and the average of the parameters."""
 
 from typing import Any
 
@@ -7,38 +7,57 @@ import jax.numpy as jnp
 import optax
 
 from vit_config import Recipe
-from vit_config.recipe import is_decayed, learning_rate
+from vit_config.recipe import decay_strength, is_decayed
+from vit_config.schedule import learning_rate
 from vit_jax.functional import Params
 
 
 def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransformation:
     """The recipe's update rule over parameters keyed by common name.
 
-    Clip to the global norm; Adam (arXiv 1412.6980) with bias correction; decay added to the gradient
-    before the moments (``adam``) or to the update after them (``adamw``, arXiv 1711.05101); times the
-    learning rate of the step, evaluated in float64 where JAX has it.
+    Clip to the global norm; Adam (arXiv 1412.6980) with bias correction, or a running sum of gradients
+    (``sgd``); decay added to the gradient before the moments (``adam``, ``sgd``) or to the update after
+    them (``adamw``, arXiv 1711.05101); times the learning rate of the step, evaluated in float64 where
+    JAX has it.
     """
 
     def decayed(params: Params) -> dict[str, bool]:
         return {name: is_decayed(recipe, name, value.ndim) for name, value in params.items()}
 
-    decay = optax.add_decayed_weights(recipe.weight_decay, mask=decayed)
-    adam = optax.scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
+    decay = optax.add_decayed_weights(decay_strength(recipe), mask=decayed)
+    if recipe.optimizer == "sgd":
+        direction = (
+            optax.trace(recipe.momentum, recipe.nesterov) if recipe.momentum else optax.identity()
+        )
+    else:
+        direction = optax.scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
     return optax.chain(
-        clip_by_global_norm(recipe.clip_norm),
-        *((adam, decay) if recipe.optimizer == "adamw" else (decay, adam)),
+        clip_by_global_norm(recipe.clip_norm, recipe.clip_eps),
+        *((direction, decay) if recipe.optimizer == "adamw" else (decay, direction)),
         optax.scale_by_learning_rate(lambda step: learning_rate(recipe, step, steps_per_epoch, jnp)),
     )
 
 
-def clip_by_global_norm(max_norm: float | None) -> optax.GradientTransformation:
-    """Scale gradients by min(1, max_norm / norm); nothing is added to the norm."""
+def clip_by_global_norm(max_norm: float | None, eps: float = 0.0) -> optax.GradientTransformation:
+    """Scale gradients by min(1, max_norm / (norm + eps))."""
     if max_norm is None:
         return optax.identity()
 
     def clip(updates: Any, params: Any) -> Any:
-        norm = optax.tree.norm(updates)
-        scale = jnp.where(norm > max_norm, max_norm / norm, 1.0)
+        scale = jnp.minimum(max_norm / (optax.tree.norm(updates) + eps), 1.0)
         return jax.tree.map(lambda g: g * scale.astype(g.dtype), updates)
 
     return optax.stateless(clip)
+
+
+def init_ema(recipe: Recipe, params: Params) -> Params | None:
+    """The average before the first update: the parameters; None where the recipe keeps none."""
+    return None if recipe.ema is None else {name: jnp.copy(value) for name, value in params.items()}
+
+
+def update_ema(recipe: Recipe, ema: Params | None, params: Params) -> Params | None:
+    """The average after an update: ema <- decay ema + (1 - decay) params."""
+    if recipe.ema is None or ema is None:
+        return None
+    decay = recipe.ema
+    return {name: decay * ema[name] + (1.0 - decay) * value for name, value in params.items()}

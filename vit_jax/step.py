@@ -9,11 +9,12 @@ import optax
 from flax import nnx
 
 from vit_config import Recipe, ViTConfig
-from vit_config.recipe import learning_rate
+from vit_config.recipe import check_parts
+from vit_config.schedule import learning_rate
 from vit_jax.functional import Params, get_params, make_apply
 from vit_jax.loss import correct, cross_entropy
 from vit_jax.model import ViT
-from vit_jax.optim import make_optimizer
+from vit_jax.optim import init_ema, make_optimizer, update_ema
 
 Batch = dict[str, jax.Array]
 """``image`` (B, H, W, C), ``label`` (B,); for evaluation also ``mask`` (B,), 0 for padding."""
@@ -27,6 +28,13 @@ class TrainState(NamedTuple):
     """Updates done so far, an int32 scalar; with the recipe's seed it also fixes dropout."""
     params: Params
     opt_state: Any
+    ema: Params | None = None
+    """The average of the parameters, if the recipe keeps one."""
+
+    @property
+    def averaged(self) -> Params:
+        """What is evaluated: the average, or the parameters where none is kept."""
+        return self.params if self.ema is None else self.ema
 
 
 def init_state(cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int) -> TrainState:
@@ -35,7 +43,7 @@ def init_state(cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int) -> TrainSta
     params = get_params(ViT(cfg, rngs=nnx.Rngs(recipe.seed)))
     params = {name: value.astype(dtype) for name, value in params.items()}
     opt_state = make_optimizer(recipe, steps_per_epoch).init(params)
-    return TrainState(jnp.zeros((), jnp.int32), params, opt_state)
+    return TrainState(jnp.zeros((), jnp.int32), params, opt_state, init_ema(recipe, params))
 
 
 def make_train_step(
@@ -51,36 +59,85 @@ def make_train_step(
         ``(state, batch) -> (state, metrics)``; metrics are the mean loss, the accuracy, the global
         norm of the gradient and the learning rate, all scalars, of the batch before the update.
     """
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name)
+    update = make_update(recipe, steps_per_epoch)
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        grads, metrics = gradients(state.params, batch, state.step)
+        metrics |= {
+            "grad_norm": optax.tree.norm(grads),
+            "learning_rate": learning_rate(recipe, state.step, steps_per_epoch, jnp),
+        }
+        return update(state, grads), metrics
+
+    return train_step
+
+
+def make_gradients(
+    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
+) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
+    """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
+
+    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
+    the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
+    number is i modulo their number, so that each device keeps its own share.
+    """
     apply = make_apply(cfg)
-    optimizer = make_optimizer(recipe, steps_per_epoch)
     dtype = jnp.dtype(recipe.dtype)
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         computed = {name: value.astype(dtype) for name, value in params.items()}
         images = batch["image"].astype(dtype)
         output = apply(computed, images, kernel=recipe.kernel, rngs=nnx.Rngs(dropout=key))
-        loss = cross_entropy(output.logits, batch["label"], smoothing=recipe.label_smoothing)
+        loss = cross_entropy(
+            output.logits, batch["label"], kind=recipe.loss, smoothing=recipe.label_smoothing
+        )
         return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
 
-    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        key = jax.random.fold_in(jax.random.key(recipe.seed), state.step)
+    grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
+
+    def in_parts(params: Params, batch: Batch, key: jax.Array) -> Any:
+        count = recipe.accumulate
+        parts = {
+            name: jnp.swapaxes(x.reshape(-1, count, *x.shape[1:]), 0, 1)  # (parts, B / parts, ...)
+            for name, x in batch.items()
+        }
+
+        def add(total: Any, part: tuple[Batch, jax.Array]) -> tuple[Any, None]:
+            found = grad_fn(params, part[0], jax.random.fold_in(key, part[1]))
+            return jax.tree.map(jnp.add, total, found), None
+
+        one = jax.tree.map(lambda x: x[0], parts)
+        zeros = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(grad_fn, params, one, key)
+        )
+        total, _ = jax.lax.scan(add, zeros, (parts, jnp.arange(count)))
+        return jax.tree.map(lambda x: x / count, total)
+
+    def gradients(params: Params, batch: Batch, step: jax.Array) -> tuple[Params, Metrics]:
+        check_parts(recipe, len(batch["image"]))
+        key = jax.random.fold_in(jax.random.key(recipe.seed), step)
         if axis_name is not None:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
-        grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
-        (loss, accuracy), grads = grad_fn(state.params, batch, key)
+        found = (in_parts if recipe.accumulate > 1 else grad_fn)(params, batch, key)
         if axis_name is not None:
-            loss, accuracy, grads = jax.lax.pmean((loss, accuracy, grads), axis_name)
+            found = jax.lax.pmean(found, axis_name)
+        (loss, accuracy), grads = found
+        return grads, {"loss": loss, "accuracy": accuracy}
+
+    return gradients
+
+
+def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, Params], TrainState]:
+    """The pure second half of an update: ``(state, gradients) -> state``."""
+    optimizer = make_optimizer(recipe, steps_per_epoch)
+
+    def update(state: TrainState, grads: Params) -> TrainState:
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = cast(Params, optax.apply_updates(state.params, updates))
-        metrics = {
-            "loss": loss,
-            "accuracy": accuracy,
-            "grad_norm": optax.tree.norm(grads),
-            "learning_rate": learning_rate(recipe, state.step, steps_per_epoch, jnp),
-        }
-        return TrainState(state.step + 1, params, opt_state), metrics
+        return TrainState(state.step + 1, params, opt_state, update_ema(recipe, state.ema, params))
 
-    return train_step
+    return update
 
 
 def make_eval_step(
@@ -95,7 +152,7 @@ def make_eval_step(
         logits = apply(computed, batch["image"].astype(dtype), kernel=recipe.kernel).logits
         mask = batch["mask"]
         sums = {
-            "loss": (cross_entropy(logits, batch["label"]) * mask).sum(),
+            "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),
             "correct": (correct(logits, batch["label"]) * mask).sum(),
             "count": mask.sum(),
         }

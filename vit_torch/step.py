@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 import torch
+from torch.func import functional_call
 
-from vit_config import ConfigError, Recipe
-from vit_config.recipe import learning_rate
+from vit_config import ConfigError, Recipe, ViTOutput
+from vit_config.recipe import check_parts, step_seed
+from vit_config.schedule import learning_rate
 from vit_torch.loss import correct, cross_entropy
 from vit_torch.model import ViT
-from vit_torch.optim import clip_by_global_norm
+from vit_torch.optim import Ema, clip_by_global_norm, update_ema
 
 Batch = dict[str, torch.Tensor]
 """``image`` (B, C, H, W), ``label`` (B,); for evaluation also ``mask`` (B,), 0 for padding."""
@@ -16,49 +18,100 @@ Metrics = dict[str, torch.Tensor]
 
 
 def make_train_step(
-    model: ViT, recipe: Recipe, optimizer: torch.optim.Optimizer, steps_per_epoch: int
+    model: ViT,
+    recipe: Recipe,
+    optimizer: torch.optim.Optimizer,
+    steps_per_epoch: int,
+    ema: Ema | None = None,
 ) -> Callable[[int, Batch], Metrics]:
-    """The function of one update of `model` in place.
+    """The function of one update of `model`, `optimizer` and `ema` in place.
 
-    Dropout draws from torch's default generator; seed it with the recipe's seed to repeat a run.
+    Dropout draws from torch's default generator, which every step seeds anew from the recipe's seed and
+    its own number.
 
     Raises:
-        ConfigError: the recipe asks for a type or kernel that this model does not compute in.
+        ConfigError: see `make_gradients`.
 
     Returns:
         ``(step, batch) -> metrics`` with `step` counted from 0; metrics are the mean loss, the
         accuracy, the global norm of the gradient and the learning rate, all scalars, of the batch
         before the update.
     """
-    dtype = str(next(model.parameters()).dtype).removeprefix("torch.")
-    if recipe.dtype != dtype or recipe.kernel != "reference":
-        raise ConfigError(
-            f'the recipe has dtype = "{recipe.dtype}" and kernel = "{recipe.kernel}", the model computes'
-            f" in {dtype} with the reference kernel; convert the model, or change the recipe"
-        )
+    gradients = make_gradients(model, recipe)
+    update = make_update(model, recipe, optimizer, steps_per_epoch, ema)
 
     def train_step(step: int, batch: Batch) -> Metrics:
-        model.train()
-        rate = float(learning_rate(recipe, step, steps_per_epoch))
-        for group in optimizer.param_groups:
-            group["lr"] = rate
         optimizer.zero_grad()
-        logits = model(batch["image"]).logits
-        loss = cross_entropy(logits, batch["label"], smoothing=recipe.label_smoothing).mean()
-        loss.backward()
-        norm = clip_by_global_norm(model.parameters(), recipe.clip_norm)
-        optimizer.step()
-        return {
-            "loss": loss.detach(),
-            "accuracy": correct(logits, batch["label"]).to(loss.dtype).mean(),
-            "grad_norm": norm,
-            "learning_rate": torch.tensor(rate, dtype=torch.float64),
-        }
+        return {**gradients(step, batch), **update(step)}
 
     return train_step
 
 
-def make_eval_step(model: ViT) -> Callable[[Batch], Metrics]:
+def make_gradients(model: ViT, recipe: Recipe) -> Callable[[int, Batch], Metrics]:
+    """The first half of an update: ``(step, batch) -> metrics``, which adds to `model`'s gradients.
+
+    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
+    the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
+    number is i modulo their number.
+
+    Raises:
+        ConfigError: the model's type is not that of the recipe's parameters, or the recipe asks for a
+            kernel of JAX.
+    """
+    held = str(next(model.parameters()).dtype).removeprefix("torch.")
+    wanted = "float64" if recipe.dtype == "float64" else "float32"
+    if held != wanted or recipe.kernel != "reference":
+        raise ConfigError(
+            f'the recipe has dtype = "{recipe.dtype}", of {wanted} parameters, and kernel ='
+            f' "{recipe.kernel}"; the model has {held} parameters and the reference kernel; convert the'
+            " model, or change the recipe"
+        )
+    dtype = getattr(torch, recipe.dtype)
+
+    def apply(images: torch.Tensor) -> ViTOutput:
+        computed = {name: value.to(dtype) for name, value in model.named_parameters()}
+        return functional_call(model, computed, (images.to(dtype),))
+
+    def gradients(step: int, batch: Batch) -> Metrics:
+        check_parts(recipe, len(batch["image"]))
+        model.train()
+        torch.manual_seed(step_seed(recipe, step))
+        count, total = recipe.accumulate, []
+        for part in range(count):
+            images, labels = batch["image"][part::count], batch["label"][part::count]
+            logits = apply(images).logits
+            loss = cross_entropy(logits, labels, kind=recipe.loss, smoothing=recipe.label_smoothing)
+            (loss.mean() / count).backward()
+            total.append((loss.detach().mean(), correct(logits, labels).to(loss.dtype).mean()))
+        losses, accuracies = zip(*total, strict=True)
+        return {"loss": torch.stack(losses).mean(), "accuracy": torch.stack(accuracies).mean()}
+
+    return gradients
+
+
+def make_update(
+    model: ViT,
+    recipe: Recipe,
+    optimizer: torch.optim.Optimizer,
+    steps_per_epoch: int,
+    ema: Ema | None = None,
+) -> Callable[[int], Metrics]:
+    """The second half of an update, in place: ``step -> metrics``, the gradient's norm and the learning
+    rate."""
+
+    def update(step: int) -> Metrics:
+        rate = float(learning_rate(recipe, step, steps_per_epoch))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        norm = clip_by_global_norm(model.parameters(), recipe.clip_norm, recipe.clip_eps)
+        optimizer.step()
+        update_ema(recipe, ema, model)
+        return {"grad_norm": norm, "learning_rate": torch.tensor(rate, dtype=torch.float64)}
+
+    return update
+
+
+def make_eval_step(model: ViT, recipe: Recipe) -> Callable[[Batch], Metrics]:
     """The function that sums loss, right answers and images over one padded batch."""
 
     @torch.no_grad()
@@ -66,7 +119,7 @@ def make_eval_step(model: ViT) -> Callable[[Batch], Metrics]:
         model.eval()
         logits, mask = model(batch["image"]).logits, batch["mask"]
         return {
-            "loss": (cross_entropy(logits, batch["label"]) * mask).sum(),
+            "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),
             "correct": (correct(logits, batch["label"]) * mask).sum(),
             "count": mask.sum(),
         }

@@ -115,8 +115,11 @@ def first_image(segment: Segment) -> Segment:
     batch = segment.result.shape[0] if segment.result.ndim else 1
     if size <= LARGE or batch == 1:
         return segment
-    cut = {name: x[:1] if x.ndim > 1 and len(x) == batch else x for name, x in segment.before.items()}
-    return replace(segment, result=segment.result[:1], before=cut)
+    before, given = (
+        {name: x[:1] if x.ndim > 1 and len(x) == batch else x for name, x in tensors.items()}
+        for tensors in (segment.before, segment.given)
+    )
+    return replace(segment, result=segment.result[:1], before=before, given=given)
 
 
 def _reproduced(

@@ -44,7 +44,10 @@ class Segment:
     """The parameters of its siblings of the same class, by their names in the module around it:
     ``ls2.gamma``."""
     called: tuple[str, ...] = ()
-    """The modules below it that were called, in the order of their first calls."""
+    """The modules below it that were called, in the order of their first calls; of two segments that are
+    compared, both as A calls them."""
+    given: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Every tensor that its children had been given by then, which its own code had made: ``kv in``."""
 
     def fact(self, *names: str) -> Any:
         """The first of these attributes that the module, or one around it, has; None if none has."""

@@ -45,8 +45,8 @@ def patched(fault: StepFault) -> Iterator[None]:
         yield
 
 
-def _clipping(clip: Clip) -> Callable[[float | None], optax.GradientTransformation]:
-    def clip_by_global_norm(max_norm: float | None) -> optax.GradientTransformation:
+def _clipping(clip: Clip) -> Callable[..., optax.GradientTransformation]:
+    def clip_by_global_norm(max_norm: float | None, eps: float = 0.0) -> optax.GradientTransformation:
         if max_norm is None:
             return optax.identity()
 

@@ -40,7 +40,9 @@ def patched(fault: StepFault) -> Iterator[None]:
 
 def _clipping(clip: Callable[..., list[torch.Tensor]]) -> Callable[..., torch.Tensor]:
     @torch.no_grad()
-    def clip_by_global_norm(params: Iterable[nn.Parameter], max_norm: float | None) -> torch.Tensor:
+    def clip_by_global_norm(
+        params: Iterable[nn.Parameter], max_norm: float | None, eps: float = 0.0
+    ) -> torch.Tensor:
         held = [p for p in params if p.grad is not None]
         grads = [p.grad for p in held if p.grad is not None]
         norm = torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(g) for g in grads]))

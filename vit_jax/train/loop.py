@@ -26,7 +26,8 @@ class Hooks(NamedTuple):
     save: Callable[[int, TrainState], None]
     """Given the updates done and the state, as numpy arrays."""
     evaluate: Callable[[int, Params], None]
-    """Given the updates done and the parameters on the devices, every `eval_every_epochs`."""
+    """Given the updates done and, on the devices, the parameters or their average, every
+    `eval_every_epochs`."""
     should_stop: Callable[[], bool]
     """Asked after every step; true ends the run early, with a checkpoint."""
 
@@ -71,7 +72,7 @@ def run_steps(
             means["images_per_second"] = recipe.batch_size * len(pending) / seconds
             hooks.log(done, means)
             if evaluate:
-                hooks.evaluate(done, state.params)
+                hooks.evaluate(done, state.averaged)
             if save:
                 hooks.save(done, program.fetch(state))
             pending, since = [], time.perf_counter()

@@ -37,7 +37,7 @@ class Trained:
     """What a run ended with."""
 
     params: dict[str, np.ndarray]
-    """Parameters by common name, in JAX's layout."""
+    """Parameters by common name, or their average where the recipe keeps one, in JAX's layout."""
     preprocess: Preprocess
     dataset: ImageDataset
     step: int
@@ -108,9 +108,9 @@ def train(
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
         test = None
         if step == run.total_steps:
-            test = run.score(run.dataset.test, state.params)
+            test = run.score(run.dataset.test, state.averaged)
             log.write("test", step, loss=test.loss, accuracy=test.accuracy, count=test.count)
-        params = run.program.fetch(state.params)
+        params = run.program.fetch(state.averaged)
     return Trained(params, run.preprocess, run.dataset, step, test)
 
 

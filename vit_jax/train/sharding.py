@@ -74,7 +74,7 @@ def make_program(
         InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.local_devices())
-    check_batch_size(recipe.batch_size, len(devices))
+    check_batch_size(recipe, len(devices))
     check_kernel(cfg, recipe, devices)
     if parallel == "jit":
         return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices)
@@ -86,17 +86,19 @@ def make_program(
     return _pmap_program(cfg, recipe, steps_per_epoch, devices)
 
 
-def check_batch_size(batch_size: int, num_devices: int) -> None:
-    """Refuse a batch that the devices cannot share evenly.
+def check_batch_size(recipe: Recipe, num_devices: int) -> None:
+    """Refuse a batch that the devices cannot share evenly, in each of the parts it is computed in.
 
     Raises:
         ConfigError: names the nearest sizes that they can.
     """
-    if batch_size % num_devices:
-        below, above = (batch_size // num_devices * num_devices, -(-batch_size // num_devices))
-        sizes = [str(size) for size in (below, above * num_devices) if size]
+    size, parts = recipe.batch_size, num_devices * recipe.accumulate
+    if size % parts:
+        below, above = size // parts * parts, -(-size // parts) * parts
+        sizes = [str(each) for each in (below, above) if each]
+        in_parts = f", each in accumulate = {recipe.accumulate} parts" if recipe.accumulate > 1 else ""
         raise ConfigError(
-            f"batch_size = {batch_size} cannot be split evenly over {num_devices} devices; use"
+            f"batch_size = {size} cannot be split evenly over {num_devices} devices{in_parts}; use"
             f" {' or '.join(sizes)}"
         )
 

@@ -10,6 +10,15 @@ import numpy as np
 from parity.diagnose.catalogue import heads as parts
 from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
 from parity.diagnose.catalogue.linear import PRODUCTS
+from parity.diagnose.catalogue.logits import (
+    BIASES,
+    MASKS,
+    SHARING,
+    biased,
+    find_bias,
+    mask_of,
+    spread,
+)
 from parity.diagnose.catalogue.numerics import exactly, rounded, sigmoid, softmax
 from parity.diagnose.catalogue.projections import Projections, find
 from parity.diagnose.catalogue.rotation import Rotations, rotations
@@ -42,12 +51,6 @@ AXES = (
     Option("no softmax", None),
     Option("sigmoid in place of softmax", "sigmoid"),
 )
-MASKS = (
-    Option("every token attends to every token", "all"),
-    Option("each token attends to those before it and itself", "causal"),
-    Option("the first token is not attended to", "first"),
-    Option("each token does not attend to itself", "self"),
-)
 TYPES = (
     Option("weights as they are", exactly),
     Option("weights rounded to bfloat16", lambda x: rounded(x, "bfloat16")),
@@ -72,7 +75,7 @@ def computations(segment: Segment) -> Iterator[Computation]:
     if is_weights:
         if shape[3] == found.tokens:
             computation = Computation(
-                "attention weights", (*core.logits_aspects(), core.after(), _SHARING), core.weights
+                "attention weights", (*core.logits_aspects(), core.after(), SHARING), core.weights
             )
             yield computation
             yield from core.with_fitted_scale(computation)
@@ -98,7 +101,7 @@ class _Core:
     def __init__(self, segment: Segment, projections: Projections, weights: np.ndarray | None) -> None:
         self.segment, self.projections, self.given = segment, projections, weights
         self.rotations: Rotations | None = rotations(segment)
-        self.bias = _bias(segment, projections.tokens)
+        self.bias = find_bias(segment, projections.tokens)
 
     def with_fitted_scale(self, computation: Computation) -> Iterator[Computation]:
         """The same with the scale that explains the result best, if that is none of the known ones."""
@@ -116,7 +119,7 @@ class _Core:
         if self.rotations is not None:
             aspects.append(self.rotations.aspect())
         if self.bias is not None:
-            aspects.append(Aspect("bias", "attention-bias", _BIASES))
+            aspects.append(Aspect("bias", "attention-bias", BIASES))
         return (
             *aspects,
             Aspect("axis", "softmax-axis", AXES),
@@ -132,8 +135,8 @@ class _Core:
         """What is open about the mixed values."""
         join = Aspect("join", "heads-layout", parts.JOINS)
         if self.given is not None:
-            return (*self.projections.aspects(), join, _SHARING, PRODUCTS)
-        return (*self.logits_aspects(), self.after(), join, _SHARING)
+            return (*self.projections.aspects(), join, SHARING, PRODUCTS)
+        return (*self.logits_aspects(), self.after(), join, SHARING)
 
     def _fitted_scale(self) -> float | None:
         """The scale that explains the result best, all else being ordinary, by Newton's steps."""
@@ -165,13 +168,13 @@ class _Core:
         yield from self.projections.aspects()
         if self.rotations is not None:
             yield self.rotations.aspect()
-        yield Aspect("bias", "", _BIASES)
+        yield Aspect("bias", "", BIASES)
         yield Aspect("axis", "", AXES)
         yield Aspect("mask", "", MASKS)
         yield PRODUCTS
         yield self.after()
         yield Aspect("join", "", parts.JOINS)
-        yield _SHARING
+        yield SHARING
 
     def part(self, v: Values) -> np.ndarray | None:
         """One of q, k, v, cut into heads."""
@@ -201,7 +204,7 @@ class _Core:
             return None
         if self.rotations is not None and self.given is None:
             values = self.rotations.turn_values(values, v["rotation"])
-        values = _spread(values, weights.shape[1], v["groups"])
+        values = spread(values, weights.shape[1], v["groups"])
         if values is None or weights.shape[-1] != values.shape[2]:
             return None
         y = v["product"](weights) @ v["product"](values)
@@ -215,16 +218,16 @@ class _Core:
             q, k = turned
         if q.shape[1] % k.shape[1] or q.shape[-1] != k.shape[-1]:
             return None
-        spread = _spread(k, q.shape[1], v.get("groups", "neighbours"))
-        if spread is None:
+        keys = spread(k, q.shape[1], v.get("groups", "neighbours"))
+        if keys is None:
             return None
         scale = v["scale"](q.shape[-1], q.shape[1] * q.shape[-1])
-        logits = v["product"](q * scale) @ v["product"](spread).swapaxes(-1, -2)
+        logits = v["product"](q * scale) @ v["product"](keys).swapaxes(-1, -2)
         if self.bias is not None:
             if self.bias.shape[-3] not in (1, logits.shape[1]):
                 return None
-            logits = logits + _biased(self.bias, v["bias"])
-        logits = logits + _mask(v["mask"], logits.shape[-1])
+            logits = logits + biased(self.bias, v["bias"])
+        logits = logits + mask_of(v["mask"], logits.shape[-1])
         if v["axis"] is None:
             found = np.where(np.isfinite(logits), logits, 0.0)
         elif v["axis"] == "sigmoid":
@@ -232,50 +235,3 @@ class _Core:
         else:
             found = softmax(logits, v["axis"])
         return v["type"](found)
-
-
-_BIASES = (
-    Option("the bias added to the logits", 1),
-    Option("no bias added to the logits", 0),
-    Option("the bias transposed", "transposed"),
-    Option("the bias added twice", 2),
-)
-_SHARING = Aspect(
-    "groups",
-    "grouped-heads",
-    (
-        Option("neighbouring heads share keys", "neighbours"),
-        Option("heads share keys in turn", "turn"),
-    ),
-)
-
-
-def _spread(x: np.ndarray, heads: int, how: str) -> np.ndarray | None:
-    """(B, kv, T, d) to (B, h, T, d)."""
-    if x.shape[1] == heads:
-        return x if how == "neighbours" else None
-    times = heads // x.shape[1]
-    return np.repeat(x, times, axis=1) if how == "neighbours" else np.tile(x, (1, times, 1, 1))
-
-
-def _bias(segment: Segment, tokens: int) -> np.ndarray | None:
-    """(h, T, T) or (1, h, T, T), from a child, the arguments or the parameters."""
-    for x in (*segment.before.values(), *segment.parameters.values()):
-        if x.shape[-2:] == (tokens, tokens) and (x.ndim == 3 or (x.ndim == 4 and len(x) == 1)):
-            return x
-    return None
-
-
-def _biased(bias: np.ndarray, how: str | int) -> np.ndarray:
-    return bias.swapaxes(-1, -2) if isinstance(how, str) else bias * how
-
-
-def _mask(how: str, tokens: int) -> np.ndarray:
-    mask = np.zeros((tokens, tokens))
-    if how == "causal":
-        mask[np.triu_indices(tokens, 1)] = -np.inf
-    elif how == "first":
-        mask[:, 0] = -np.inf
-    elif how == "self":
-        np.fill_diagonal(mask, -np.inf)
-    return mask
