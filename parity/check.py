@@ -140,7 +140,7 @@ def check_config(
         divergences,
         ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items()) or fault,
         environment(precision),
-        _uncertified(dtypes, precision),
+        uncertified(dtypes, precision),
     )
 
 
@@ -188,7 +188,7 @@ def check_weights(
         divergences,
         fault,
         environment(precision),
-        _uncertified(dtypes, precision),
+        uncertified(dtypes, precision),
     )
 
 
@@ -210,7 +210,8 @@ def environment(precision: Precision = "highest") -> dict[str, str]:
     }
 
 
-def _uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
+def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
+    """The flags by which float32 products are less precise than float32, where that is compared."""
     if "float32" not in dtypes:
         return ()
     with torch_at(precision), jax_at(precision):

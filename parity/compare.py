@@ -155,20 +155,22 @@ def _judge(runs: Runs, key: Key, typical: float) -> Verdict:
 
 
 def _beside(run: Recording, key: Key) -> np.ndarray | None:
-    """What a tensor is compared on the scale of together with itself.
+    """What a gradient is compared on the scale of together with itself."""
+    other = beside(key.path) if key.level == "gradients" else None
+    return None if other is None else run[key._replace(path=other)]
+
+
+def beside(path: str) -> str | None:
+    """The parameter on the scale of whose gradient that of `path` is judged, together with its own.
 
     The bias of a key norm moves all keys alike, which softmax ignores: in theory its gradient is zero,
     and what is computed is the noise of its layer. The vectors of a differential lambda all share one
     scalar gradient, a sum over all tokens that may cancel; the gain of the heads' norm sums as much.
     """
-    module, _, leaf = key.path.rpartition(".")
-    if key.level != "gradients":
-        return None
-    if key.path.endswith("k_norm.bias"):
-        return run[key._replace(path=f"{module}.weight")]
-    if leaf.startswith("lambda_"):
-        return run[key._replace(path=f"{module}.sub_norm.weight")]
-    return None
+    module, _, leaf = path.rpartition(".")
+    if path.endswith("k_norm.bias"):
+        return f"{module}.weight"
+    return f"{module}.sub_norm.weight" if leaf.startswith("lambda_") else None
 
 
 def _origin(dtype: str, level: Level, worst: Verdict) -> str:

@@ -45,6 +45,18 @@ LIMITS: dict[str, dict[Level, float]] = {
 }
 
 
+SHADOW = 10.0
+"""How much farther apart than a run and the farthest of its shadows the twins' runs may come."""
+
+# The same of one training step, of the change where a level is of parameters
+STEP_LIMITS: dict[str, dict[str, float]] = {
+    "float32": {"loss": 32, "gradients": 256, "exp_avg": 256, "exp_avg_sq": 512, "momentum_buffer": 256,
+                "parameters": 1e9, "ema": 1e9},
+    "bfloat16": {"loss": 16, "gradients": 32, "exp_avg": 32, "exp_avg_sq": 64, "momentum_buffer": 32,
+                 "parameters": 1e9, "ema": 1e9},
+}  # fmt: skip
+
+
 def epsilon(dtype: str) -> float:
     """The distance from 1 to the next number of a type."""
     return float(ml_dtypes.finfo(dtype).eps)

@@ -17,6 +17,7 @@ from parity.command_line import parse
 from parity.commands.reading import is_path, shown_as
 from parity.family.report import check_family
 from parity.faults import FAULTS
+from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS
 from parity.precision import PRECISIONS, Precision
 from parity.report import REDUCED, print_report, summary_header, summary_lines, write_json, write_svg
@@ -24,13 +25,16 @@ from parity.tolerance import DType
 from vit_config import PRESETS, ConfigError
 from vit_config.weights_file import check_writable
 
+STEPS_ONLY = ("recipe", "data", "data_dir", "plot")
+"""Flags that go with --steps alone."""
+
 
 @dataclass(frozen=True)
 class Arguments:
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
-    every module's output, the logits, the loss and every gradient. With --all, compare both twins with
-    timm: every architecture of the installed version. Exit status: 0 equal, 1 different or not
-    certified, 2 bad input.
+    every module's output, the logits, the loss and every gradient. With --steps, train both and compare
+    every step and the whole run. With --all, compare both twins with timm: every architecture of the
+    installed version. Exit status: 0 equal, 1 different or not certified, 2 bad input.
     """
 
     subject: Annotated[
@@ -58,10 +62,21 @@ class Arguments:
     precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
     """Of float32 products in both twins: in full; TensorFloat-32 or the like, where the device has it;
     or as the frameworks are set. float32 at less than full precision is shown, but not certified."""
-    batch_size: int = 2
-    """Images in the batch."""
+    batch_size: Annotated[int | None, shown_as("N", "2; of a data set the recipe's")] = None
+    """Images in a batch."""
     seed: int = 0
-    """Seed of the re-drawn weights and of the batch."""
+    """Seed of the re-drawn weights and of the batch; with --steps, that of the run."""
+    steps: Annotated[int | None, shown_as("N")] = None
+    """Train both twins of a preset so many steps on the same batches, from the preset's own initial
+    values: every step from the same state, and the whole run beside its shadows."""
+    recipe: Annotated[Path | None, shown_as("FILE")] = None
+    """With --steps: a JSON file of recipe fields; what it leaves out is the preset's own."""
+    data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
+    """With --steps: digits, tfds:NAME, or random batches."""
+    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    """With --steps: folder of prepared data sets."""
+    plot: Annotated[Path | None, shown_as("FILE")] = None
+    """With --steps: draw the two curves, as .png, .svg or .pdf."""
     token_offset: float = 0.0
     """Draw a preset's positions from N(OFFSET, 2^2): its norms then see inputs of that mean."""
     fault: Annotated[str | None, shown_as("NAME[@TWIN][:BLOCK]")] = None
@@ -83,8 +98,10 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     if arguments.fault == "list":
         for name, fault in FAULTS.items():
             print(f"{name:33}{FRAMEWORKS[fault.twin]}: {fault.summary}")
+        for name, step_fault in STEP_FAULTS.items():
+            print(f"{name:33}--steps: {step_fault.summary}")
         return 0
-    for path in (arguments.json, arguments.svg):
+    for path in (arguments.json, arguments.svg, arguments.plot):
         if path is not None:
             check_writable(path)
     _refuse_misplaced(arguments)
@@ -99,6 +116,8 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     subjects = _subjects(arguments)
     if not subjects:
         raise ConfigError("give a preset or a checkpoint, or --all; parity check --help explains")
+    if arguments.steps is not None:
+        return _check_steps(arguments, subjects[0])
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])
@@ -108,6 +127,32 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     if arguments.svg:
         write_svg(report, arguments.svg)
     return 0 if report.passed else 1
+
+
+def _check_steps(arguments: Arguments, subject: str) -> int:
+    from parity.commands.check_steps import check_picture, run, steps_job
+
+    _check_batch_size(arguments)
+    if arguments.plot:
+        check_picture(arguments.plot)
+    job = steps_job(
+        subject,
+        recipe=arguments.recipe,
+        data=arguments.data,
+        seed=arguments.seed,
+        batch_size=arguments.batch_size,
+    )
+    return run(
+        subject,
+        job,
+        arguments.steps or 0,
+        data_dir=arguments.data_dir,
+        dtypes=arguments.dtype,
+        precision=arguments.precision,
+        fault=arguments.fault,
+        json=arguments.json,
+        plot=arguments.plot,
+    )
 
 
 def _subjects(arguments: Arguments) -> list[str]:
@@ -129,8 +174,9 @@ def _refuse_misplaced(arguments: Arguments) -> None:
 
     if arguments.all:
         if extra := given(
-            "pretrained", "dtype", "precision", "batch_size", "token_offset", "fault", "wrong", "svg"
-        ):
+            "pretrained", "dtype", "precision", "batch_size", "token_offset", "fault", "wrong", "svg",
+            "steps", *STEPS_ONLY,
+        ):  # fmt: skip
             raise ConfigError(
                 f"{', '.join(extra)}: does not go with --all, which fixes it; leave it out"
             )
@@ -142,7 +188,11 @@ def _refuse_misplaced(arguments: Arguments) -> None:
     if extra := given("full_size", "max_parameters", "processes"):
         raise ConfigError(f"{', '.join(extra)}: goes with --all only")
     count = len(_subjects(arguments))
-    if count > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset")):
+    if arguments.steps is None and (extra := given(*STEPS_ONLY)):
+        raise ConfigError(f"{', '.join(extra)}: goes with --steps only")
+    if arguments.steps is not None and (extra := given("pretrained", "token_offset", "wrong", "svg")):
+        raise ConfigError(f"{', '.join(extra)}: does not go with --steps; leave it out")
+    if count > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset", "steps")):
         raise ConfigError(f"{', '.join(extra)}: goes with one subject, not {count}")
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
@@ -196,16 +246,20 @@ def _wrong(text: str | None) -> dict[str, Any] | None:
         return {field: value}
 
 
-def _common(arguments: Arguments) -> dict[str, Any]:
-    if arguments.batch_size < 1:
+def _check_batch_size(arguments: Arguments) -> None:
+    if arguments.batch_size is not None and arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: must be at least 1")
-    if not math.isfinite(arguments.token_offset):
-        raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     if not arguments.dtype:
         raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
+
+
+def _common(arguments: Arguments) -> dict[str, Any]:
+    _check_batch_size(arguments)
+    if not math.isfinite(arguments.token_offset):
+        raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
     return {
         "dtypes": arguments.dtype,
         "precision": arguments.precision,
-        "batch_size": arguments.batch_size,
+        "batch_size": 2 if arguments.batch_size is None else arguments.batch_size,
         "seed": arguments.seed,
     }

@@ -14,9 +14,10 @@ from parity import hub
 from vit_config import ConfigError, Preprocess, ViTConfig
 
 
-def shown_as(metavar: str, *, name: str | None = None) -> Any:
-    """How the help shows a flag that has no default."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint="", name=name)
+def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any:
+    """How the help shows a flag that has no default, or one that is computed."""
+    hint = f"(default: {default})" if default else ""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, name=name)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,88 @@
+"""``parity check PRESET --steps N``: show that the twins train alike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from parity.precision import Precision
+from parity.tolerance import DType
+from vit_config import ConfigError, Recipe
+from vit_config.job import Job, default_job
+
+
+def steps_job(
+    name: str, *, recipe: Path | None, data: str | None, seed: int, batch_size: int | None
+) -> Job:
+    """What is trained: a preset with its recipe, on its data or on random batches.
+
+    Args:
+        recipe: a JSON file of recipe fields; those that it leaves out are the preset's own.
+        data: ``digits``, ``tfds:NAME`` or ``random``; by default digits for the preset of that name.
+
+    Raises:
+        ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
+    """
+    job = default_job(name)
+    own = job.recipe
+    if recipe is not None:
+        stated = Recipe.load(recipe)  # every complaint names the file
+        given = stated.model_fields_set
+        own = own.replace(**{field: getattr(stated, field) for field in given})
+    data = data or ("digits" if name == "digits" else "random")
+    size: dict[str, Any] = {} if data != "random" else {"batch_size": 2 * own.accumulate}
+    if batch_size is not None:
+        size = {"batch_size": batch_size}
+    return Job(job.model, own.replace(seed=seed, **size), data)
+
+
+def run(
+    subject: str,
+    job: Job,
+    steps: int,
+    *,
+    data_dir: Path | None,
+    dtypes: tuple[DType, ...],
+    precision: Precision,
+    fault: str | None,
+    json: Path | None,
+    plot: Path | None,
+) -> int:
+    """Check, print, and write what was asked for; gives the exit status."""
+    from parity.runs.check import check_steps
+    from parity.runs.report import draw_steps, print_steps, write_steps_json
+
+    folder = data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        tasks = {dtype: bar.add_task(f"{dtype} steps", total=steps) for dtype in dtypes}
+        report = check_steps(
+            subject,
+            job,
+            steps,
+            data_dir=folder.expanduser(),
+            dtypes=dtypes,
+            precision=precision,
+            fault=fault,
+            progress=lambda dtype, step: bar.update(tasks[dtype], completed=step),  # pyright: ignore
+        )
+    print_steps(report)
+    if json:
+        write_steps_json(report, json)
+    if plot:
+        draw_steps(report, plot)
+    return 0 if report.passed else 1
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a name that no picture can have, before anything is trained.
+
+    Raises:
+        ConfigError: another ending than .png, .svg or .pdf.
+    """
+    if path.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"{path}: a picture ends in .png, .svg or .pdf")
