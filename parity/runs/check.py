@@ -1,0 +1,151 @@
+"""The proof that the twins train alike, for one schema and one recipe."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import cast
+
+from parity.check import environment, uncertified
+from parity.faults.step_table import STEP_FAULTS
+from parity.faults.twin import TwinName
+from parity.precision import Precision
+from parity.runs.plan import Plan, make_plan
+from parity.runs.stability import Stability, stability
+from parity.runs.state import Arrays
+from parity.runs.walk import Walk, walk
+from parity.tolerance import DType
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.job import Job
+
+DEFAULT_DTYPES: tuple[DType, ...] = ("float64",)
+
+
+@dataclass(frozen=True)
+class StepsReport:
+    """The outcome of one check of training."""
+
+    subject: str
+    config: ViTConfig
+    recipe: Recipe
+    steps: int
+    steps_per_epoch: int
+    data: str
+    """What the batches were, in words."""
+    dropped: tuple[str, ...]
+    """Fields of the schema that were set to 0, because the frameworks draw other random numbers."""
+    walks: tuple[Walk, ...]
+    """One for each type."""
+    digests: dict[str, str]
+    """SHA-256 (hex) of the parameters that both twins started from and that each ended with, in the
+    first type."""
+    fault: str | None = None
+    """The fault that was injected on purpose, if any."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Versions, devices and precision."""
+    uncertified: tuple[str, ...] = ()
+    """The flags by which float32 products were less precise than float32, where it was compared."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether every step agreed and no run parted faster than its shadows."""
+        return all(walk.passed for walk in self.walks)
+
+    @property
+    def passed(self) -> bool:
+        """Whether all agrees, at a precision at which that says something."""
+        return self.agrees and not self.uncertified
+
+    def stability(self, walk: Walk) -> Stability:
+        """What the shadows say of the recipe."""
+        return stability(walk)
+
+
+def check_steps(
+    subject: str,
+    job: Job,
+    steps: int,
+    *,
+    data_dir: Path,
+    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    precision: Precision = "highest",
+    fault: str | None = None,
+    progress: Callable[[str, int], None] = lambda dtype, step: None,
+) -> StepsReport:
+    """Train both twins `steps` steps and compare them, re-synchronised and freely running.
+
+    Args:
+        subject: what the job is called.
+        job: what is trained; its data may also be `parity.runs.plan.RANDOM`.
+        data_dir: the folder of prepared data sets.
+        dtypes: types to compute in, in place of the recipe's.
+        precision: of float32 products in both twins.
+        fault: name of a fault of `parity.faults`, of the model or of a step, to inject on purpose.
+        progress: called with a type and the number of steps done in it.
+
+    Raises:
+        ConfigError: more steps than the recipe has, fewer than one, or no such fault.
+        DataError, MissingFileError: the data does not fit the model, or is not there.
+    """
+    if steps < 1:
+        raise ConfigError(f"--steps {steps}: must be at least 1")
+    plan = make_plan(subject, job, steps, data_dir=data_dir)
+    walks = []
+    for dtype in dict.fromkeys(dtypes):
+        with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
+            found = walk(
+                plan, recipes, precision=precision, progress=lambda step, d=dtype: progress(d, step)
+            )
+        walks.append(found)
+    return StepsReport(
+        subject,
+        plan.config,
+        plan.recipe,
+        steps,
+        plan.steps_per_epoch,
+        plan.data,
+        plan.dropped,
+        tuple(walks),
+        _digests(walks[0]),
+        fault,
+        environment(precision),
+        uncertified(dtypes, precision),
+    )
+
+
+@contextmanager
+def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping[str, Recipe]]:
+    """The recipe of each twin, with a mistake in one of them if there shall be one."""
+    from parity.faults import inject
+    from parity.faults.steps import inject_step
+
+    with ExitStack() as stack:
+        if fault is None:
+            recipes: Mapping[TwinName, Recipe] = {"jax": recipe, "torch": recipe}
+        elif fault.partition("@")[0] in STEP_FAULTS:
+            recipes = stack.enter_context(inject_step(fault, recipe))
+        else:
+            stack.enter_context(inject(fault, plan.config))
+            recipes = {"jax": recipe, "torch": recipe}
+        yield cast(Mapping[str, Recipe], recipes)
+
+
+def _digests(found: Walk) -> dict[str, str]:
+    if found.initial is None or found.final is None:
+        return {}
+    ends = {"jax": found.final[0].params, "torch": found.final[1].params}
+    return {"initial": digest(found.initial.params)} | {
+        f"{twin} after {len(found.losses)} steps": digest(params) for twin, params in ends.items()
+    }
+
+
+def digest(arrays: Arrays) -> str:
+    """SHA-256 (hex) of names, types, shapes and values, in the order of names."""
+    found = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        found.update(f"{name} {value.dtype} {value.shape}\n".encode())
+        found.update(value.tobytes())
+    return found.hexdigest()

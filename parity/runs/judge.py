@@ -1,0 +1,138 @@
+"""One step of both twins from the same state, judged tensor by tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.compare import beside
+from parity.runs.invisible import Sight
+from parity.runs.state import Arrays, TrainingState
+from parity.runs.trainer import Taken
+from parity.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
+
+
+class Outcome(NamedTuple):
+    """One step of one twin."""
+
+    before: TrainingState
+    taken: Taken
+    after: TrainingState
+
+
+@dataclass(frozen=True)
+class StepVerdict:
+    """How one tensor fared in one step."""
+
+    level: str
+    """``loss``, ``gradients``, a moment, ``parameters`` or ``ema``."""
+    step: int
+    """Counted from 1."""
+    name: str
+    jax_error: float
+    """float64: relative difference of the twins; else the JAX twin's distance to its own float64
+    step."""
+    torch_error: float
+    """float64: the same difference; else the PyTorch twin's distance to its own float64 step."""
+    limit: float
+    """What the larger error may be."""
+
+    @property
+    def error(self) -> float:
+        """The larger error."""
+        return max(self.jax_error, self.torch_error)
+
+    @property
+    def score(self) -> float:
+        """The larger error over its limit; above 1 is a failure."""
+        return 0.0 if self.error == 0.0 else self.error / self.limit
+
+    @property
+    def passed(self) -> bool:
+        """Whether the tensor is within its limit."""
+        return self.score <= 1.0
+
+
+def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[StepVerdict]:
+    """The twins' difference, every tensor to rounding."""
+    for level in _levels(jax):
+        a, b = _tensors(level, jax, sight), _tensors(level, torch, sight)
+        for name in a:
+            error = relative_error(b[name], a[name], _beside(level, name, a))
+            yield StepVerdict(level, jax.after.step, name, error, error, FLOAT64)
+
+
+def judge_narrow(
+    sight: Sight,
+    dtype: str,
+    jax: Outcome,
+    torch: Outcome,
+    jax64: Outcome,
+    torch64: Outcome,
+) -> Iterator[StepVerdict]:
+    """Each twin's distance to its own float64 step: within K epsilons of the type, and not farther than
+    `RATIO` times the other's; see `parity.tolerance`.
+
+    Of parameters and averages the change is judged, which is all that the step made; it cannot be finer
+    than the parameters are stored.
+    """
+    for level in _levels(jax):
+        made, made64, other, other64 = (
+            _changes(level, each, sight) for each in (jax, jax64, torch, torch64)
+        )
+        pairs = {
+            name: (
+                relative_error(made[name], made64[name], _beside(level, name, made64)),
+                relative_error(other[name], other64[name], _beside(level, name, other64)),
+            )
+            for name in made
+        }
+        typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
+        for name, errors in pairs.items():
+            grain = epsilon(dtype)
+            if level in ("parameters", "ema"):
+                size = float(np.linalg.norm(made64[name]))
+                stored = float(np.linalg.norm(_tensors(level, jax64, sight)[name]))
+                grain = max(grain, epsilon("float32") * stored / size if size else math.inf)
+            luck = max(1.0, math.sqrt(FEW / max(made[name].size, 1)))
+            by_twin = RATIO * max(min(errors), luck * grain, typical)
+            limit = min(STEP_LIMITS[dtype][level] * grain, by_twin)
+            yield StepVerdict(level, jax.after.step, name, *errors, limit)
+
+
+def _levels(outcome: Outcome) -> list[str]:
+    return ["loss", "gradients", *outcome.after.moments, "parameters"] + (
+        [] if outcome.after.ema is None else ["ema"]
+    )
+
+
+def _tensors(level: str, outcome: Outcome, sight: Sight) -> Arrays:
+    """Gradients and moments whole, on whose scale the noise in what the loss cannot see is nothing;
+    parameters without it."""
+    if level == "loss":
+        return {"mean": np.array(outcome.taken.loss)}
+    if level == "gradients":
+        return outcome.taken.gradients
+    arrays = outcome.after.parts()[level]
+    if level not in ("parameters", "ema"):
+        return arrays
+    seen = {name: sight.seen(name, value) for name, value in arrays.items()}
+    return {name: value for name, value in seen.items() if value.size}
+
+
+def _changes(level: str, outcome: Outcome, sight: Sight) -> Arrays:
+    after = _tensors(level, outcome, sight)
+    if level not in ("parameters", "ema"):
+        return after
+    before = _tensors(level, outcome._replace(after=outcome.before), sight)
+    return {name: value.astype(np.float64) - before[name] for name, value in after.items()}
+
+
+def _beside(level: str, name: str, arrays: Arrays) -> np.ndarray | None:
+    other = beside(name) if level not in ("loss", "parameters", "ema") else None
+    return None if other is None else arrays[other]

@@ -1,0 +1,96 @@
+"""What is to be trained on both sides: a schema without dropout, a recipe, and the same batches for
+all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from parity.runs.trainer import Batch
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.job import Job
+
+RANDOM = "random"
+"""The name of batches that are drawn instead of read."""
+DIFFERENT = 4
+"""How many of those there are; then they come again, so that there is something to learn."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Training runs that are to be compared."""
+
+    subject: str
+    config: ViTConfig
+    """Without dropout: the frameworks draw different numbers."""
+    recipe: Recipe
+    steps: int
+    steps_per_epoch: int
+    data: str
+    """What the batches are, in words."""
+    batches: Callable[[], Iterator[Batch]]
+    """The first `steps` batches of the run, the same each time."""
+    dropped: tuple[str, ...]
+    """Fields of the schema that were set to 0."""
+
+
+def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
+    """Plan `steps` steps of a job; its data may be `RANDOM`.
+
+    Raises:
+        ConfigError: not so many steps in the recipe, or a kernel that only JAX has.
+        DataError, MissingFileError: the data set does not fit the model, or is not there.
+    """
+    cfg, recipe = job.model, job.recipe
+    if recipe.kernel != "reference":
+        raise ConfigError(
+            f'kernel = "{recipe.kernel}" is JAX\'s alone, and both twins are to do the same; use kernel'
+            ' = "reference"'
+        )
+    dropped = tuple(
+        name
+        for name in cfg.fields()
+        if (name.startswith("dropout_") or name == "stochastic_depth") and getattr(cfg, name)
+    )
+    cfg = cfg.replace(**dict.fromkeys(dropped, 0.0))
+    if job.data == RANDOM:
+        per_epoch = -(-steps // recipe.epochs)  # so that the schedule is walked through
+        size = "x".join(map(str, (*cfg.image_size, cfg.in_channels)))
+        words = f"{DIFFERENT} random batches of {recipe.batch_size} images of {size}, over and over"
+        return Plan(
+            subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
+        )
+    from vit_jax.train.data import open_dataset, steps_per_epoch, train_batches
+    from vit_jax.train.fit import check_fit, hold_out, make_preprocess
+
+    whole = open_dataset(job.data, data_dir)
+    check_fit(cfg, whole)
+    dataset, _ = hold_out(whole, recipe.validation_fraction)
+    per_epoch = steps_per_epoch(len(dataset.train), recipe.batch_size)
+    if steps > recipe.epochs * per_epoch:
+        raise ConfigError(
+            f"{steps} steps are more than the {recipe.epochs * per_epoch} of the recipe ({recipe.epochs}"
+            f" epochs of {per_epoch}); raise epochs, or ask for fewer"
+        )
+    preprocess = make_preprocess(dataset)
+
+    def read() -> Iterator[Batch]:
+        source = train_batches(dataset, recipe, preprocess, image_size=cfg.image_size)
+        with closing(source):
+            yield from islice(source, steps)
+
+    words = f"{job.data} in batches of {recipe.batch_size}"
+    return Plan(subject, cfg, recipe, steps, per_epoch, words, read, dropped)
+
+
+def _random(cfg: ViTConfig, recipe: Recipe, steps: int) -> Iterator[Batch]:
+    for step in range(steps):
+        stream = np.random.default_rng([recipe.seed, step % DIFFERENT])
+        images = stream.standard_normal((recipe.batch_size, *cfg.image_size, cfg.in_channels))
+        labels = stream.integers(0, cfg.num_logits, recipe.batch_size)
+        yield {"image": images.astype(np.float32), "label": labels.astype(np.int32)}

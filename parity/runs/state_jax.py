@@ -1,0 +1,97 @@
+"""A training state as the JAX twin's trainer holds it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from parity.runs.state import Arrays, TrainingState
+from vit_config import Recipe, ViTConfig
+from vit_jax.functional import Params
+from vit_jax.leaves import leaves
+from vit_jax.optim import make_optimizer
+from vit_jax.step import TrainState
+from vit_jax.weights import abstract_model
+
+
+class JaxLayout:
+    """Takes the arrays of one schema from JAX's layout to PyTorch's, and back."""
+
+    def __init__(self, cfg: ViTConfig) -> None:
+        self._leaves = {leaf.name: leaf for leaf in leaves(abstract_model(cfg))}
+
+    def to_common(self, params: Mapping[str, Any]) -> Arrays:
+        """Parameters, or what is like them, in PyTorch's layout."""
+        return {name: self._leaves[name].to_common(value) for name, value in params.items()}
+
+    def from_common(self, arrays: Arrays) -> Params:
+        """The same in JAX's layout, on the device, in memory of their own."""
+        return {
+            name: jnp.array(self._leaves[name].from_common(value), copy=True)
+            for name, value in arrays.items()
+        }
+
+
+def from_jax(layout: JaxLayout, state: TrainState) -> TrainingState:
+    """What a trainer's state holds; float64 needs a JAX that is not limited to 32 bits."""
+    moments: dict[str, Arrays] = {}
+    for part in jax.tree.leaves(state.opt_state, is_leaf=_is_known):
+        if isinstance(part, optax.ScaleByAdamState):
+            moments["exp_avg"] = layout.to_common(_params(part.mu))
+            moments["exp_avg_sq"] = layout.to_common(_params(part.nu))
+        elif isinstance(part, optax.TraceState):
+            moments["momentum_buffer"] = layout.to_common(_params(part.trace))
+    ema = None if state.ema is None else layout.to_common(state.ema)
+    return TrainingState(int(state.step), layout.to_common(state.params), moments, ema)
+
+
+def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe, steps_per_epoch: int) -> TrainState:
+    """The state as a trainer of this recipe holds it, on the device."""
+    params = layout.from_common(state.params)
+    count = jnp.asarray(state.step, jnp.int32)
+
+    def place(part: Any) -> Any:
+        if isinstance(part, optax.ScaleByAdamState):
+            mu, nu = (layout.from_common(state.moments[name]) for name in ("exp_avg", "exp_avg_sq"))
+            return part._replace(count=count, mu=mu, nu=nu)
+        if isinstance(part, optax.TraceState):
+            return part._replace(trace=layout.from_common(state.moments["momentum_buffer"]))
+        if isinstance(part, optax.ScaleByScheduleState):
+            return part._replace(count=count)
+        return part
+
+    opt_state = make_optimizer(recipe, steps_per_epoch).init(params)
+    opt_state = jax.tree.map(place, opt_state, is_leaf=_is_known)
+    ema = None if state.ema is None else layout.from_common(state.ema)
+    return TrainState(count, params, opt_state, ema)
+
+
+def with_parts(state: TrainState, change: Callable[[str, Params], Params]) -> TrainState:
+    """The state with each of its parts changed, named as in `TrainingState.parts`; usable in
+    `jax.jit`."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, optax.ScaleByAdamState):
+            mu, nu = change("exp_avg", part.mu), change("exp_avg_sq", part.nu)  # pyright: ignore
+            return part._replace(mu=mu, nu=nu)
+        if isinstance(part, optax.TraceState):
+            return part._replace(trace=change("momentum_buffer", part.trace))  # pyright: ignore
+        return part
+
+    return state._replace(
+        params=change("parameters", state.params),
+        opt_state=jax.tree.map(changed, state.opt_state, is_leaf=_is_known),
+        ema=None if state.ema is None else change("ema", state.ema),
+    )
+
+
+def _is_known(part: Any) -> bool:
+    return isinstance(part, optax.ScaleByAdamState | optax.TraceState | optax.ScaleByScheduleState)
+
+
+def _params(tree: Any) -> Mapping[str, Any]:
+    return tree

@@ -1,0 +1,35 @@
+"""What both frameworks' trainers do for a comparison of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+from parity.runs.state import Arrays, TrainingState
+
+Batch = Mapping[str, Any]
+"""Numpy arrays: ``image`` (B, H, W, C) and ``label`` (B,)."""
+
+
+class Taken(NamedTuple):
+    """What one step computed on its way."""
+
+    loss: float
+    gradients: Arrays
+    """Of the mean loss, before clipping."""
+
+
+class Session(Protocol):
+    """One run of one trainer."""
+
+    def load(self, state: TrainingState) -> None:
+        """Go on from another state."""
+        ...
+
+    def step(self, batch: Batch) -> Taken:
+        """Do one update."""
+        ...
+
+    def state(self) -> TrainingState:
+        """The state after the last update, in arrays of its own."""
+        ...

@@ -1,0 +1,78 @@
+"""The PyTorch twin's trainer, step by step: the very functions that a training run is made of."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from parity.precision import Precision, torch_at
+from parity.runs.state import TrainingState
+from parity.runs.state_torch import from_torch, to_torch
+from parity.runs.trainer import Batch, Taken
+from vit_config import Recipe, ViTConfig
+from vit_torch import optim
+from vit_torch import step as steps
+from vit_torch.leaves import leaves
+from vit_torch.model import ViT
+from vit_torch.weights import to_numpy
+
+
+class TorchTrainer:
+    """Makes runs of one schema and recipe."""
+
+    def __init__(
+        self,
+        cfg: ViTConfig,
+        recipe: Recipe,
+        steps_per_epoch: int,
+        *,
+        precision: Precision = "highest",
+    ) -> None:
+        self.cfg, self.recipe, self.steps_per_epoch = cfg, recipe, steps_per_epoch
+        self.precision: Precision = precision
+
+    def begin(self, state: TrainingState) -> TorchSession:
+        """A run from a state on."""
+        return TorchSession(self, state)
+
+
+class TorchSession:
+    """One run."""
+
+    def __init__(self, trainer: TorchTrainer, state: TrainingState) -> None:
+        recipe = trainer.recipe
+        self._recipe, self._precision = recipe, trainer.precision
+        self._model = ViT(trainer.cfg).to(torch.float64 if recipe.dtype == "float64" else torch.float32)
+        self._optimizer = optim.make_optimizer(self._model, recipe)
+        self._ema = optim.init_ema(recipe, self._model)
+        self._gradients = steps.make_gradients(self._model, recipe)
+        self._update = steps.make_update(
+            self._model, recipe, self._optimizer, trainer.steps_per_epoch, self._ema
+        )
+        self.load(state)
+
+    def load(self, state: TrainingState) -> None:
+        """Go on from another state."""
+        self._step = state.step
+        to_torch(state, self._model, self._optimizer, self._ema, self._recipe)
+
+    def step(self, batch: Batch) -> Taken:
+        """Do one update."""
+        images = torch.from_numpy(np.array(batch["image"])).permute(0, 3, 1, 2)  # NHWC to NCHW
+        labels = torch.from_numpy(np.array(batch["label"], np.int64))
+        with torch_at(self._precision):
+            self._optimizer.zero_grad()
+            metrics = self._gradients(self._step, {"image": images, "label": labels})
+            grads = {
+                leaf.name: to_numpy(
+                    torch.zeros_like(leaf.variable) if leaf.variable.grad is None else leaf.variable.grad
+                )
+                for leaf in leaves(self._model)
+            }
+            self._update(self._step)
+        self._step += 1
+        return Taken(float(metrics["loss"]), grads)
+
+    def state(self) -> TrainingState:
+        """The state after the last update, in arrays of its own."""
+        return from_torch(self._step, self._model, self._optimizer, self._ema, self._recipe)

@@ -1,0 +1,212 @@
+"""Training both twins on the same batches: step by step from the same state, and freely beside shadows.
+
+*Re-synchronised*, each step of the PyTorch twin starts from the state that the JAX twin's run has
+reached, so that no error is carried from step to step. *Free-running*, both start together once and go
+their own ways. Training can be chaotic: then two correct implementations part, and so does one
+implementation from itself. How fast is measured by shadows: the JAX twin trained again from parameters
+one unit in the last place away, moved after every step by as much as the twins parted in that one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parity.precision import Precision
+from parity.runs.invisible import Sight
+from parity.runs.judge import Outcome, StepVerdict, judge_float64, judge_narrow
+from parity.runs.plan import Plan
+from parity.runs.state import Arrays, TrainingState
+from parity.runs.trainer import Batch, Session, Taken
+from parity.runs.trainer_jax import JaxSession, JaxTrainer
+from parity.runs.trainer_torch import TorchTrainer
+from parity.tolerance import FLOAT64, SHADOW, epsilon
+from vit_config import Recipe
+
+SHADOWS = 3
+"""How many shadows a run has."""
+
+
+@dataclass
+class Curve:
+    """How far a part of the state is from that of the JAX twin's run, after each step."""
+
+    twins: list[float] = field(default_factory=list)
+    """The PyTorch twin's distance."""
+    shadows: list[list[float]] = field(default_factory=list)
+    """Each shadow's distance."""
+
+    @property
+    def limits(self) -> list[float]:
+        """What the twins' distance may be: the largest of any shadow so far, times `SHADOW`."""
+        largest = np.maximum.accumulate(np.max(self.shadows, axis=1))
+        return [max(FLOAT64, SHADOW * float(each)) for each in largest]
+
+    @property
+    def failures(self) -> list[int]:
+        """The steps, counted from 1, at which the twins were farther apart than shadows explain."""
+        pairs = zip(self.twins, self.limits, strict=True)
+        return [step for step, (twin, limit) in enumerate(pairs, 1) if not twin <= limit]
+
+
+@dataclass
+class Walk:
+    """What came of one type."""
+
+    dtype: str
+    worst: dict[str, StepVerdict] = field(default_factory=dict)
+    """The verdict nearest to, or farthest beyond, its limit, by level."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Tensors judged, by level, over all steps."""
+    failed: list[StepVerdict] = field(default_factory=list)
+    """Every tensor beyond its limit, in the order of steps."""
+    losses: list[float] = field(default_factory=list)
+    """The JAX twin's."""
+    one_step: list[float] = field(default_factory=list)
+    """How far one step, from the same state, takes the twins' parameters apart."""
+    curves: dict[str, Curve] = field(default_factory=dict)
+    """By the part of the state."""
+    unseen: int = 0
+    """Numbers that the loss cannot see."""
+    unseen_difference: float = 0.0
+    """The largest difference between the twins that one of them had come to, running freely."""
+    initial: TrainingState | None = None
+    final: tuple[TrainingState, TrainingState] | None = None
+    """The JAX twin's and the PyTorch twin's, run freely."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every step agrees, and the runs part no faster than a run from its shadows."""
+        return not self.failed and not any(curve.failures for curve in self.curves.values())
+
+
+def walk(
+    plan: Plan,
+    recipes: Mapping[str, Recipe],
+    *,
+    precision: Precision = "highest",
+    progress: Callable[[int], None] = lambda step: None,
+) -> Walk:
+    """Train in the type of the recipes.
+
+    Args:
+        recipes: by twin, ``jax`` and ``torch``; they differ only where a mistake is made on purpose.
+        progress: called with the number of steps done.
+    """
+    dtype = recipes["jax"].dtype
+    own = _Twins(plan, recipes, precision)
+    wide = None
+    if dtype != "float64":
+        exact = {twin: recipe.replace(dtype="float64") for twin, recipe in recipes.items()}
+        wide = _Twins(plan, exact, precision)
+    sight = Sight(plan.config)
+    start = own.jax.initial()
+    leader, follower, free = own.jax.begin(start), own.torch.begin(start), own.torch.begin(start)
+    shadows = [own.jax.begin(start) for _ in range(SHADOWS)]
+    for number, shadow in enumerate(shadows):
+        shadow.nudge({"parameters": epsilon("float64" if dtype == "float64" else "float32")}, number)
+    found = Walk(dtype, unseen=sight.count, initial=start)
+    for number, batch in enumerate(plan.batches(), 1):
+        before = leader.state()
+        follower.load(before)
+        jax, torch = _outcome(before, leader, batch), _outcome(before, follower, batch)
+        if wide is None:
+            verdicts = list(judge_float64(sight, jax, torch))
+        else:
+            exact = before.astype("float64")
+            jax64, torch64 = wide.step(exact, batch)
+            verdicts = list(judge_narrow(sight, dtype, jax, torch, jax64, torch64))
+        _note(found, verdicts)
+        parted = _distances(sight, jax.after, torch.after)
+        found.losses.append(jax.taken.loss)
+        found.one_step.append(parted["parameters"])
+        free.step(batch)
+        # a mistake in the step must not buy itself a wider yardstick
+        allowed = {part: min(size, _most(dtype)) for part, size in parted.items()}
+        for which, shadow in enumerate(shadows):
+            shadow.step(batch)
+            shadow.nudge(allowed, number * SHADOWS + which)
+        _follow(found, sight, jax.after, free, shadows)
+        progress(number)
+    found.final = leader.state(), free.state()
+    found.unseen_difference = _unseen_difference(sight, *found.final)
+    return found
+
+
+class _Twins:
+    """Both trainers of one type, with a run of each for single steps."""
+
+    def __init__(self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision) -> None:
+        self.jax = JaxTrainer(plan.config, recipes["jax"], plan.steps_per_epoch, precision=precision)
+        self.torch = TorchTrainer(
+            plan.config, recipes["torch"], plan.steps_per_epoch, precision=precision
+        )
+        self._sessions: tuple[Session, Session] | None = None
+
+    def step(self, before: TrainingState, batch: Batch) -> tuple[Outcome, Outcome]:
+        """One step of each from the same state."""
+        if self._sessions is None:
+            self._sessions = self.jax.begin(before), self.torch.begin(before)
+        for session in self._sessions:
+            session.load(before)
+        jax, torch = self._sessions
+        return _outcome(before, jax, batch), _outcome(before, torch, batch)
+
+
+def _outcome(before: TrainingState, session: Session, batch: Batch) -> Outcome:
+    taken: Taken = session.step(batch)
+    return Outcome(before, taken, session.state())
+
+
+def _note(found: Walk, verdicts: list[StepVerdict]) -> None:
+    for verdict in verdicts:
+        level = verdict.level
+        found.counts[level] = found.counts.get(level, 0) + 1
+        if level not in found.worst or verdict.score > found.worst[level].score:
+            found.worst[level] = verdict
+        if not verdict.passed:
+            found.failed.append(verdict)
+
+
+def _follow(
+    found: Walk, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
+) -> None:
+    twins = _distances(sight, leader, free.state())
+    apart = [_distances(sight, leader, shadow.state()) for shadow in shadows]
+    for part, distance in twins.items():
+        curve = found.curves.setdefault(part, Curve())
+        curve.twins.append(distance)
+        curve.shadows.append([each[part] for each in apart])
+
+
+def _distances(sight: Sight, a: TrainingState, b: TrainingState) -> dict[str, float]:
+    """||b - a||_2 / ||a||_2 over all that the loss sees, for each part of the state."""
+    return {part: _distance(sight, arrays, b.parts()[part]) for part, arrays in a.parts().items()}
+
+
+def _distance(sight: Sight, a: Arrays, b: Arrays) -> float:
+    apart = size = 0.0
+    for name, value in a.items():
+        seen, other = (sight.seen(name, each).astype(np.float64) for each in (value, b[name]))
+        apart += float(np.square(other - seen).sum())
+        size += float(np.square(seen).sum())
+    if apart == 0.0:
+        return 0.0
+    distance = (apart / size) ** 0.5 if size else np.inf
+    return float("inf") if np.isnan(distance) else distance
+
+
+def _most(dtype: str) -> float:
+    """The largest nudge that counts as rounding."""
+    return FLOAT64 if dtype == "float64" else 64 * epsilon(dtype)
+
+
+def _unseen_difference(sight: Sight, a: TrainingState, b: TrainingState) -> float:
+    differences = [
+        float(np.abs(sight.unseen(n, x).astype(np.float64) - sight.unseen(n, b.params[n])).max())
+        for n, x in a.params.items()
+        if sight.unseen(n, x).size
+    ]
+    return max(differences, default=0.0)
