@@ -13,12 +13,14 @@ from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
+    "verify-certificate": "whether what a check certified holds today: it is run again",
     "diff": "where two models differ: the first module, forward, backward and in training steps",
     "diagnose": "why they differ: the cause that reproduces what both computed",
     "match": "which parameter of one file or trace is which of another",
     "convert": "a checkpoint of any dialect to any other, exact and verified",
+    "convert-run": "a training run from one framework or library to another, to go on there",
     "scan": "every checkpoint in a folder, as a list to convert",
-    "train": "train the JAX twin, export the weights and port them to PyTorch",
+    "train": "train either twin, export the weights, score them in both frameworks",
     "plot": "draw a training run: curves, positions, attention",
     "list": "which models there are: parameters, FLOPs, input size",
     "inspect": "what a preset or a weights file is made of, layer by layer",
@@ -51,7 +53,8 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     """
     prog = prog or f"parity {command}"
     try:
-        return importlib.import_module(f"parity.commands.{command}").main(list(argv), prog)
+        module = importlib.import_module(f"parity.commands.{command.replace('-', '_')}")
+        return module.main(list(argv), prog)
     except USER_ERRORS as error:
         said = str(error)
     except ModuleNotFoundError as error:

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from tyro import constructors
 
 from parity.command_line import parse as read
+from parity.model import Framework
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
 from vit_config.job import Job, default_job
 
@@ -36,17 +37,17 @@ class Source:
     preset: Annotated[str | None, _arg("NAME", "digits")] = None
     """Named architecture that gives the defaults of --model; digits has a recipe, too."""
     config: Annotated[Path | None, _arg("FILE", "none")] = None
-    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional;
-    gives the defaults of the other flags."""
+    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional, or
+    the run.json of a run; gives the defaults of the other flags."""
 
 
 @dataclass(frozen=True)
 class Options(Source):
-    """Train a Vision Transformer in JAX, export it, load it in PyTorch, and compare the two.
+    """Train a Vision Transformer in JAX or PyTorch, export it, load it in both, and compare the two.
 
-    Without any flag: the preset `digits` on scikit-learn's handwritten digits. A run that was
-    interrupted is continued by the same command. Exit status: 0, 1 if the twins differ, 2 for bad
-    input, 130 if interrupted.
+    Without any flag: the preset `digits` on scikit-learn's handwritten digits, in JAX. A run that was
+    interrupted is continued by the same command. Exit status: 0, also for a run that --stop-after
+    ended; 1 if the twins differ, 2 for bad input, 130 if interrupted.
     """
 
     data: str = "digits"
@@ -55,10 +56,15 @@ class Options(Source):
     """Folder of prepared data sets."""
     run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
     """Folder of this run's checkpoints, logs, weights and pictures."""
+    framework: Framework = "jax"
+    """Which twin is trained. PyTorch trains on one device, with the reference attention kernel."""
+    stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
+    """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
+    without it goes on."""
     parallel: Literal["jit", "pmap"] = "jit"
-    """How a step is spread over the local devices: jax.jit with sharded arguments, or jax.pmap."""
+    """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
-    """Whether each device holds the whole training state, or (under jit) its share of it."""
+    """Whether each device of JAX holds the whole training state, or (under jit) its share of it."""
     dtype: Annotated[
         Literal["float32", "bfloat16", "float64"] | None,
         _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
@@ -71,12 +77,21 @@ class Options(Source):
 
 
 class JobFile(Schema, frozen=True):
-    """The contents of a --config file."""
+    """The contents of a --config file, or the run.json of a run."""
 
     preset: str = "digits"
-    data: str = "digits"
+    data: str | dict[str, Any] = "digits"
+    """The name of a data set; a run also knows what is in it."""
     model: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
+    versions: dict[str, Any] = Field(default_factory=dict)
+    """A run's; not looked at, as `environment`."""
+    environment: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data set."""
+        return self.data if isinstance(self.data, str) else str(self.data.get("name"))
 
 
 class Request(typing.NamedTuple):
@@ -87,6 +102,9 @@ class Request(typing.NamedTuple):
     run_dir: Path
     parallel: Literal["jit", "pmap"]
     sharding: Literal["replicated", "full"]
+    framework: Framework
+    stop_after: int | None
+    """How many steps in all are enough; None for the recipe's."""
 
 
 registry = constructors.ConstructorRegistry()
@@ -121,8 +139,10 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
                 " give one of them"
             )
         recipe = recipe.replace(dtype=options.dtype)
+    _check_framework(options, recipe)
     job = Job(options.model, recipe, options.data)
     name = source.config.stem if source.config else source.preset or "digits"
+    name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return Request(
         job,
@@ -130,7 +150,28 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         (options.run_dir or Path("runs") / run_name(name, base, job)).expanduser().absolute(),
         options.parallel,
         options.sharding,
+        options.framework,
+        options.stop_after,
     )
+
+
+def _check_framework(options: Options, recipe: Recipe) -> None:
+    if options.stop_after is not None and options.stop_after < 0:
+        raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
+    if options.framework == "jax":
+        return
+    for flag in ("parallel", "sharding"):
+        value, usual = getattr(options, flag), getattr(Options, flag)
+        if value != usual:
+            raise ConfigError(
+                f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave"
+                " it out"
+            )
+    if recipe.kernel != "reference":
+        raise ConfigError(
+            f'--framework {options.framework} with kernel = "{recipe.kernel}", which is one of JAX; add'
+            " --recipe.kernel reference"
+        )
 
 
 def run_name(name: str, base: Job, job: Job) -> str:
@@ -154,7 +195,9 @@ def _base_job(source: Source) -> Job:
     file = JobFile.load(source.config)
     try:
         base = default_job(source.preset or file.preset)
-        return Job(_override(base.model, file.model), _override(base.recipe, file.recipe), file.data)
+        return Job(
+            _override(base.model, file.model), _override(base.recipe, file.recipe), file.data_name
+        )
     except ConfigError as error:
         raise ConfigError(f"{source.config}: {error}") from None
 

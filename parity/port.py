@@ -1,4 +1,4 @@
-"""Carrying trained weights to PyTorch, and scoring them there without JAX."""
+"""Carrying trained weights to a file, and scoring them in PyTorch without JAX."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import vit_config
-from vit_config import Preprocess, ViTConfig, WeightsError
+from parity.model import Framework
+from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.scoring import Score
 from vit_config.weights_file import write_atomically
 
@@ -33,8 +34,18 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def export(path: Path, cfg: ViTConfig, params: dict[str, np.ndarray], preprocess: Preprocess) -> None:
-    """Write parameters in JAX's layout, such as a training run ends with, to a weights file."""
+def export(
+    path: Path,
+    cfg: ViTConfig,
+    params: dict[str, np.ndarray],
+    preprocess: Preprocess,
+    *,
+    framework: Framework = "jax",
+) -> None:
+    """Write parameters in a framework's layout, such as a training run ends with, to a weights file."""
+    if framework == "torch":  # the file's own layout
+        write_weights(path, cfg, params, preprocess)
+        return
     import jax
 
     from parity.files import save

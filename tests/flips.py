@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 from tiny import TINY
 
+from vit_config.recipe import Augment
 from vit_config.rope import Rope
 
 # every part that some field shapes is there
@@ -106,4 +107,69 @@ ROPE_FLIPS = {
     "offset": Flip(ROPE.replace(offset=0.5), "rope"),
     "axes": Flip(ROPE.replace(axes="wh"), "rope"),
     "pairs": Flip(ROPE.replace(pairs="half"), "blocks.0.attn"),
+}
+
+
+class RecipeFlip(NamedTuple):
+    """Another value of a field of the recipe."""
+
+    value: Any
+    where: str
+    """What of a run must then be another: ``updates``, ``gradients``, ``batches``, ``events`` (what is
+    logged, evaluated and kept, and when), ``numerics``."""
+    companions: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """What the recipe needs for both values to be valid."""
+
+
+SGD = {"optimizer": "sgd"}
+STEPWISE = {"schedule": "step", "final_learning_rate": 0.0}
+SINGLE = {"dtype": "float32"}
+RECIPE_FLIPS = {
+    "epochs": RecipeFlip(4, "batches"),
+    "batch_size": RecipeFlip(12, "batches"),
+    "seed": RecipeFlip(1, "batches"),
+    "optimizer": RecipeFlip("adam", "updates"),
+    "learning_rate": RecipeFlip(2e-2, "updates"),
+    "beta1": RecipeFlip(0.8, "updates"),
+    "beta2": RecipeFlip(0.9, "updates"),
+    "adam_eps": RecipeFlip(1e-3, "updates"),
+    "momentum": RecipeFlip(0.5, "updates", SGD),
+    "nesterov": RecipeFlip(True, "updates", SGD),
+    "weight_decay": RecipeFlip(0.1, "updates"),
+    "decay_times": RecipeFlip("schedule", "updates"),
+    "decay": RecipeFlip("all", "updates"),
+    "decayed": RecipeFlip(("norm.weight",), "updates", {"decay": "listed", "decayed": ("head.weight",)}),
+    "clip_norm": RecipeFlip(2.0, "updates"),
+    "clip_eps": RecipeFlip(1.0, "updates", {"clip_norm": 2.0}),
+    "accumulate": RecipeFlip(2, "gradients"),
+    "loss": RecipeFlip("sigmoid", "gradients"),
+    "label_smoothing": RecipeFlip(0.2, "gradients"),
+    "ema": RecipeFlip(0.5, "updates", {"ema": 0.9}),
+    "schedule": RecipeFlip("linear", "updates"),
+    "schedule_unit": RecipeFlip("epoch", "updates"),
+    "warmup_epochs": RecipeFlip(2.0, "updates"),
+    "warmup_start": RecipeFlip(1e-3, "updates"),
+    "warmup_overlaps": RecipeFlip(True, "updates"),
+    "final_learning_rate": RecipeFlip(1e-2, "updates"),
+    "reach_final": RecipeFlip(True, "updates"),
+    "step_epochs": RecipeFlip(1.0, "updates", STEPWISE),
+    "step_factor": RecipeFlip(0.5, "updates", {**STEPWISE, "step_epochs": 1.0}),
+    "rsqrt_epochs": RecipeFlip(1.0, "updates", {"schedule": "rsqrt", "final_learning_rate": 0.0}),
+    "augment": RecipeFlip(Augment(flip=True), "batches"),
+    "dtype": RecipeFlip("bfloat16", "gradients", SINGLE),
+    "kernel": RecipeFlip("xla", "gradients", SINGLE),
+    "matmul_precision": RecipeFlip("highest", "numerics"),
+    "validation_fraction": RecipeFlip(0.2, "events"),
+    "watch_test": RecipeFlip(True, "events", {"eval_every_epochs": 1}),
+    "eval_every_epochs": RecipeFlip(1, "events", {"validation_fraction": 0.2}),
+    "checkpoint_every_epochs": RecipeFlip(1, "events"),
+    "log_every_steps": RecipeFlip(2, "events"),
+}
+
+# the fields of the nested schema of random changes to images, away from none
+AUGMENT_FLIPS = {
+    "shift": Augment(shift=0.2),
+    "rotate": Augment(rotate=20.0),
+    "scale": Augment(scale=0.2),
+    "flip": Augment(flip=True),
 }

@@ -6,6 +6,7 @@ import pytest
 from refusals import one_line
 from tiny import TINY
 
+import vit_config.recipe as recipe_room
 from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTConfig, preset
 from vit_config.presets.own import OWN
 
@@ -134,16 +135,112 @@ def test_an_unknown_or_mistyped_field_is_named_with_its_value(fields, words):
     one_line(caught.value, *words)
 
 
+RECIPE_CONTRADICTIONS = {
+    "a warm-up as long as the run": (
+        {"epochs": 3, "warmup_epochs": 3.0},
+        ["warmup_epochs = 3.0", "epochs = 3", "shorter"],
+    ),
+    "a schedule that goes up": (
+        {"final_learning_rate": 0.1},
+        ["final_learning_rate = 0.1", "learning_rate = 0.001"],
+    ),
+    "a warm-up that goes down": (
+        {"warmup_epochs": 1.0, "warmup_start": 0.1},
+        ["warmup_start = 0.1", "learning_rate = 0.001"],
+    ),
+    "uneven parts": ({"batch_size": 10, "accumulate": 4}, ["batch_size = 10", "accumulate = 4"]),
+    "names where a rule says what decays": (
+        {"weight_decay": 0.1, "decayed": ("norm.weight",)},
+        ['decay = "matrices"', "1 names in decayed"],
+    ),
+    "no names where names say what decays": (
+        {"weight_decay": 0.1, "decay": "listed"},
+        ['decay = "listed"', "0 names in decayed"],
+    ),
+    "moments of Adam in SGD": (
+        {"optimizer": "sgd", "beta1": 0.8},
+        ["beta1 = 0.8", 'optimizer = "sgd"', '"adamw" or "adam"'],
+    ),
+    "the second moment in SGD": (
+        {"optimizer": "sgd", "beta2": 0.9},
+        ["beta2 = 0.9", 'optimizer = "sgd"', '"adamw" or "adam"'],
+    ),
+    "an epsilon in SGD": (
+        {"optimizer": "sgd", "adam_eps": 1e-6},
+        ["adam_eps = 1e-06", 'optimizer = "sgd"', '"adamw" or "adam"'],
+    ),
+    "momentum in Adam": ({"momentum": 0.5}, ["momentum = 0.5", 'optimizer = "adamw"', '"sgd"']),
+    "Nesterov in Adam": ({"nesterov": True}, ["nesterov = true", 'optimizer = "adamw"', '"sgd"']),
+    "Nesterov without momentum": (
+        {"optimizer": "sgd", "momentum": 0.0, "nesterov": True},
+        ["nesterov = true", "momentum = 0.0"],
+    ),
+    "coupled decay by the schedule alone": (
+        {"optimizer": "adam", "weight_decay": 0.1, "decay_times": "schedule"},
+        ['decay_times = "schedule"', 'optimizer = "adam"', '"adamw"'],
+    ),
+    "a factor of no decay": (
+        {"decay_times": "schedule"},
+        ['decay_times = "schedule"', "weight_decay = 0.0"],
+    ),
+    "a rule for no decay": ({"decay": "all"}, ['decay = "all"', "weight_decay = 0.0"]),
+    "an epsilon of no clipping": ({"clip_eps": 1e-6}, ["clip_eps = 1e-06", "clip_norm = null"]),
+    "the start of no warm-up": ({"warmup_start": 0.0}, ["warmup_start = 0.0", "warmup_epochs = 0.0"]),
+    "no warm-up that overlaps": (
+        {"warmup_overlaps": True},
+        ["warmup_overlaps = true", "warmup_epochs = 0.0"],
+    ),
+    "an end of a constant": (
+        {"schedule": "constant", "final_learning_rate": 1e-4},
+        ["final_learning_rate = 0.0001", 'schedule = "constant"', '"cosine" or "linear"'],
+    ),
+    "an end of a root": (
+        {"schedule": "rsqrt", "reach_final": True},
+        ["reach_final = true", 'schedule = "rsqrt"', '"cosine" or "linear"'],
+    ),
+    "steps of a cosine": ({"step_epochs": 2.0}, ["step_epochs = 2.0", 'schedule = "cosine"', '"step"']),
+    "a factor of a cosine": (
+        {"step_factor": 0.5},
+        ["step_factor = 0.5", 'schedule = "cosine"', '"step"'],
+    ),
+    "the root's epochs of a cosine": (
+        {"rsqrt_epochs": 2.0},
+        ["rsqrt_epochs = 2.0", 'schedule = "cosine"', '"rsqrt"'],
+    ),
+    "half an epoch of warm-up by the epoch": (
+        {"schedule_unit": "epoch", "warmup_epochs": 1.5},
+        ["warmup_epochs = 1.5", 'schedule_unit = "epoch"'],
+    ),
+    "steps of half an epoch by the epoch": (
+        {"schedule_unit": "epoch", "schedule": "step", "step_epochs": 1.5},
+        ["step_epochs = 1.5", 'schedule_unit = "epoch"'],
+    ),
+    "a kernel that never computes in float64": (
+        {"dtype": "float64", "kernel": "xla"},
+        ['kernel = "xla"', 'dtype = "float64"'],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECIPE_CONTRADICTIONS)
+def test_a_contradiction_of_a_recipe_names_both_fields_and_values(case):
+    changes, words = RECIPE_CONTRADICTIONS[case]
+    with pytest.raises(ConfigError) as caught:
+        Recipe(**changes)
+    one_line(caught.value, *words)
+
+
+def test_every_field_that_needs_another_is_refused_without_it():
+    tested = {name for changes, _ in RECIPE_CONTRADICTIONS.values() for name in changes}
+    assert {field for field, _, _ in recipe_room._GOES_WITH} <= tested
+
+
 @pytest.mark.parametrize(
     ("schema", "fields", "words"),
     [
-        (Recipe, {"epochs": 3, "warmup_epochs": 3.0}, ["warmup_epochs = 3.0", "epochs = 3"]),
-        (Recipe, {"final_learning_rate": 0.1}, ["final_learning_rate = 0.1", "learning_rate = 0.001"]),
-        (
-            Recipe,
-            {"schedule": "constant", "final_learning_rate": 1e-4},
-            ["final_learning_rate = 0.0001", 'schedule = "constant"'],
-        ),
+        (Recipe, {"ema": 1.0}, ["Recipe.ema = 1.0", "less than 1"]),
+        (Recipe, {"optimizer": "lion"}, ["Recipe.optimizer = 'lion'", "'adamw'"]),
+        (Recipe, {"clip_norm": 0.0}, ["Recipe.clip_norm = 0.0", "greater than 0"]),
         (Recipe, {"batchsize": 8}, ["Recipe has no field 'batchsize'", "did you mean 'batch_size'?"]),
         (Recipe, {"learning_rate": float("inf")}, ["Recipe.learning_rate = inf", "finite"]),
         (Preprocess, {"mean": (0.5,)}, ["mean has 1 channels", "std has 3"]),

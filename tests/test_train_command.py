@@ -14,8 +14,9 @@ from tiny_tfds import write_tiny_set
 
 import parity
 import parity.port
-import vit_jax.train.run as run_room
+import vit_jax.train.conduct as conduct_room
 from parity.cli import run
+from parity.commands.train import _without_stop
 from parity.options import parse
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
@@ -34,6 +35,7 @@ def test_the_defaults():
     assert request.job == default_job("digits")
     assert request.run_dir == Path("runs/digits").absolute()
     assert (request.parallel, request.sharding) == ("jit", "replicated")
+    assert (request.framework, request.stop_after) == ("jax", None)
     assert request.job.recipe != Recipe()
 
 
@@ -78,6 +80,11 @@ def test_what_differs_from_the_preset_names_the_folder():
     )
     assert len(long.run_dir.name) < 30
     assert ask("--run-dir", "elsewhere").run_dir == Path("elsewhere").absolute()
+
+
+def test_each_framework_has_a_folder_of_its_own():
+    assert ask("--framework", "torch", "--recipe.seed", 1).run_dir.name == "digits-torch-seed=1"
+    assert ask("--stop-after", 0).run_dir.name == "digits"  # the run goes on there
 
 
 def test_every_field_has_a_flag(capsys):
@@ -188,6 +195,12 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
         ("--recipe.batch-size 1024", "batch_size = 1024 is more than the 898 training examples"),
         ("--parallel pmap --sharding full", 'sharding = "full" needs parallel = "jit"'),
+        ("--framework torch --parallel pmap", "--parallel pmap goes with --framework jax, not"),
+        ("--framework torch --sharding full", "--sharding full goes with --framework jax, not"),
+        ("--framework torch --recipe.kernel xla", 'kernel = "xla", which is one of JAX; add --recipe'),
+        ("--framework tensorflow", "invalid choice 'tensorflow'"),
+        ("--stop-after -1", "--stop-after -1: give a number of steps, 0 or more"),
+        ("--stop-after soon", "--stop-after"),
     ],
 )
 def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
@@ -202,20 +215,25 @@ def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
     assert not (tmp_path / "run").exists()
 
 
+def small_run(folder, *changes):
+    """The command line of a run on the set in `folder`."""
+    return [
+        *("--preset", "vit_tiny_patch16_224", "--data", "tfds:tiny_rectangles"),
+        *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run[" / "x]")),
+        *("--model.image-size", "21", "15", "--model.patch-size", "7", "5", "--model.num-classes", "3"),
+        *("--model.hidden-size", "30", "--model.num-heads", "5", "--model.mlp-dim", "44"),
+        *("--model.depth", "2", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
+        *("--recipe.learning-rate", "0.003", *changes),
+    ]
+
+
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory):
     """A run on a rectangular three-channel set: folder, command line, exit status, exported files, and
     what it said."""
     folder = tmp_path_factory.mktemp("command")
     write_tiny_set(folder / "data")
-    argv = [
-        *("--preset", "vit_tiny_patch16_224", "--data", "tfds:tiny_rectangles"),
-        *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run[" / "x]")),
-        *("--model.image-size", "21", "15", "--model.patch-size", "7", "5", "--model.num-classes", "3"),
-        *("--model.hidden-size", "30", "--model.num-heads", "5", "--model.mlp-dim", "44"),
-        *("--model.depth", "2", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
-        *("--recipe.learning-rate", "0.003"),
-    ]
+    argv = small_run(folder)
 
     @contextmanager
     def stop_signals():
@@ -224,7 +242,7 @@ def interrupted(tmp_path_factory):
 
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
-        patch.setattr(run_room, "stop_signals", stop_signals)
+        patch.setattr(conduct_room, "stop_signals", stop_signals)
         first = run("train", argv, prog="python train.py")
     run_dir = Path(argv[argv.index("--run-dir") + 1])
     return run_dir, argv, first, list(run_dir.glob("*.safetensors")), said.getvalue()
@@ -237,12 +255,58 @@ def test_an_interrupted_run_says_how_to_go_on(interrupted):
     assert f"run folder {argv[argv.index('--run-dir') + 1]}\n" in said  # brackets and all
 
 
+@pytest.fixture(scope="module")
+def stopped_in_torch(tmp_path_factory):
+    """A run of PyTorch that was told to end after five steps: folder, command line and what it said."""
+    folder = tmp_path_factory.mktemp("torch")
+    write_tiny_set(folder / "data")
+    argv = small_run(folder, "--framework", "torch", "--recipe.ema", "0.8")
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert run("train", [*argv[:6], "--stop-after", "5", *argv[6:]]) == 0
+    return folder / "run[" / "x]", argv, said.getvalue()
+
+
+def test_a_run_that_was_told_to_end_says_how_to_go_on(stopped_in_torch):
+    run_dir, argv, said = stopped_in_torch
+    assert f"stopped after step 5, as asked; to continue: parity train {shlex.join(argv)}\n" in said
+    assert [path.name for path in (run_dir / "checkpoints").iterdir()] == ["5.pt"]
+    assert not list(run_dir.glob("*.safetensors"))
+    assert _without_stop(["--stop-after=5", "--a", "--stop_after", "5", "b"]) == ["--a", "b"]
+
+
+def test_a_run_of_pytorch_ends_with_equal_twins(capsys, stopped_in_torch):
+    run_dir, argv, _ = stopped_in_torch
+    assert run("train", argv) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "continuing from step 5" in out
+    assert "PyTorch, at the end of training, float32" in out
+    assert "JAX, from the weights file" in out
+    assert "in a process without JAX" in out
+    assert "EQUAL" in out
+    rows = [line for line in out.split("│") if "/19" in line]
+    assert len(rows) == 3
+    assert len({row.strip() for row in rows}) == 1
+    assert run("plot", [str(run_dir)]) == 0
+    assert len(capsys.readouterr().out.split()) == 4
+
+
+def test_jax_ends_where_it_is_told_to(capsys, interrupted):
+    run_dir, argv, *_ = interrupted
+    assert run("train", [*argv, "--stop-after", "6"]) == 0
+    said = capsys.readouterr().out
+    assert f"stopped after step 6, as asked; to continue: parity train {shlex.join(argv)}\n" in said
+    assert (run_dir / "checkpoints" / "6").is_dir()
+    assert run("train", [*argv, "--framework", "torch"]) == 2
+    assert "holds a run of JAX" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_training_ends_with_equal_twins(capsys, interrupted):
     run_dir, argv, *_ = interrupted
     assert run("train", argv) == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert "continuing from step 5" in out
+    assert "continuing from step 6" in out
     assert "in a process without JAX" in out
     assert "EQUAL" in out
     data = read_labelled_images(run_dir / "test_images.npz")

@@ -103,9 +103,9 @@ def test_eight_devices_train_as_one_does(alone, how):
 
 def test_a_batch_must_divide_over_the_devices():
     with pytest.raises(ConfigError, match=r"batch_size = 10 .* over 4 devices; use 8 or 12"):
-        check_batch_size(10, 4)
+        check_batch_size(Recipe(batch_size=10), 4)
     with pytest.raises(ConfigError, match=r"batch_size = 3 .* over 8 devices; use 8$"):
-        check_batch_size(3, 8)
+        check_batch_size(Recipe(batch_size=3), 8)
     with pytest.raises(ConfigError, match="use 8 or 16"):
         make_program(CFG, RECIPE.replace(batch_size=12), 1, devices=jax.local_devices())
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from tiny_tfds import write_tiny_set
 
+import vit_jax.train.conduct as conduct_room
 import vit_jax.train.run as run_room
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.errors import ConfigError
@@ -79,7 +80,7 @@ def stopping_after(steps, monkeypatch):
         asked = []
         yield lambda: bool(asked.append(1)) or len(asked) == steps
 
-    monkeypatch.setattr(run_room, "stop_signals", stop_signals)
+    monkeypatch.setattr(conduct_room, "stop_signals", stop_signals)
 
 
 def assert_same(a, b):
@@ -136,6 +137,22 @@ def test_a_resumed_run_is_bit_for_bit_the_whole_one(whole, data_dir, tmp_path, m
         with Checkpoints(folder / "checkpoints", run_id=run_id) as checkpoints:
             states.append(checkpoints.restore_latest(program.abstract_state, warn=pytest.fail)[1])
     jax.tree.map(np.testing.assert_array_equal, *states)
+
+
+def test_a_run_ends_where_it_is_told_to_and_goes_on(whole, data_dir, tmp_path):
+    trained, run_dir = whole
+    here = {"data_dir": data_dir, "run_dir": tmp_path / "run"}
+    for stop_after in (0, 0, 3):
+        stopped = train(JOB, **here, stop_after=stop_after)
+        assert (stopped.step, stopped.test) == (stop_after, None)
+        assert (tmp_path / "run" / "checkpoints" / str(stop_after)).is_dir()
+    assert train(JOB, **here, stop_after=2).step == 3  # it is further already
+    resumed = train(JOB, **here, stop_after=1000)
+    assert_same(resumed.params, trained.params)
+    assert resumed.test == trained.test
+    assert losses(tmp_path / "run") == losses(run_dir)
+    with pytest.raises(ConfigError, match="stop_after = -1: "):
+        train(JOB, data_dir=data_dir, run_dir=tmp_path / "other", stop_after=-1)
 
 
 def test_a_finished_run_is_not_trained_again(whole, data_dir):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -15,7 +17,7 @@ from pydantic import (
 )
 
 from vit_config.base import NameTuple, Schema
-from vit_config.errors import InputError
+from vit_config.errors import ConfigError, InputError
 
 
 class Augment(Schema, frozen=True):
@@ -66,8 +68,8 @@ class Recipe(Schema, frozen=True):
     """What AdamW multiplies decay by: the learning rate, as torch and optax, or the learning rate over
     its peak, as Big Vision, so that the strength does not depend on the peak."""
     decay: Literal["matrices", "not_vectors", "all", "listed"] = "matrices"
-    """What decays: weights of linear and convolution layers; those, tokens and tables, as Hugging Face's
-    Trainer; every parameter; or what `decayed` lists."""
+    """What decays: weights of linear and convolution layers; those, tokens and tables, but no bias, as
+    Hugging Face's Trainer; every parameter; or what `decayed` lists."""
     decayed: NameTuple = ()
     """Names of the parameters that decay, where no rule says it."""
     clip_norm: PositiveFloat | None = None
@@ -89,7 +91,7 @@ class Recipe(Schema, frozen=True):
     """Learning rate after warm-up, see `vit_config.schedule`."""
     schedule_unit: Literal["step", "epoch"] = "step"
     """How often the learning rate changes; timm's and torch's schedulers are mostly asked once an
-    epoch."""
+    epoch. Then warm-up and the steps of a step schedule are whole epochs."""
     warmup_epochs: NonNegativeFloat = 0.0
     """Epochs of linear warm-up, part of the total."""
     warmup_start: NonNegativeFloat | None = None
@@ -158,13 +160,20 @@ class Recipe(Schema, frozen=True):
                 f'decay = "{self.decay}" with {len(self.decayed)} names in decayed: names go with'
                 ' decay = "listed", and it with names'
             )
-        for field, (other, values) in _GOES_WITH.items():
+        for field, other, values in _GOES_WITH:
             value, found = getattr(self, field), getattr(self, other)
             if value != type(self).model_fields[field].default and not _holds(found, values):
                 remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
                 raise ValueError(
                     f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(found)};"
                     f" leave it out{remedy}"
+                )
+        for field in ("warmup_epochs", "step_epochs"):
+            value = getattr(self, field)
+            if self.schedule_unit == "epoch" and value % 1:
+                raise ValueError(
+                    f'{field} = {value} is no whole number, and schedule_unit = "epoch" counts whole'
+                    ' epochs; round it, or set schedule_unit = "step"'
                 )
         if self.dtype == "float64" and self.kernel != "reference":
             raise ValueError(
@@ -181,23 +190,25 @@ def _holds(found: Any, values: tuple[Any, ...]) -> bool:
 _ADAM = ("optimizer", ("adamw", "adam"))
 _SGD = ("optimizer", ("sgd",))
 _ENDS = ("schedule", ("cosine", "linear"))
-_GOES_WITH: dict[str, tuple[str, tuple[Any, ...]]] = {
-    "beta1": _ADAM,
-    "beta2": _ADAM,
-    "adam_eps": _ADAM,
-    "momentum": _SGD,
-    "nesterov": _SGD,
-    "decay_times": ("optimizer", ("adamw",)),
-    "decay": ("weight_decay", ()),
-    "clip_eps": ("clip_norm", ()),
-    "warmup_start": ("warmup_epochs", ()),
-    "warmup_overlaps": ("warmup_epochs", ()),
-    "final_learning_rate": _ENDS,
-    "reach_final": _ENDS,
-    "step_epochs": ("schedule", ("step",)),
-    "step_factor": ("schedule", ("step",)),
-    "rsqrt_epochs": ("schedule", ("rsqrt",)),
-}
+_GOES_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("beta1", *_ADAM),
+    ("beta2", *_ADAM),
+    ("adam_eps", *_ADAM),
+    ("momentum", *_SGD),
+    ("nesterov", *_SGD),
+    ("nesterov", "momentum", ()),
+    ("decay_times", "optimizer", ("adamw",)),
+    ("decay_times", "weight_decay", ()),
+    ("decay", "weight_decay", ()),
+    ("clip_eps", "clip_norm", ()),
+    ("warmup_start", "warmup_epochs", ()),
+    ("warmup_overlaps", "warmup_epochs", ()),
+    ("final_learning_rate", *_ENDS),
+    ("reach_final", *_ENDS),
+    ("step_epochs", "schedule", ("step",)),
+    ("step_factor", "schedule", ("step",)),
+    ("rsqrt_epochs", "schedule", ("rsqrt",)),
+)
 """Fields that do something only where another has one of these values; where none are named, any but
 zero and null."""
 
@@ -208,11 +219,32 @@ def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
         case "matrices":
             return ndim >= 2 and name.endswith("weight")
         case "not_vectors":
-            return ndim >= 2
+            return ndim >= 2 and "bias" not in name
         case "listed":
             return name in recipe.decayed
         case _:
             return True
+
+
+def decay_mask(recipe: Recipe, ndims: Mapping[str, int]) -> dict[str, bool]:
+    """Whether each parameter of a model decays.
+
+    Args:
+        ndims: the number of axes of each, by name.
+
+    Raises:
+        ConfigError: the recipe lists a name that the model does not have.
+    """
+    for name in recipe.decayed:
+        if name not in ndims:
+            near = difflib.get_close_matches(name, ndims, n=1)
+            remedy = (
+                f"did you mean {near[0]!r}?" if near else f"the first of its names is {min(ndims)!r}"
+            )
+            raise ConfigError(
+                f"decayed lists {name!r}, which is none of the model's {len(ndims)} parameters; {remedy}"
+            )
+    return {name: is_decayed(recipe, name, ndim) for name, ndim in ndims.items()}
 
 
 def decay_strength(recipe: Recipe) -> float:

@@ -12,7 +12,8 @@ L, T - W or T:
 
 Cosine and linear would reach f at step T, one past the last, as torch, optax, timm and Hugging Face have
 it; with `reach_final`, L is one less and the last step runs at f. In warm-up, step t runs at p (t + 1) /
-W, or from a start s at s + (p - s) t / W. Where the unit is the epoch, all of this counts epochs.
+W, or from a start s at s + (p - s) t / W. W and the S of a step schedule are rounded to whole steps.
+Where the unit is the epoch, all of this counts epochs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np)
     unit = 1 if by_epoch else steps_per_epoch
     t = xp.asarray(step, dtype=float)
     t = xp.floor(t / steps_per_epoch) if by_epoch else t
-    warmup = recipe.warmup_epochs if by_epoch else round(recipe.warmup_epochs * unit)
+    warmup = round(recipe.warmup_epochs * unit)
     delay = 0 if recipe.warmup_overlaps else warmup
     clock = xp.maximum(t - delay, 0.0)
     length = recipe.epochs * unit - delay - recipe.reach_final
@@ -48,16 +49,18 @@ def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np)
     return xp.where(t < warmup, during, after)
 
 
-def _after_warmup(recipe: Recipe, clock: Any, length: float, unit: int, xp: Any) -> Any:
+def _after_warmup(recipe: Recipe, clock: Any, length: int, unit: int, xp: Any) -> Any:
     peak, final = recipe.learning_rate, recipe.final_learning_rate
+    left = xp.maximum(length - clock, 0.0) / length  # 1 - c / L, exact where it is small
     match recipe.schedule:
         case "cosine":
-            progress = xp.clip(clock / length, 0.0, 1.0)
-            return final + (peak - final) * 0.5 * (1.0 + xp.cos(np.pi * progress))
+            # (1 + cos(pi c / L)) / 2 by the half angle: in float32 the sum would lose the end's digits
+            return final + (peak - final) * xp.sin(0.5 * np.pi * left) ** 2
         case "linear":
-            return final + (peak - final) * (1.0 - xp.clip(clock / length, 0.0, 1.0))
+            return final + (peak - final) * left
         case "step":
-            return peak * recipe.step_factor ** xp.floor(clock / (recipe.step_epochs * unit))
+            apart = max(round(recipe.step_epochs * unit), 1)
+            return peak * recipe.step_factor ** xp.floor(clock / apart)
         case "rsqrt":
             return peak / xp.sqrt(1.0 + clock / (recipe.rsqrt_epochs * unit))
         case _:

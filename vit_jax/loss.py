@@ -23,17 +23,13 @@ def cross_entropy(
     logits = logits.astype(wide)
     if kind == "softmax":
         log_p = jax.nn.log_softmax(logits, axis=-1)  # (B, classes)
-        return -(1.0 - smoothing) * _of(labels, log_p) - smoothing * log_p.mean(axis=-1)
-    # t log s(x) + (1 - t) log(1 - s(x)) with t = 1 - smoothing on the label and smoothing / classes all
-    # over
-    no = -jax.nn.log_sigmoid(-logits)  # (B, classes)
-    loss = no.sum(axis=-1) - (1.0 - smoothing) * _of(labels, logits) - smoothing * logits.mean(axis=-1)
-    return loss / logits.shape[-1] if kind == "sigmoid_mean" else loss
-
-
-def _of(labels: jax.Array, values: jax.Array) -> jax.Array:
-    """The value of each label: (B, classes) to (B,)."""
-    return jnp.take_along_axis(values, labels[:, None], axis=-1)[:, 0]
+        of_label = jnp.take_along_axis(log_p, labels[:, None], axis=-1)[:, 0]
+        return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(axis=-1)
+    classes = logits.shape[-1]
+    target = jax.nn.one_hot(labels, classes, dtype=wide) * (1.0 - smoothing) + smoothing / classes
+    yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)  # (B, classes) each
+    loss = -(target * yes + (1.0 - target) * no)
+    return loss.mean(axis=-1) if kind == "sigmoid_mean" else loss.sum(axis=-1)
 
 
 def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:

@@ -1,5 +1,6 @@
 """The optimiser of a recipe, and the average of the parameters."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from vit_config import Recipe
-from vit_config.recipe import decay_strength, is_decayed
+from vit_config.recipe import decay_mask, decay_strength
 from vit_config.schedule import learning_rate
 from vit_jax.functional import Params
 
@@ -19,10 +20,12 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
     (``sgd``); decay added to the gradient before the moments (``adam``, ``sgd``) or to the update after
     them (``adamw``, arXiv 1711.05101); times the learning rate of the step, evaluated in float64 where
     JAX has it.
+
+    Its ``init`` raises ConfigError where the recipe lists a name that the parameters do not have.
     """
 
     def decayed(params: Params) -> dict[str, bool]:
-        return {name: is_decayed(recipe, name, value.ndim) for name, value in params.items()}
+        return decay_mask(recipe, {name: value.ndim for name, value in params.items()})
 
     decay = optax.add_decayed_weights(decay_strength(recipe), mask=decayed)
     if recipe.optimizer == "sgd":
@@ -30,12 +33,36 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
             optax.trace(recipe.momentum, recipe.nesterov) if recipe.momentum else optax.identity()
         )
     else:
-        direction = optax.scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
+        direction = scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
     return optax.chain(
         clip_by_global_norm(recipe.clip_norm, recipe.clip_eps),
         *((direction, decay) if recipe.optimizer == "adamw" else (decay, direction)),
         optax.scale_by_learning_rate(lambda step: learning_rate(recipe, step, steps_per_epoch, jnp)),
     )
+
+
+def scale_by_adam(beta1: float, beta2: float, eps: float) -> optax.GradientTransformation:
+    """Adam's direction (arXiv 1412.6980, algorithm 1), with the state that optax keeps.
+
+    optax corrects the bias by 1 - beta^t with beta in float32, which leaves five digits where beta is
+    0.999; -expm1(t log beta), with the logarithm taken in float64, loses none.
+    """
+    logs = [math.log(beta) if beta else -math.inf for beta in (beta1, beta2)]
+
+    def update(
+        updates: Any, state: optax.ScaleByAdamState, params: Any = None
+    ) -> tuple[Any, optax.ScaleByAdamState]:
+        count = state.count + 1
+        mu = jax.tree.map(lambda g, m: beta1 * m + (1.0 - beta1) * g, updates, state.mu)
+        nu = jax.tree.map(lambda g, v: beta2 * v + (1.0 - beta2) * g * g, updates, state.nu)
+        first, second = (-jnp.expm1(count * log) for log in logs)
+
+        def direction(m: jax.Array, v: jax.Array) -> jax.Array:
+            return (m / first.astype(m.dtype)) / (jnp.sqrt(v / second.astype(v.dtype)) + eps)
+
+        return jax.tree.map(direction, mu, nu), optax.ScaleByAdamState(count, mu, nu)
+
+    return optax.GradientTransformation(optax.scale_by_adam().init, update)  # pyright: ignore
 
 
 def clip_by_global_norm(max_norm: float | None, eps: float = 0.0) -> optax.GradientTransformation:

@@ -1,6 +1,7 @@
 """The training loss and the count of right answers."""
 
 import torch
+from torch.nn import functional as F
 
 
 def cross_entropy(
@@ -22,17 +23,13 @@ def cross_entropy(
     logits = logits.to(wide)
     if kind == "softmax":
         log_p = torch.log_softmax(logits, dim=-1)  # (B, classes)
-        return -(1.0 - smoothing) * _of(labels, log_p) - smoothing * log_p.mean(dim=-1)
-    # t log s(x) + (1 - t) log(1 - s(x)) with t = 1 - smoothing on the label and smoothing / classes all
-    # over
-    no = -torch.nn.functional.logsigmoid(-logits)  # (B, classes)
-    loss = no.sum(dim=-1) - (1.0 - smoothing) * _of(labels, logits) - smoothing * logits.mean(dim=-1)
-    return loss / logits.shape[-1] if kind == "sigmoid_mean" else loss
-
-
-def _of(labels: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-    """The value of each label: (B, classes) to (B,)."""
-    return torch.take_along_dim(values, labels[:, None], dim=-1)[:, 0]
+        of_label = torch.take_along_dim(log_p, labels[:, None], dim=-1)[:, 0]
+        return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(dim=-1)
+    classes = logits.shape[-1]
+    target = F.one_hot(labels, classes).to(wide) * (1.0 - smoothing) + smoothing / classes
+    yes, no = F.logsigmoid(logits), F.logsigmoid(-logits)  # (B, classes) each
+    loss = -(target * yes + (1.0 - target) * no)
+    return loss.mean(dim=-1) if kind == "sigmoid_mean" else loss.sum(dim=-1)
 
 
 def correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

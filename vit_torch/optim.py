@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from vit_config import Recipe
-from vit_config.recipe import decay_strength, is_decayed
+from vit_config.recipe import decay_mask, decay_strength
 from vit_torch.leaves import leaves
 
 Ema = dict[str, torch.Tensor]
@@ -18,10 +18,15 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     own.
 
     The learning rate is set before every step by `vit_torch.step`.
+
+    Raises:
+        ConfigError: the recipe lists a name that the model does not have.
     """
+    held = leaves(model)
+    mask = decay_mask(recipe, {leaf.name: leaf.variable.ndim for leaf in held})
     groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
-    for leaf in leaves(model):
-        groups[is_decayed(recipe, leaf.name, leaf.variable.ndim)].append(leaf.variable)
+    for leaf in held:
+        groups[mask[leaf.name]].append(leaf.variable)
     parts = [
         {"params": params, "weight_decay": decay_strength(recipe) if decayed else 0.0}
         for decayed, params in groups.items()

@@ -114,10 +114,14 @@ def make_update(
 def make_eval_step(model: ViT, recipe: Recipe) -> Callable[[Batch], Metrics]:
     """The function that sums loss, right answers and images over one padded batch."""
 
+    dtype = getattr(torch, recipe.dtype)
+
     @torch.no_grad()
     def eval_step(batch: Batch) -> Metrics:
         model.eval()
-        logits, mask = model(batch["image"]).logits, batch["mask"]
+        computed = {name: value.to(dtype) for name, value in model.named_parameters()}
+        logits = functional_call(model, computed, (batch["image"].to(dtype),)).logits
+        mask = batch["mask"]
         return {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),
             "correct": (correct(logits, batch["label"]) * mask).sum(),

@@ -39,7 +39,7 @@ def patched(fault: StepFault) -> Iterator[None]:
         if fault.clip:
             replace(optim, "clip_by_global_norm", _clipping(fault.clip))
         if fault.adam:
-            replace(optax, "scale_by_adam", _scale_by(fault.adam))
+            replace(optim, "scale_by_adam", _scale_by(fault.adam))
         if not fault.decay_times_rate:
             _decay_after_the_rate(replace)
         yield

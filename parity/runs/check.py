@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from parity.check import environment, uncertified
+from parity.digest import digest
+from parity.environment import environment, flags, uncertified
 from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
 from parity.precision import Precision
 from parity.runs.plan import Plan, make_plan
 from parity.runs.stability import Stability, stability
-from parity.runs.state import Arrays
+from parity.runs.trainer import Batch
 from parity.runs.walk import Walk, walk
 from parity.tolerance import DType
 from vit_config import ConfigError, Recipe, ViTConfig
@@ -48,6 +49,10 @@ class StepsReport:
     """Versions, devices and precision."""
     uncertified: tuple[str, ...] = ()
     """The flags by which float32 products were less precise than float32, where it was compared."""
+    batches_digest: str = ""
+    """SHA-256 (hex) of the digests of all batches, in order."""
+    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of precision, as they were set: by twin, ``jax`` and ``torch``."""
 
     @property
     def agrees(self) -> bool:
@@ -93,6 +98,8 @@ def check_steps(
     if steps < 1:
         raise ConfigError(f"--steps {steps}: must be at least 1")
     plan = make_plan(subject, job, steps, data_dir=data_dir)
+    watched = _Watched(plan.batches)
+    plan = replace(plan, batches=watched)
     walks = []
     for dtype in dict.fromkeys(dtypes):
         with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
@@ -113,7 +120,26 @@ def check_steps(
         fault,
         environment(precision),
         uncertified(dtypes, precision),
+        watched.digest,
+        flags(precision),
     )
+
+
+class _Watched:
+    """Batches that are digested as they are read."""
+
+    digest = ""
+    """Of those of the last reading."""
+
+    def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:
+        self._batches = batches
+
+    def __call__(self) -> Iterator[Batch]:
+        digests = []
+        for batch in self._batches():
+            digests.append(digest(batch))
+            yield batch
+        self.digest = hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 @contextmanager
@@ -140,12 +166,3 @@ def _digests(found: Walk) -> dict[str, str]:
     return {"initial": digest(found.initial.params)} | {
         f"{twin} after {len(found.losses)} steps": digest(params) for twin, params in ends.items()
     }
-
-
-def digest(arrays: Arrays) -> str:
-    """SHA-256 (hex) of names, types, shapes and values, in the order of names."""
-    found = hashlib.sha256()
-    for name, value in sorted(arrays.items()):
-        found.update(f"{name} {value.dtype} {value.shape}\n".encode())
-        found.update(value.tobytes())
-    return found.hexdigest()

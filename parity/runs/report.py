@@ -113,16 +113,16 @@ def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
     console.print(report.stability(walk).sentence(), highlight=False)
     if walk.unseen:
         console.print(
-            f"[dim]{walk.unseen} numbers that the loss cannot see (biases of keys: softmax ignores what all"
-            " keys share) are left out of the parameters: their gradient is rounding noise, of which Adam"
-            f" makes steps; here they came to differ by {walk.unseen_difference:.1e}[/]",
+            f"[dim]{walk.unseen} numbers that the loss cannot see (biases of keys: softmax ignores what"
+            " all keys share) are left out of the parameters: their gradient is rounding noise, of which"
+            f" Adam makes steps; here they came to differ by {walk.unseen_difference:.1e}[/]",
             highlight=False,
         )
 
 
 def _shown(count: int) -> list[int]:
     """The first step, the last, and some between, closer at the beginning."""
-    return sorted({int(round(each)) - 1 for each in np.geomspace(1, count, min(count, SHOWN))})
+    return sorted({round(each) - 1 for each in np.geomspace(1, count, min(count, SHOWN))})
 
 
 def steps_to_dict(report: StepsReport) -> dict[str, Any]:

@@ -41,7 +41,10 @@ def to_torch(
     """Put a state into a trainer's model, optimiser and average, in place."""
     for leaf in leaves(model):
         leaf.variable.copy_(from_numpy(state.params[leaf.name]))
-        kept = {name: from_numpy(state.moments[name][leaf.name]) for name in moments_of(recipe)}
+        place = leaf.variable.device
+        kept = {
+            name: from_numpy(state.moments[name][leaf.name]).to(place) for name in moments_of(recipe)
+        }
         if recipe.optimizer != "sgd":
             kept["step"] = torch.tensor(float(state.step))
         optimizer.state[leaf.variable] = kept

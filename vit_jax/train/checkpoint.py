@@ -84,10 +84,10 @@ class Checkpoints:
         Raises:
             CheckpointError: there are checkpoints, but none is whole; or one is of another run.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
+        steps = self.saved_steps()[::-1]
         for step in steps:
             try:
-                state = self._restore(step, abstract)
+                state = self.restore(step, abstract)
             except DamagedError as error:
                 warn(f"checkpoint {self.folder / str(step)} is damaged and skipped: {error}")
                 continue
@@ -121,7 +121,17 @@ class Checkpoints:
                 f"{self.folder}: the last checkpoint cannot be written ({_first_line(error)})"
             ) from None
 
-    def _restore(self, step: int, abstract: Any) -> Any:
+    def saved_steps(self) -> list[int]:
+        """The steps of which there are checkpoints, whole or not, in order."""
+        return sorted(self._manager.all_steps())
+
+    def restore(self, step: int, abstract: Any) -> Any:
+        """The state of one step, as numpy arrays.
+
+        Raises:
+            DamagedError: it is not whole.
+            CheckpointError: it is of another run or another model.
+        """
         expected = to_named(abstract)
         describe = ocp.args.Composite(meta=ocp.args.JsonRestore())
         try:

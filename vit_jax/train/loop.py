@@ -41,12 +41,14 @@ def run_steps(
     *,
     start_step: int,
     steps_per_epoch: int,
+    stop_after: int | None = None,
 ) -> tuple[int, TrainState]:
     """Train to the recipe's end, or until told to stop.
 
     Args:
         state: on the devices; used up.
         batches: those from `start_step` on.
+        stop_after: how many updates in all are enough, if fewer than the recipe's.
 
     Returns:
         The updates done and the state on the devices.
@@ -55,14 +57,15 @@ def run_steps(
         TrainingError: a loss that is not finite; nothing of that step is saved.
     """
     total = recipe.epochs * steps_per_epoch
+    last = total if stop_after is None else min(stop_after, total)
     pending: list[Metrics] = []  # on the devices still
     since = time.perf_counter()
-    for done in range(start_step + 1, total + 1):
+    for done in range(start_step + 1, last + 1):
         batch = program.place_batch(next(batches))
         with jax.transfer_guard("disallow"):
             state, metrics = program.train_step(state, batch)
         pending.append(metrics)
-        stop = done < total and hooks.should_stop()
+        stop = done < total and (hooks.should_stop() or done == last)
         epoch = done / steps_per_epoch
         save = done == total or stop or epoch % recipe.checkpoint_every_epochs == 0
         evaluate = done == total or epoch % recipe.eval_every_epochs == 0
@@ -78,7 +81,7 @@ def run_steps(
             pending, since = [], time.perf_counter()
         if stop:
             return done, state
-    return total, state
+    return max(start_step, last), state
 
 
 def _means(metrics: list[dict[str, np.ndarray]], done: int) -> dict[str, float]:

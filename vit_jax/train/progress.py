@@ -30,7 +30,7 @@ class TrainingBar:
             disable=not console.is_terminal,
         )
         self._task = self._progress.add_task(
-            "compiling", total=total_steps, completed=start_step, numbers=""
+            "starting", total=total_steps, completed=start_step, numbers=""
         )
 
     def __enter__(self) -> TrainingBar:

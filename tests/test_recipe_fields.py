@@ -1,0 +1,159 @@
+"""Every field of a recipe changes something that a run consists of, in both twins where both have it."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flips import AUGMENT_FLIPS, RECIPE_FLIPS
+from recipe_sides import BASE, by_jax, by_torch, gradients
+from rich.console import Console
+from tiny import TINY
+from tiny_tfds import write_tiny_set
+
+import vit_jax.train.run as run_room
+import vit_torch
+from vit_config import Preprocess, ViTConfig
+from vit_config.errors import ConfigError
+from vit_config.job import Job
+from vit_config.recipe import Augment, Recipe
+from vit_jax.functional import get_params
+from vit_jax.step import TrainState, make_gradients
+from vit_jax.train.data import open_dataset, train_batches
+from vit_jax.train.run import numerics, train
+from vit_jax.train.sharding import Program
+from vit_jax.weights import from_arrays
+from vit_torch.step import make_gradients as make_torch_gradients
+
+CFG = TINY.replace(depth=1, dropout_embed=0.3)
+RECIPE = BASE.replace(batch_size=8, checkpoint_every_epochs=2)
+PREPROCESS = Preprocess(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    write_tiny_set(folder)
+    return folder
+
+
+def updates(recipe, data_dir, folder):
+    """What each twin makes of the parameters and their average."""
+    grads = gradients()
+    return [
+        [*params.values(), *(ema or {}).values()]
+        for params, ema in (by_jax(recipe, grads), by_torch(recipe, grads))
+    ]
+
+
+def gradients_of_a_model(recipe, data_dir, folder):
+    """The program of JAX's gradients, and PyTorch's gradients or why there are none."""
+    dtype = "float64" if recipe.dtype == "float64" else "float32"
+    torch.manual_seed(0)
+    model = vit_torch.ViT(CFG).to(getattr(torch, dtype))
+    stream = np.random.default_rng(0)
+    images = stream.standard_normal((4, *CFG.image_size, CFG.in_channels)).astype(dtype)
+    labels = stream.integers(0, CFG.num_classes, 4)
+    params = get_params(from_arrays(CFG, vit_torch.to_arrays(model)))
+    batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels)}
+    program = str(jax.make_jaxpr(make_gradients(CFG, recipe))(params, batch, jnp.int32(0)))
+    images = torch.from_numpy(images).permute(0, 3, 1, 2)
+    try:
+        make_torch_gradients(model, recipe)(0, {"image": images, "label": torch.from_numpy(labels)})
+    except ConfigError as error:
+        return [program, str(error)]
+    return [program, [parameter.grad.numpy() for parameter in model.parameters()]]
+
+
+def batches(recipe, data_dir, folder):
+    """Every training batch."""
+    dataset = open_dataset("tfds:tiny_rectangles", data_dir)
+    found = list(train_batches(dataset, recipe, PREPROCESS, image_size=(21, 15), num_threads=0))
+    return [[np.concatenate([batch["image"] for batch in found]), np.array([len(found)])]]
+
+
+def events(recipe, data_dir, folder):
+    """What a run logs and keeps, by its step, with a model of one number that nothing trains."""
+    state = TrainState(jnp.int32(0), {"head.bias": jnp.zeros(1)}, (), None)
+    metrics = {name: jnp.float32(0) for name in ("loss", "accuracy", "grad_norm", "learning_rate")}
+    program = Program(
+        num_devices=1,
+        initialise=lambda: state,
+        abstract_state=jax.eval_shape(lambda: state),
+        place_state=lambda held: held,
+        place_batch=lambda batch: batch,
+        train_step=lambda held, batch: (held, metrics),
+        eval_step=lambda params, batch: {
+            name: np.float32(batch["mask"].sum()) for name in ("loss", "correct", "count")
+        },
+        fetch=jax.device_get,
+    )
+    model = ViTConfig(**{**json.loads(CFG.to_json()), "num_classes": 3})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_room, "make_program", lambda *args, **options: program)
+        job = Job(model, recipe, "tfds:tiny_rectangles")
+        train(job, data_dir=data_dir, run_dir=folder, console=Console(quiet=True))
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    kept = sorted(path.name for path in (folder / "checkpoints").iterdir() if path.name.isdigit())
+    logged = [(line["kind"], line["step"]) for line in lines]
+    return [str((logged, kept))]
+
+
+def number_formats(recipe, data_dir, folder):
+    """The program of a product, as it is traced during a run."""
+    with numerics(recipe):
+        return [str(jax.make_jaxpr(jnp.dot)(jnp.ones((2, 3)), jnp.ones((3, 2))))]
+
+
+PROBES = {
+    "updates": updates,
+    "gradients": gradients_of_a_model,
+    "batches": batches,
+    "events": events,
+    "numerics": number_formats,
+}
+
+
+def _differ(one, other):
+    if isinstance(one, str) or isinstance(other, str):
+        return one != other
+    if any(a.shape != b.shape for a, b in zip(one, other, strict=True)):
+        return True
+    return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) > 1e-6
+
+
+def test_every_field_has_a_flip():
+    assert set(RECIPE_FLIPS) == set(Recipe.fields())
+    assert set(AUGMENT_FLIPS) == set(Augment.fields())
+    assert {flip.where for flip in RECIPE_FLIPS.values()} == set(PROBES)
+
+
+@pytest.mark.parametrize("probe", PROBES)
+def test_the_same_recipe_changes_nothing(probe, data_dir, tmp_path, x64):
+    pair = [PROBES[probe](RECIPE, data_dir, tmp_path / name) for name in ("one", "other")]
+    assert not any(_differ(one, other) for one, other in zip(*pair, strict=True))
+
+
+@pytest.mark.parametrize("field", RECIPE_FLIPS)
+def test_every_field_changes_the_run(field, data_dir, tmp_path, x64):
+    flip = RECIPE_FLIPS[field]
+    recipe = RECIPE.replace(**flip.companions)
+    assert getattr(recipe, field) != flip.value
+    probe = PROBES[flip.where]
+    before = probe(recipe, data_dir, tmp_path / "before")
+    after = probe(recipe.replace(**{field: flip.value}), data_dir, tmp_path / "after")
+    assert all(_differ(one, other) for one, other in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize("field", AUGMENT_FLIPS)
+def test_every_random_change_changes_the_images(field, data_dir, tmp_path):
+    changed = RECIPE.replace(augment=AUGMENT_FLIPS[field])
+    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in (RECIPE, changed))
+    assert _differ(one, other)
+
+
+def test_the_seed_reaches_dropout(data_dir, tmp_path, x64):
+    one, other = (gradients_of_a_model(r, data_dir, tmp_path) for r in (RECIPE, RECIPE.replace(seed=1)))
+    assert all(_differ(*pair) for pair in zip(one, other, strict=True))

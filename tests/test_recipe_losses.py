@@ -1,0 +1,122 @@
+"""Each loss of a recipe is that of torch, optax and timm, in both twins, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import torch
+from tiny import error
+from torch.nn import functional as F
+
+from parity.family.peer import import_timm
+from vit_jax.loss import cross_entropy
+from vit_torch.loss import cross_entropy as torch_cross_entropy
+
+STREAM = np.random.default_rng(0)
+LOGITS, LABELS = 4 * STREAM.standard_normal((5, 7)), STREAM.integers(0, 7, 5)
+IN_TORCH = torch.from_numpy(LOGITS), torch.from_numpy(LABELS)
+
+
+def _both(kind, smoothing, logits=LOGITS):
+    """By both twins: the loss of each image, and the gradient of their mean by the logits."""
+
+    def loss(x):
+        return cross_entropy(x, jnp.asarray(LABELS), kind=kind, smoothing=smoothing)
+
+    x = torch.from_numpy(logits.copy()).requires_grad_()
+    theirs = torch_cross_entropy(x, IN_TORCH[1], kind=kind, smoothing=smoothing)
+    theirs.mean().backward()
+    assert x.grad is not None
+    gradient = jax.grad(lambda x: loss(x).mean())(jnp.asarray(logits))
+    return (loss(jnp.asarray(logits)), gradient), (theirs.detach(), x.grad)
+
+
+def _assert_is(kind, smoothing, peer):
+    """`peer` is given logits that want a gradient, and gives (B,)."""
+    x = IN_TORCH[0].clone().requires_grad_()
+    expected = peer(x)
+    expected.mean().backward()
+    for loss, gradient in _both(kind, smoothing):
+        assert error(loss, expected.detach()) < 1e-13
+        assert error(gradient, x.grad) < 1e-13
+
+
+def _targets(smoothing):
+    """Smoothed one-hot targets, (5, 7)."""
+    return np.eye(7)[LABELS] * (1.0 - smoothing) + smoothing / 7
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_softmax_is_torchs_and_optaxs(smoothing, x64):
+    _assert_is(
+        "softmax",
+        smoothing,
+        lambda x: F.cross_entropy(x, IN_TORCH[1], reduction="none", label_smoothing=smoothing),
+    )
+    expected = optax.softmax_cross_entropy(LOGITS, _targets(smoothing))
+    smoothed = optax.smooth_labels(jnp.eye(7)[LABELS], smoothing)
+    assert error(smoothed, _targets(smoothing)) < 1e-15
+    for loss, _ in _both("softmax", smoothing):
+        assert error(loss, expected) < 1e-13
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_sigmoid_is_torchs_and_optaxs_summed_over_classes(smoothing, x64):
+    targets = torch.from_numpy(_targets(smoothing))
+    _assert_is(
+        "sigmoid",
+        smoothing,
+        lambda x: F.binary_cross_entropy_with_logits(x, targets, reduction="none").sum(-1),
+    )
+    expected = optax.sigmoid_binary_cross_entropy(LOGITS, _targets(smoothing)).sum(-1)
+    for loss, _ in _both("sigmoid", smoothing):
+        assert error(loss, expected) < 1e-13
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_sigmoid_mean_is_torchs_and_timms(smoothing, x64):
+    import_timm()
+    from timm.loss import BinaryCrossEntropy
+
+    targets = torch.from_numpy(_targets(smoothing))
+    _assert_is(
+        "sigmoid_mean",
+        smoothing,
+        lambda x: F.binary_cross_entropy_with_logits(x, targets, reduction="none").mean(-1),
+    )
+    # the means over the batch are those of the libraries' defaults
+    for summed, kind in [(False, "sigmoid_mean"), (True, "sigmoid")]:
+        expected = BinaryCrossEntropy(smoothing=smoothing, sum_classes=summed)(*IN_TORCH)
+        for loss, _ in _both(kind, smoothing):
+            assert float(loss.mean()) == pytest.approx(float(expected), rel=1e-13)
+    expected = F.binary_cross_entropy_with_logits(IN_TORCH[0], targets)
+    for loss, _ in _both("sigmoid_mean", smoothing):
+        assert float(loss.mean()) == pytest.approx(float(expected), rel=1e-13)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid", "sigmoid_mean"])
+def test_a_sure_answer_keeps_its_digits_in_float32(kind):
+    """Where a right answer is nearly certain the loss is tiny, not the rest of a difference."""
+    logits = np.full((5, 7), -20.0)
+    logits[np.arange(5), LABELS] = 20.0
+    expected = {
+        "softmax": 6 * np.exp(-40.0),
+        "sigmoid": 7 * np.exp(-20.0),
+        "sigmoid_mean": np.exp(-20.0),
+    }
+    for loss, _ in _both(kind, 0.0, logits.astype(np.float32)):
+        if kind == "softmax":  # torch's and jax's log_softmax both end at float32's grain, one
+            assert np.all(np.abs(np.asarray(loss)) < np.finfo(np.float32).eps)
+        else:
+            assert error(loss, np.full(5, expected[kind])) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid", "sigmoid_mean"])
+def test_reduced_logits_are_widened(kind):
+    logits = LOGITS.astype(np.float32)
+    ours = cross_entropy(jnp.asarray(logits, jnp.bfloat16), jnp.asarray(LABELS), kind=kind)
+    theirs = torch_cross_entropy(torch.from_numpy(logits).bfloat16(), IN_TORCH[1], kind=kind)
+    assert ours.dtype == jnp.float32
+    assert theirs.dtype == torch.float32
+    assert error(ours, theirs) < 1e-6

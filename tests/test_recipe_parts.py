@@ -1,0 +1,109 @@
+"""A batch computed in parts has the gradient of the whole, in both twins and on several devices."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from refusals import one_line
+from tiny import TINY, error
+
+import vit_jax
+import vit_torch
+from parity.redraw import redraw
+from vit_config import ConfigError, InputError, Recipe
+from vit_jax.functional import get_params
+from vit_jax.leaves import leaves
+from vit_jax.step import make_gradients
+from vit_jax.train.sharding import make_program
+from vit_torch.step import make_gradients as make_torch_gradients
+
+CFG = TINY.replace(depth=1)
+RECIPE = Recipe(dtype="float64", label_smoothing=0.1, batch_size=6)
+D = CFG.hidden_size
+
+
+def _arrays():
+    return {
+        leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 0)
+        for leaf in leaves(vit_jax.weights.abstract_model(CFG))
+    }
+
+
+def _batch(size):
+    stream = np.random.default_rng(0)
+    images = stream.standard_normal((size, *CFG.image_size, CFG.in_channels))
+    return images, stream.integers(0, CFG.num_classes, size)
+
+
+def _by_jax(recipe, size):
+    images, labels = _batch(size)
+    params = get_params(vit_jax.from_arrays(CFG, _arrays()))
+    batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels)}
+    return jax.jit(make_gradients(CFG, recipe))(params, batch, jnp.int32(0))
+
+
+def _by_torch(recipe, size):
+    images, labels = _batch(size)
+    model = vit_torch.from_arrays(CFG, _arrays())
+    batch = {"image": torch.from_numpy(images).permute(0, 3, 1, 2), "label": torch.from_numpy(labels)}
+    metrics = make_torch_gradients(model, recipe)(0, batch)
+    return {leaf.name: leaf.variable.grad for leaf in vit_torch.leaves.leaves(model)}, metrics
+
+
+@pytest.mark.parametrize(
+    "run", [pytest.param(_by_jax, marks=pytest.mark.slow), _by_torch], ids=["jax", "torch"]
+)
+@pytest.mark.parametrize("parts", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("loss", ["softmax", pytest.param("sigmoid", marks=pytest.mark.slow)])
+def test_parts_add_up_to_the_whole(run, parts, loss, x64):
+    recipe = RECIPE.replace(loss=loss)
+    whole, metrics = run(recipe, 6)
+    found, of_parts = run(recipe.replace(accumulate=parts), 6)
+    for name in ("loss", "accuracy"):
+        assert float(of_parts[name]) == pytest.approx(float(metrics[name]), rel=1e-13), name
+    for name, value in found.items():
+        keep = np.delete(np.arange(3 * D), np.s_[D : 2 * D]) if name.endswith("qkv.bias") else ...
+        assert error(np.asarray(value)[keep], np.asarray(whole[name])[keep]) < 1e-12, name
+
+
+@pytest.mark.parametrize("run", [_by_jax, _by_torch], ids=["jax", "torch"])
+def test_a_batch_that_has_no_equal_parts_is_refused(run, x64):
+    with pytest.raises(InputError) as caught:
+        run(RECIPE.replace(accumulate=2), 5)
+    one_line(caught.value, "5 images", "accumulate = 2")
+    with pytest.raises(ConfigError) as caught:
+        RECIPE.replace(accumulate=4)
+    one_line(caught.value, "batch_size = 6", "accumulate = 4")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["jit", "jit full", "pmap"])
+def test_parts_on_eight_devices(how):
+    """Two updates in two parts on eight devices are those of the whole batch on one."""
+    parallel, *sharding = how.split()
+    recipe = RECIPE.replace(batch_size=16, ema=0.9)
+
+    def run(recipe, count, **options):
+        with jax.enable_x64(True):
+            program = make_program(CFG, recipe, 4, devices=jax.local_devices()[:count], **options)
+            params = get_params(vit_jax.from_arrays(CFG, _arrays()))
+            state = program.fetch(program.initialise())._replace(
+                params=jax.device_get(params), ema=jax.device_get(params)
+            )
+            state = program.place_state(state)
+            images, labels = _batch(16)
+            for _ in range(2):
+                batch = program.place_batch({"image": images, "label": labels.astype(np.int32)})
+                state, metrics = program.train_step(state, batch)
+            state = program.fetch(state)
+        return state, float(program.fetch(metrics)["loss"])
+
+    options = {"parallel": parallel} | ({"sharding": sharding[0]} if sharding else {})
+    spread, loss = run(recipe.replace(accumulate=2), 8, **options)
+    alone, expected = run(recipe, 1)
+    assert loss == pytest.approx(expected, rel=1e-12)
+    for found, reference in [(spread.params, alone.params), (spread.ema, alone.ema)]:
+        for name, value in found.items():
+            keep = np.delete(np.arange(3 * D), np.s_[D : 2 * D]) if name.endswith("qkv.bias") else ...
+            assert error(value[keep], reference[name][keep]) < 1e-11, name

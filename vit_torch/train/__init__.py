@@ -1,0 +1,1 @@
+"""Training the PyTorch twin: the program of a run, its loop and its checkpoints; never needs JAX."""

@@ -1,0 +1,110 @@
+"""The training loop: steps, and what happens between them."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_config import Recipe, TrainingError
+from vit_config.scoring import Score
+from vit_torch.optim import Ema
+from vit_torch.step import Metrics
+from vit_torch.train.program import Program
+from vit_torch.train.state import StoredState, TrainState
+
+
+class Hooks(NamedTuple):
+    """What the loop tells the world; it does no input or output itself."""
+
+    log: Callable[[int, dict[str, float]], None]
+    """Given the updates done and the means since the last call: loss, accuracy, grad_norm,
+    learning_rate; and images_per_second."""
+    save: Callable[[int, StoredState], None]
+    """Given the updates done and the state on the host, which the next step changes."""
+    evaluate: Callable[[int, Ema], None]
+    """Given the updates done and, on the device, the parameters or their average, every
+    `eval_every_epochs`."""
+    should_stop: Callable[[], bool]
+    """Asked after every step; true ends the run early, with a checkpoint."""
+
+
+def run_steps(
+    program: Program,
+    recipe: Recipe,
+    state: TrainState,
+    batches: Iterator[Mapping[str, Any]],
+    hooks: Hooks,
+    *,
+    start_step: int,
+    steps_per_epoch: int,
+    stop_after: int | None = None,
+) -> tuple[int, TrainState]:
+    """Train to the recipe's end, or until told to stop.
+
+    Args:
+        state: on the device; used up.
+        batches: those from `start_step` on.
+        stop_after: how many updates in all are enough, if fewer than the recipe's.
+
+    Returns:
+        The updates done and the state on the device.
+
+    Raises:
+        TrainingError: a loss that is not finite; nothing of that step is saved.
+    """
+    total = recipe.epochs * steps_per_epoch
+    last = total if stop_after is None else min(stop_after, total)
+    pending: list[Metrics] = []  # on the device still
+    since = time.perf_counter()
+    for done in range(start_step + 1, last + 1):
+        batch = program.place_batch(next(batches))
+        state, metrics = program.train_step(state, batch)
+        pending.append(metrics)
+        stop = done < total and (hooks.should_stop() or done == last)
+        epoch = done / steps_per_epoch
+        save = done == total or stop or epoch % recipe.checkpoint_every_epochs == 0
+        evaluate = done == total or epoch % recipe.eval_every_epochs == 0
+        if save or evaluate or done % recipe.log_every_steps == 0:
+            means = _means(program.fetch(pending), done)
+            seconds = time.perf_counter() - since
+            means["images_per_second"] = recipe.batch_size * len(pending) / seconds
+            hooks.log(done, means)
+            if evaluate:
+                hooks.evaluate(done, state.averaged)
+            if save:
+                hooks.save(done, program.fetch(state))
+            pending, since = [], time.perf_counter()
+        if stop:
+            return done, state
+    return max(start_step, last), state
+
+
+def _means(metrics: list[dict[str, np.ndarray]], done: int) -> dict[str, float]:
+    """The mean of each metric over the last steps.
+
+    Raises:
+        TrainingError: a loss among them is not finite.
+    """
+    for step, values in enumerate(metrics, start=done - len(metrics) + 1):
+        loss, norm = float(values["loss"]), float(values["grad_norm"])
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise TrainingError(
+                f"step {step}: the loss is {loss} and the gradient's norm {norm}; lower"
+                " learning_rate, or set clip_norm"
+            )
+    return {name: float(np.mean([values[name] for values in metrics])) for name in metrics[0]}
+
+
+def evaluate(program: Program, params: Ema, batches: Iterable[Mapping[str, Any]]) -> Score:
+    """Evaluate parameters on the device over padded batches, every example counted once."""
+    loss, right, count = 0.0, 0, 0
+    for batch in batches:  # fetched one by one: a large set never piles up on the device
+        sums = program.fetch(program.eval_step(params, program.place_batch(batch)))
+        loss += float(sums["loss"])
+        right += int(sums["correct"])
+        count += int(sums["count"])
+    return Score(loss / count, right, count)

@@ -1,0 +1,106 @@
+"""The functions of one training run on one device, as its loop calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from vit_config import Recipe, ViTConfig
+from vit_torch.model import ViT
+from vit_torch.optim import Ema, init_ema, make_optimizer
+from vit_torch.step import Batch, Metrics, make_eval_step, make_gradients, make_train_step
+from vit_torch.train.state import StoredState, TrainState, store, unstore
+from vit_torch.weights import abstract_model, to_numpy
+
+
+class Program(NamedTuple):
+    """The functions of one training run on one device."""
+
+    device: torch.device
+    initialise: Callable[[], TrainState]
+    """The state before the first update, on the device."""
+    abstract_state: StoredState
+    """Shapes and types of the state, on torch's meta device."""
+    place_state: Callable[[StoredState], TrainState]
+    """A state from the host, copied to the device."""
+    place_batch: Callable[[Mapping[str, Any]], Batch]
+    """A batch of numpy arrays, its images (B, H, W, C); on the device they are (B, C, H, W)."""
+    train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
+    """As `vit_torch.step.make_train_step`; the state passed in is used up."""
+    eval_step: Callable[[Ema, Batch], Metrics]
+    """As `vit_torch.step.make_eval_step`, of any parameters by name."""
+    fetch: Callable[[Any], Any]
+    """A state on the host, which the next step may change; or metrics or parameters as numpy arrays of
+    their own memory."""
+
+
+def make_program(
+    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, *, device: torch.device | None = None
+) -> Program:
+    """Wrap the steps for `device` (default: the GPU that torch sees, else the CPU).
+
+    Raises:
+        ConfigError: the recipe asks for a kernel of JAX.
+    """
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    held = torch.float64 if recipe.dtype == "float64" else torch.float32
+    shell = abstract_model(cfg)  # given other parameters in every evaluation
+    abstract = abstract_model(cfg).to(held)
+    make_gradients(abstract, recipe)  # refuses a kernel of JAX
+
+    def begin(model: ViT) -> TrainState:
+        return TrainState(0, model, make_optimizer(model, recipe), init_ema(recipe, model))
+
+    def initialise() -> TrainState:
+        torch.manual_seed(recipe.seed)
+        return begin(ViT(cfg).to(device, held))
+
+    def place_state(stored: StoredState) -> TrainState:
+        return unstore(stored, abstract_model(cfg), recipe, device)
+
+    def place_batch(batch: Mapping[str, Any]) -> Batch:
+        placed = {name: torch.as_tensor(value).to(device) for name, value in batch.items()}
+        images = placed["image"].permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)
+        return {**placed, "image": images, "label": placed["label"].long()}
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        step = make_train_step(state.model, recipe, state.optimizer, steps_per_epoch, state.ema)
+        metrics = step(state.step, batch)
+        return state._replace(step=state.step + 1), metrics
+
+    def eval_step(params: Ema, batch: Batch) -> Metrics:
+        shell.load_state_dict(params, strict=True, assign=True)
+        return make_eval_step(shell, recipe)(batch)
+
+    def fetch(tree: Any) -> Any:
+        if isinstance(tree, TrainState):
+            return store(tree)
+        if isinstance(tree, list):
+            return [fetch(each) for each in tree]
+        return {name: to_numpy(value) for name, value in tree.items()}
+
+    return Program(
+        device=device,
+        initialise=initialise,
+        abstract_state=store(begin(abstract)),
+        place_state=place_state,
+        place_batch=place_batch,
+        train_step=train_step,
+        eval_step=eval_step,
+        fetch=fetch,
+    )
+
+
+@contextmanager
+def numerics(recipe: Recipe) -> Iterator[None]:
+    """The recipe's matmul precision, for the duration; "default" is what torch was told before."""
+    before = torch.get_float32_matmul_precision()
+    if recipe.matmul_precision != "default":
+        torch.set_float32_matmul_precision(recipe.matmul_precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)

@@ -1,0 +1,103 @@
+"""The state of a training run: as the steps change it in place, and as plain tensors by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypedDict
+
+import torch
+
+from vit_config import Recipe
+from vit_torch.leaves import leaves
+from vit_torch.model import ViT
+from vit_torch.optim import Ema, make_optimizer
+
+
+class TrainState(NamedTuple):
+    """All that changes from step to step; the parts change in place."""
+
+    step: int
+    """Updates done so far; with the recipe's seed it also fixes dropout."""
+    model: ViT
+    optimizer: torch.optim.Optimizer
+    ema: Ema | None = None
+    """The average of the parameters, if the recipe keeps one."""
+
+    @property
+    def averaged(self) -> Ema:
+        """What is evaluated: the average, or the parameters where none is kept."""
+        if self.ema is not None:
+            return self.ema
+        return {leaf.name: leaf.variable.detach() for leaf in leaves(self.model)}
+
+
+class StoredState(TypedDict):
+    """The same as tensors on the host, or as their shapes and types alone (on torch's meta device)."""
+
+    step: int
+    model: dict[str, torch.Tensor]
+    """The model's state dict."""
+    optimizer: dict[str, Any]
+    """The optimiser's state dict, in each group also ``param_names``, in the order of ``params``."""
+    ema: dict[str, torch.Tensor] | None
+
+
+def store(state: TrainState) -> StoredState:
+    """A state on the host; tensors that lie there already are not copied."""
+    names = {leaf.variable: leaf.name for leaf in leaves(state.model)}
+    found = state.optimizer.state_dict()
+    groups = [
+        {**stored, "param_names": [names[variable] for variable in group["params"]]}
+        for stored, group in zip(found["param_groups"], state.optimizer.param_groups, strict=True)
+    ]
+    return {
+        "step": state.step,
+        "model": _on_host(state.model.state_dict()),
+        "optimizer": {
+            "state": {index: _on_host(kept) for index, kept in found["state"].items()},
+            "param_groups": groups,
+        },
+        "ema": None if state.ema is None else _on_host(state.ema),
+    }
+
+
+def unstore(stored: StoredState, model: ViT, recipe: Recipe, device: torch.device) -> TrainState:
+    """A state to go on with, in memory of its own on a device.
+
+    The optimiser's own numbers come from the recipe; of what is stored it takes the moments.
+
+    Args:
+        model: given the stored parameters in place of its own.
+    """
+    place = partial(torch.Tensor.to, device=device, copy=True)
+    params = {name: place(value) for name, value in stored["model"].items()}
+    model.load_state_dict(params, strict=True, assign=True)
+    optimizer = make_optimizer(model, recipe)
+    fresh = store(TrainState(0, model, optimizer))["optimizer"]["param_groups"]
+    moments = named_moments(stored["optimizer"])
+    kept = {
+        index: {key: value.clone() for key, value in moments[name].items()}
+        for group in fresh
+        for index, name in zip(group["params"], group["param_names"], strict=True)
+        if name in moments  # torch makes them at a parameter's first update
+    }
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": kept, "param_groups": groups})  # takes them to the device
+    ema = stored["ema"]
+    averaged = None if ema is None else {name: place(value) for name, value in ema.items()}
+    return TrainState(stored["step"], model, optimizer, averaged)
+
+
+def named_moments(optimizer: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
+    """What a stored optimiser keeps, by the parameter's name and torch's name for it."""
+    return {
+        name: optimizer["state"][index]
+        for group in optimizer["param_groups"]
+        for index, name in zip(group["params"], group["param_names"], strict=True)
+        if index in optimizer["state"]
+    }
+
+
+def _on_host(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: x.detach() if x.is_meta else x.detach().cpu() for name, x in tensors.items()}
