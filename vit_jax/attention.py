@@ -7,6 +7,7 @@ from flax import nnx
 from vit_config import Rope, ViTConfig
 from vit_jax.drop import Dropout
 from vit_jax.heads import DifferentialHeads, Heads
+from vit_jax.linear import Linear, add_broadcast
 from vit_jax.norm import make_norm
 from vit_jax.rel_pos import RelativePositionBias
 from vit_jax.rope import Rotation, rotate
@@ -26,7 +27,7 @@ class Attention(Heads, nnx.Module):
         self.attn_drop = Dropout(cfg.dropout_attention)
         self.norm = make_norm(cfg, width, rngs=rngs) if cfg.attention_norm else None
         if cfg.attention_out_proj:
-            self.proj = nnx.Linear(width, D, use_bias=cfg.attention_out_bias, rngs=rngs)
+            self.proj = Linear(width, D, use_bias=cfg.attention_out_bias, rngs=rngs)
         else:
             self.proj = None
         self.proj_drop = Dropout(cfg.dropout_attention_out)
@@ -35,7 +36,7 @@ class Attention(Heads, nnx.Module):
         """Create the projection to q, k, v."""
         q_width, kv_width = cfg.attention_width, self.num_kv_heads * cfg.head_dim
         joint_bias = cfg.qkv_bias and cfg.k_bias
-        self.qkv = nnx.Linear(cfg.hidden_size, q_width + 2 * kv_width, use_bias=joint_bias, rngs=rngs)
+        self.qkv = Linear(cfg.hidden_size, q_width + 2 * kv_width, use_bias=joint_bias, rngs=rngs)
         apart = cfg.qkv_bias and not cfg.k_bias
         self.q_bias = nnx.Param(jnp.zeros((q_width,))) if apart else None
         self.v_bias = nnx.Param(jnp.zeros((kv_width,))) if apart else None
@@ -47,7 +48,7 @@ class Attention(Heads, nnx.Module):
         qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
         q, k, v = jnp.split(qkv, [h * d, (h + kv) * d], axis=-1)
         if self.q_bias is not None and self.v_bias is not None:
-            q, v = q + self.q_bias[...], v + self.v_bias[...]
+            q, v = add_broadcast(q, self.q_bias[...]), add_broadcast(v, self.v_bias[...])
         return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def __call__(
@@ -86,7 +87,7 @@ class PerHeadAttention(Attention):
         x = x.reshape(B, N, self.num_heads, -1)  # (B, N, h, d)
         qkv = jnp.einsum("bnhi,shio->sbnho", x, self.qkv_weight[...])  # (3, B, N, h, d)
         if self.qkv_bias is not None:
-            qkv = qkv + self.qkv_bias[:, None, None]
+            qkv = add_broadcast(qkv, self.qkv_bias[:, None, None])
         q, k, v = qkv
         return q, k, v
 

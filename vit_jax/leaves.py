@@ -68,7 +68,8 @@ def leaves(model: nnx.Module) -> tuple[Leaf, ...]:
 
 
 def _own_leaves(path: tuple[str | int, ...], module: nnx.Module) -> Iterator[Leaf]:
-    kind, rules = LAYERS.get(type(module), ("param", {}))
+    layer = next((each for each in type(module).__mro__ if each in LAYERS), None)
+    kind, rules = LAYERS[layer] if layer else ("param", {})
     for name, variable in vars(module).items():
         if not isinstance(variable, nnx.Param) or variable.get_value() is None:
             continue

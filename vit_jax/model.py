@@ -9,6 +9,7 @@ from vit_config.tables import fixed_position_table
 from vit_jax.block import make_block
 from vit_jax.drop import Dropout, PatchDropout
 from vit_jax.init import initialise
+from vit_jax.linear import Linear, add_broadcast
 from vit_jax.norm import Identity, make_norm
 from vit_jax.patch import make_patch_embed
 from vit_jax.pooling import AttentionPool, Pool
@@ -48,10 +49,10 @@ class ViT(nnx.Module):
         self.fc_norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "post_pool" else None
         self.head_drop = Dropout(cfg.dropout_head)
         inputs, hidden, bias = cfg.head_inputs, cfg.head_hidden, cfg.head_bias
-        self.pre_logits = nnx.Linear(inputs, hidden, rngs=rngs) if hidden else None
-        self.head = nnx.Linear(hidden or inputs, C, use_bias=bias, rngs=rngs) if C else None
+        self.pre_logits = Linear(inputs, hidden, rngs=rngs) if hidden else None
+        self.head = Linear(hidden or inputs, C, use_bias=bias, rngs=rngs) if C else None
         distilled = C and cfg.distill_token
-        self.head_dist = nnx.Linear(D, C, use_bias=bias, rngs=rngs) if distilled else None
+        self.head_dist = Linear(D, C, use_bias=bias, rngs=rngs) if distilled else None
         initialise(self, cfg, rngs=rngs)
 
     def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
@@ -66,8 +67,8 @@ class ViT(nnx.Module):
         table = self.position_table(grid, x)
         if table is not None:
             rows = self.cfg.num_prefix_rows
-            x = x + table[:, rows:]
-            placed = prefix[:, :rows] + table[:, :rows]
+            x = add_broadcast(x, table[:, rows:])
+            placed = add_broadcast(prefix[:, :rows], table[:, :rows])
             prefix = jnp.concatenate([placed, prefix[:, rows:]], axis=1)
         return jnp.concatenate([prefix, x], axis=1)  # (B, P + N, D)
 
@@ -79,7 +80,8 @@ class ViT(nnx.Module):
         B, _, D = x.shape
         grid = self.cfg.grid_of(*images.shape[1:3])
         tokens = (self.cls_token, self.dist_token, self.reg_token)
-        prefix = [jnp.broadcast_to(t[...], (B, t.shape[1], D)) for t in tokens if t is not None]
+        found = [t[...] for t in tokens if t is not None]  # (1, n, D) each
+        prefix = [add_broadcast(jnp.zeros((B, t.shape[1], D), t.dtype), t) for t in found]
         prefix = jnp.concatenate([jnp.zeros((B, 0, D), x.dtype), *prefix], axis=1)  # (B, P, D)
         x = self.pos_drop(self.add_positions(prefix, x, grid), rngs=rngs)
         x, kept = self.patch_drop(x, rngs=rngs)  # kept: (B, n) or None

@@ -7,6 +7,7 @@ from flax import nnx
 from vit_config import ViTConfig
 from vit_jax.drop import Dropout, DropPath
 from vit_jax.heads import DifferentialHeads, Heads
+from vit_jax.linear import Linear, add_broadcast
 from vit_jax.mlp import Activation
 from vit_jax.norm import make_layer_scale, make_norm
 from vit_jax.rope import Rotation
@@ -19,7 +20,7 @@ class ParallelBlock(Heads, nnx.Module):
         D, M = cfg.hidden_size, cfg.mlp_dim
         self.num_heads, self.mlp_dim = cfg.num_heads, M
         self.in_norm = make_norm(cfg, D, rngs=rngs)
-        self.in_proj = nnx.Linear(D, M + 3 * D, use_bias=cfg.qkv_bias, rngs=rngs)
+        self.in_proj = Linear(D, M + 3 * D, use_bias=cfg.qkv_bias, rngs=rngs)
         # where q, k, v have no bias, the MLP's own stands apart
         self.mlp_bias = nnx.Param(jnp.zeros((M,))) if cfg.mlp_bias and not cfg.qkv_bias else None
         self.add_qk_norm(cfg, rngs=rngs)
@@ -33,8 +34,8 @@ class ParallelBlock(Heads, nnx.Module):
     def add_out_proj(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projections back to the width of a token."""
         D, M = cfg.hidden_size, cfg.mlp_dim
-        self.attn_out_proj = nnx.Linear(D, D, use_bias=cfg.attention_out_bias, rngs=rngs)
-        self.mlp_out_proj = nnx.Linear(M, D, use_bias=cfg.mlp_bias, rngs=rngs)
+        self.attn_out_proj = Linear(D, D, use_bias=cfg.attention_out_bias, rngs=rngs)
+        self.mlp_out_proj = Linear(M, D, use_bias=cfg.mlp_bias, rngs=rngs)
 
     def out_proj_of(self, attended: jax.Array, hidden: jax.Array) -> jax.Array:
         """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
@@ -53,7 +54,7 @@ class ParallelBlock(Heads, nnx.Module):
         M, d = self.mlp_dim, D // self.num_heads
         y = self.in_proj(self.in_norm(x))  # (B, N, M + 3 D)
         hidden, q, k, v = jnp.split(y, [M, M + D, M + 2 * D], axis=-1)
-        hidden = hidden if self.mlp_bias is None else hidden + self.mlp_bias[...]
+        hidden = hidden if self.mlp_bias is None else add_broadcast(hidden, self.mlp_bias[...])
         q, k = (each.reshape(B, N, -1, self.qk_dim(d)) for each in (q, k))
         q, k = self.normalise(q, k)
         v = v.reshape(B, N, self.num_heads, d)
@@ -73,7 +74,7 @@ class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):
     def add_out_proj(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the joint projection, attention's columns first."""
         width = cfg.hidden_size + cfg.mlp_dim
-        self.out_proj = nnx.Linear(width, cfg.hidden_size, use_bias=cfg.attention_out_bias, rngs=rngs)
+        self.out_proj = Linear(width, cfg.hidden_size, use_bias=cfg.attention_out_bias, rngs=rngs)
 
     def out_proj_of(self, attended: jax.Array, hidden: jax.Array) -> jax.Array:
         """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""

@@ -4,6 +4,7 @@ import jax
 from flax import nnx
 
 from vit_config import ViTConfig
+from vit_jax.linear import Conv, Linear
 from vit_jax.norm import make_norm
 
 
@@ -36,7 +37,7 @@ class PatchEmbed(nnx.Module):
 
     def add_projection(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection."""
-        self.proj = nnx.Conv(
+        self.proj = Conv(
             cfg.in_channels,
             cfg.hidden_size,
             kernel_size=cfg.patch_size,
@@ -64,7 +65,7 @@ class LinearPatchEmbed(PatchEmbed):
         """Create the projection and the norm before it."""
         self.order = cfg.patch_embed.removeprefix("linear_")
         self.norm_in = make_norm(cfg, cfg.patch_dim, rngs=rngs) if cfg.patch_input_norm else None
-        self.proj = nnx.Linear(cfg.patch_dim, cfg.hidden_size, use_bias=cfg.patch_bias, rngs=rngs)
+        self.proj = Linear(cfg.patch_dim, cfg.hidden_size, use_bias=cfg.patch_bias, rngs=rngs)
 
     def project(self, images: jax.Array) -> jax.Array:
         """(B, H, W, C) to (B, N, D), row by row."""

@@ -6,6 +6,7 @@ from flax import nnx
 
 from vit_config import ViTConfig
 from vit_jax.kernels import attend
+from vit_jax.linear import Linear
 from vit_jax.mlp import Mlp
 from vit_jax.norm import make_norm
 
@@ -35,9 +36,9 @@ class AttentionPool(nnx.Module):
         self.num_heads = cfg.pool_num_heads or cfg.num_heads
         self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
         self.latent = nnx.Param(jnp.zeros((1, 1, D)))
-        self.q = nnx.Linear(D, D, rngs=rngs)
-        self.kv = nnx.Linear(D, 2 * D, rngs=rngs)
-        self.proj = nnx.Linear(D, D, rngs=rngs)
+        self.q = Linear(D, D, rngs=rngs)
+        self.kv = Linear(D, 2 * D, rngs=rngs)
+        self.proj = Linear(D, D, rngs=rngs)
         self.norm = make_norm(cfg, D, rngs=rngs)
         self.mlp = Mlp(cfg.pool_mlp, rngs=rngs)
 

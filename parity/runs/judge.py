@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from parity.runs.invisible import Sight
 from parity.runs.state import Arrays, TrainingState
 from parity.runs.trainer import Taken
 from parity.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
+
+CLEAR = 16.0
+"""Size of a direction, in units of its rounding, from which on it is one."""
 
 
 class Outcome(NamedTuple):
@@ -79,11 +82,13 @@ def judge_narrow(
     `RATIO` times the other's; see `parity.tolerance`.
 
     Of parameters and averages the change is judged, which is all that the step made; it cannot be finer
-    than the parameters are stored.
+    than the parameters are stored. Where the direction is rounding noise, as at the first step of a
+    number whose gradient is next to nothing, Adam makes a full step of it either way: that is left out.
     """
+    clear = _clear(jax, torch, jax64, torch64)
     for level in _levels(jax):
         made, made64, other, other64 = (
-            _changes(level, each, sight) for each in (jax, jax64, torch, torch64)
+            _changes(level, each, sight, clear) for each in (jax, jax64, torch, torch64)
         )
         pairs = {
             name: (
@@ -97,7 +102,7 @@ def judge_narrow(
             grain = epsilon(dtype)
             if level in ("parameters", "ema"):
                 size = float(np.linalg.norm(made64[name]))
-                stored = float(np.linalg.norm(_tensors(level, jax64, sight)[name]))
+                stored = float(np.linalg.norm(_tensors(level, jax64, sight, clear)[name]))
                 grain = max(grain, epsilon("float32") * stored / size if size else math.inf)
             luck = max(1.0, math.sqrt(FEW / max(made[name].size, 1)))
             by_twin = RATIO * max(min(errors), luck * grain, typical)
@@ -111,9 +116,28 @@ def _levels(outcome: Outcome) -> list[str]:
     )
 
 
-def _tensors(level: str, outcome: Outcome, sight: Sight) -> Arrays:
+def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> dict[str, np.ndarray]:
+    """Which numbers of each parameter move in a direction that is well above the rounding of it."""
+
+    def direction(outcome: Outcome) -> Arrays:
+        return next(iter(outcome.after.moments.values()), outcome.taken.gradients)
+
+    found = {}
+    for name, exact in direction(jax64).items():
+        distances = [
+            np.abs(direction(own)[name].astype(np.float64) - direction(wide)[name])
+            for own, wide in ((jax, jax64), (torch, torch64))
+        ]
+        noise = max(float(np.sqrt(np.square(each).mean())) for each in distances)
+        found[name] = np.abs(exact) > CLEAR * noise
+    return found
+
+
+def _tensors(
+    level: str, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray] | None = None
+) -> Arrays:
     """Gradients and moments whole, on whose scale the noise in what the loss cannot see is nothing;
-    parameters without it."""
+    parameters without it, and where their direction is `clear`."""
     if level == "loss":
         return {"mean": np.array(outcome.taken.loss)}
     if level == "gradients":
@@ -122,14 +146,16 @@ def _tensors(level: str, outcome: Outcome, sight: Sight) -> Arrays:
     if level not in ("parameters", "ema"):
         return arrays
     seen = {name: sight.seen(name, value) for name, value in arrays.items()}
+    if clear is not None:
+        seen = {name: value[sight.seen(name, clear[name])] for name, value in seen.items()}
     return {name: value for name, value in seen.items() if value.size}
 
 
-def _changes(level: str, outcome: Outcome, sight: Sight) -> Arrays:
-    after = _tensors(level, outcome, sight)
+def _changes(level: str, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray]) -> Arrays:
+    after = _tensors(level, outcome, sight, clear)
     if level not in ("parameters", "ema"):
         return after
-    before = _tensors(level, outcome._replace(after=outcome.before), sight)
+    before = _tensors(level, outcome._replace(after=outcome.before), sight, clear)
     return {name: value.astype(np.float64) - before[name] for name, value in after.items()}
 
 

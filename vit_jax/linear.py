@@ -1,0 +1,45 @@
+"""Linear layers and sums whose small operand's gradient is added up in at least float32.
+
+The gradient of what is broadcast is a sum over images and tokens. XLA's CPU adds bfloat16 numbers up in
+bfloat16, which over a batch of 32 loses most of their digits; PyTorch adds them up in float32. Adding in
+float32 and rounding once gives the same result forward, bit for bit, and a wide sum backward.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+
+def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
+    """x + small, where `small` has axes of length one, or fewer of them."""
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    return (x.astype(wide) + small.astype(wide)).astype(jnp.promote_types(x.dtype, small.dtype))
+
+
+class Linear(nnx.Linear):
+    """`nnx.Linear`, the bias added by `add_broadcast`."""
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """(..., inputs) to (..., outputs)."""
+        y = jnp.matmul(inputs, self.kernel[...], precision=self.precision)
+        return y if self.bias is None else add_broadcast(y, self.bias[...])
+
+
+class Conv(nnx.Conv):
+    """`nnx.Conv` of patches (B, H, W, C), the bias added by `add_broadcast`."""
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """(B, H, W, C) to (B, gh, gw, outputs)."""
+        strides: Any = self.strides
+        padding: Any = self.padding
+        y = jax.lax.conv_general_dilated(
+            inputs,
+            self.kernel[...],
+            strides,
+            padding,
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            precision=self.precision,
+        )
+        return y if self.bias is None else add_broadcast(y, self.bias[...])
