@@ -52,9 +52,9 @@ SHADOW = 10.0
 # those of the moments follow from, are those of a larger batch. Measured over digits, mnist_exercise and
 # mnist_conv_vit (docs/training_parity.md); times four, up to the next power of two.
 STEP_LIMITS: dict[str, dict[str, float]] = {
-    "float32": {"loss": 32, "gradients": 256, "exp_avg": 256, "exp_avg_sq": 512, "momentum_buffer": 256,
+    "float32": {"loss": 32, "gradients": 256, "exp_avg": 256, "exp_avg_sq": 256, "momentum_buffer": 256,
                 "parameters": 256, "ema": 256},
-    "bfloat16": {"loss": 16, "gradients": 32, "exp_avg": 32, "exp_avg_sq": 64, "momentum_buffer": 32,
+    "bfloat16": {"loss": 16, "gradients": 32, "exp_avg": 32, "exp_avg_sq": 32, "momentum_buffer": 32,
                  "parameters": 32, "ema": 32},
 }  # fmt: skip
 

@@ -140,6 +140,21 @@ def test_one_pass_variance_is_told_by_its_cancellation():
     assert first_cause(a, b).name == "norm-variance"
 
 
+def test_rounding_of_the_mean_of_large_values_is_no_other_norm():
+    x = (TX + 3000 * torch.tensor(draw(B, T, 1))).float().double()
+    y = x.float()
+    mean = torch.nextafter(y.mean(-1, keepdim=True), torch.tensor(1e9))  # as another order of sums gives
+    centred = y - mean
+    variance = (y * y).mean(-1, keepdim=True) - y.mean(-1, keepdim=True) ** 2
+    spreads = ((centred**2).mean(-1, keepdim=True), variance.abs())
+    a, b = (
+        norm(1e-6, x=x, dtype=torch.float32, change=lambda _, s=s: (centred / torch.sqrt(s + 1e-6)
+             * torch.tensor(GAIN, dtype=torch.float32) + torch.tensor(SHIFT, dtype=torch.float32)))
+        for s in spreads
+    )  # fmt: skip
+    assert first_cause(a, b).name == "norm-variance"
+
+
 W = draw(D, D)
 
 
@@ -204,6 +219,14 @@ def core(result, **before):
 )
 def test_attention(options, name):
     assert first_cause(core(attention()), core(attention(**options))).name == name
+
+
+def test_one_fault_more_than_the_other_side_s_departures():
+    """Departures are counted from what the other side does, which may be unusual itself."""
+    unusual = {"packing": "hsd", "scale": 1.0}
+    a, b = attention(**unusual), attention(**unusual, order=(1, 0, 2))
+    cause = first_cause(core(a), core(b))
+    assert (cause.name, cause.a, cause.b) == ("qkv-order", "q, k, v", "k, q, v")
 
 
 def test_attention_bias():

@@ -96,6 +96,31 @@ def test_a_norm_behind_the_branch_is_not_a_missing_branch():
     assert explain(a, replace(b, called=before)).causes[0].name == "missing-branch"
 
 
+def test_a_norm_behind_a_module_is_not_another_input():
+    before, behind = ("norm1", "attn"), ("attn", "norm1")
+    seen = {"in": X, "norm1 out": NORMED}
+    a = module("b", "Block", "attn in", seen, called=before, given={"norm1 in": X})(NORMED)
+    b = module("b", "Block", "attn in", {"in": X}, called=behind)(X)
+    (cause,) = explain(a, b).causes
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 before attn")
+    (cause,) = explain(b, a).causes
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 behind attn")
+    without = [cause.name for cause in explain(a, replace(b, called=("attn",))).causes]
+    assert "norm-place" not in without
+
+
+def test_the_logits_of_one_of_two_heads():
+    logits, distilled = draw(B, 17), draw(B, 17)
+    heads = {"head out": logits, "head_dist out": distilled}
+    make = module("", "ViT", "out.logits", heads)
+    (cause,) = explain(make((logits + distilled) / 2), make(logits)).causes
+    assert (cause.name, cause.a, cause.b) == (
+        "missing-head", "(head out + head_dist out) / 2", "head out"
+    )  # fmt: skip
+    assert cause.advice == "B: (head out + head_dist out) / 2"
+    assert names(make, (logits + distilled) / 2, logits + distilled)[0] != "missing-head"
+
+
 @pytest.mark.parametrize("prefix", [0, 1])
 def test_relative_positions(prefix):
     rows = relative_position_index((2, 3))[1 - prefix :, 1 - prefix :]
@@ -196,6 +221,23 @@ POOL = module("", "ViT", "head in", {"in": IMAGES, "blocks.2 out[0]": X, "norm o
 )
 def test_pooling(other, name):
     assert names(POOL, NORMED[:, 0], other)[0] == name
+
+
+def test_a_norm_of_the_pooled_vector():
+    tokens, pooled = {"in": IMAGES, "blocks.2 out[0]": X}, X[:, 1:].mean(1)
+    vector = draw(B, D)  # what a norm made of the pooled tokens
+    behind = module("", "ViT", "head in", {**tokens, "norm out": vector}, given={"norm in": pooled})
+    before = module("", "ViT", "head in", {**tokens, "norm out": NORMED}, given={"norm in": X})
+    without = module("", "ViT", "head in", tokens)
+    a, b = before(NORMED[:, 1:].mean(1)), behind(vector)
+    (cause,) = explain(a, b).causes
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm before the pooling")
+    (cause,) = explain(b, a).causes
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm behind the pooling")
+    (cause,) = explain(b, without(pooled)).causes
+    assert (cause.name, cause.advice) == ("missing-norm", "B: call norm behind the pooling")
+    unfit = module("", "ViT", "head in", {**tokens, "norm out": vector}, given={"norm in": 2 * pooled})
+    assert not explain(a, unfit(vector)).causes
 
 
 def test_dropout():

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import torch
+from flax import nnx
 from tiny import error
 
+from vit_jax.linear import Linear
 from vit_jax.optim import scale_by_adam
 from vit_torch.norm import LayerNorm
 
@@ -56,3 +58,23 @@ def test_optaxs_own_adam_loses_five_digits_in_float32():
             errors[name] = error(direction, before - parameter.detach())
     assert errors["ours"] < 1e-6
     assert 4e-6 < errors["optax"] < 1e-4
+
+
+def test_flaxs_own_linear_layer_loses_its_bias_gradient_in_bfloat16():
+    """XLA's CPU adds it up in bfloat16, over all tokens of a batch."""
+    stream = np.random.default_rng(0)
+    x, upstream = (jnp.asarray(stream.standard_normal((2000, 13)), jnp.bfloat16) for _ in range(2))
+
+    def bias_gradient(kind):
+        graph, params = nnx.split(kind(13, 13, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(0)))
+
+        def loss(params):
+            return (nnx.merge(graph, params)(x) * upstream).sum()
+
+        return jax.grad(loss)(params)["bias"].get_value().astype(jnp.float32)
+
+    exact = np.asarray(upstream, np.float64).sum(axis=0)
+    assert error(bias_gradient(Linear), exact) < 2**-8  # the result's own rounding
+    assert error(bias_gradient(nnx.Linear), exact) > 3 * 2**-8
+    both = [kind(13, 13, param_dtype=jnp.bfloat16, rngs=nnx.Rngs(0))(x) for kind in (Linear, nnx.Linear)]
+    np.testing.assert_array_equal(*both)  # forward they are the same, bit for bit

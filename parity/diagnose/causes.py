@@ -26,6 +26,7 @@ CAUSES: dict[str, str] = {
     "gradient-scale": "a gradient multiplied by a constant, as of a mean in place of a sum",
     "grouped-heads": "which heads share keys and values",
     "heads-layout": "heads joined in another order of axes",
+    "heads-order": "heads joined in another order",
     "image-flip": "images flipped",
     "input-normalisation": "pixels normalised differently, or on one side only",
     "layer-scale": "layer scale missing, applied twice or of another branch",
@@ -35,6 +36,7 @@ CAUSES: dict[str, str] = {
     "missing-branch": "a branch left out of a sum",
     "missing-gain": "the gain of a norm left out",
     "missing-gate": "a gated MLP without its gate",
+    "missing-head": "a head left out of the mean of all heads' logits",
     "missing-linear": "a linear layer left out",
     "missing-norm": "a norm left out, or skipped by what follows it",
     "missing-positions": "no position table added",
@@ -53,6 +55,7 @@ CAUSES: dict[str, str] = {
     "patch-value-order": "the values of a patch in another order",
     "permuted-outputs": "the outputs of a layer in another order",
     "pooling": "another pooling of tokens",
+    "pooling-prefix": "attention pooling over other tokens, such as the class token and registers",
     "position-resampling": "a position table fitted to another grid by another rule",
     "positions": "rows of the position table at other tokens",
     "pre-logits": "what is done to the pooled vector",
@@ -62,6 +65,7 @@ CAUSES: dict[str, str] = {
     "qkv-packing": "heads and q, k, v interleaved otherwise in their projection",
     "residual-sum": "another sum of the same tensors",
     "rotary-kind": "rotary positions applied to other pairs, tensors or the other way round",
+    "rotary-prefix": "prefix tokens turned by rotary positions, or other tokens than the patches",
     "softmax-axis": "softmax over another axis",
     "softmax-type": "attention weights rounded to a narrower type",
     "transposed-weight": "a square matrix transposed",
@@ -71,12 +75,16 @@ CAUSES: dict[str, str] = {
 """Every name of a cause in the forward and backward pass; several at once are joined by `` + ``."""
 
 
-def advice(a: Segment, b: Segment, left: Reproduction, right: Reproduction, aspect: str) -> str:
+def advice(
+    a: Segment, b: Segment, left: Reproduction, right: Reproduction, aspect: str, slug: str
+) -> str:
     """The line to change in the side that departs from the usual; in B, if neither or both do.
 
-    It is how the other side's option is written in the framework of the side to change.
+    It is how the other side's option is written in the framework of the side to change. What A has and B
+    leaves out is put back, even where having it is not the usual.
     """
-    change_a = left.departures > right.departures
+    left_out = slug.startswith("missing-") and not left.options[aspect].slug.startswith("missing-")
+    change_a = left.departures > right.departures and not left_out
     side, segment = ("A", a) if change_a else ("B", b)
     option = (right if change_a else left).options[aspect]
     code = option.jax if segment.framework == "jax" else option.torch

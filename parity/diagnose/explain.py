@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from parity.diagnose.causes import advice
+from parity.diagnose.norm_place import norm_place
 from parity.diagnose.search import Reproduction, narrow_type, reproductions
 from parity.diagnose.segment import Segment
 from parity.diagnose.verdict import Cause, Verdict
@@ -37,6 +37,10 @@ def explain(a: Segment, b: Segment) -> Verdict:
         return Verdict()
     named = _named_as(a, b)
     mine, theirs = reproductions(a, difference), reproductions(named, difference)
+    if mine and not theirs:  # no few departures from the usual, but perhaps from what the other does
+        theirs = reproductions(named, difference, mine)
+    elif theirs and not mine:
+        mine = reproductions(a, difference, theirs)
     pairs = sorted(_pairs(mine, theirs), key=_rank)
     differing = [pair for pair in pairs if _differing(*pair)]
     best = [pair for pair in differing if _rank(pair)[:3] == _rank(differing[0])[:3]][:_MOST]
@@ -107,16 +111,19 @@ def _differing(left: Reproduction, right: Reproduction) -> list[str]:
 
 def _cause(a: Segment, b: Segment, left: Reproduction, right: Reproduction, difference: float) -> Cause:
     differing = _differing(left, right)
-    slugs = list(dict.fromkeys(_slug(left, right, name) for name in differing))
-    lines = "; ".join(advice(a, b, left, right, name) for name in differing)
-    if slugs == ["missing-branch"] and _norm_moved(a, b):
-        slugs, lines = ["norm-place"], f"B: call {a.target.removesuffix(' in')} where A does"
+    causes = {name: _slug(left, right, name) for name in differing}
+    slugs = list(dict.fromkeys(causes.values()))
+    lines = "; ".join(advice(a, b, left, right, name, slug) for name, slug in causes.items())
+    words = [", ".join(each.label(name) for name in differing) for each in (left, right)]
+    place = norm_place(a, b, slugs)
+    if place is not None:
+        slugs, words, lines = ["norm-place"], [place.a, place.b], place.advice
     return Cause(
         name=" + ".join(slugs),
         stage="forward",
         where=tuple(dict.fromkeys((a.module.path, b.module.path))),
-        a=", ".join(left.label(name) for name in differing),
-        b=", ".join(right.label(name) for name in differing),
+        a=words[0],
+        b=words[1],
         residual_a=left.residual,
         residual_b=right.residual,
         difference=difference,
@@ -133,15 +140,6 @@ def _slug(left: Reproduction, right: Reproduction, aspect: str) -> str:
     ordinary = chosen.options[0].label
     departing = [each.options[aspect] for each in (left, right) if each.label(aspect) != ordinary]
     return next((option.slug for option in departing if option.slug), chosen.slug)
-
-
-def _norm_moved(a: Segment, b: Segment) -> bool:
-    """Whether what differs is the input of a norm that only one of the two calls before some branch."""
-    norm = a.target.removesuffix(" in")
-    if norm == a.target or a.target != b.target or not re.search(r"norm|(^|[._])ln", norm.lower()):
-        return False
-    earlier = [set(s.called[: s.called.index(norm)] if norm in s.called else ()) for s in (a, b)]
-    return any(path in a.called and path in b.called for path in earlier[0] ^ earlier[1])
 
 
 def _precision(

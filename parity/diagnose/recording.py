@@ -36,7 +36,7 @@ class Recording:
             if name and _is_seen(module, event):
                 before[name] = self._array(event, self._fed.get(event.site))
             elif name:
-                given[name] = self._array(event, self._fed.get(event.site))
+                given[name] = self._array(event, None)  # as it was made, whatever was fed in its place
         own = module + "." if module else ""
         around = [module]
         while around[-1]:

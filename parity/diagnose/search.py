@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,17 +60,45 @@ def limit(segment: Segment, difference: float) -> float:
     return max(min(grain, SHARE * difference), min(_rounding(segment), _ROUNDED_SHARE * difference))
 
 
-def reproductions(segment: Segment, difference: float) -> list[Reproduction]:
-    """The choices that reproduce the result, of each computation those with the fewest departures."""
+def reproductions(
+    segment: Segment, difference: float, others: Sequence[Reproduction] = ()
+) -> list[Reproduction]:
+    """The choices that reproduce the result, of each computation those with the fewest departures.
+
+    Args:
+        others: how the other side's result came out; departures are counted from there, and what has
+            none is left out.
+    """
     small = first_image(segment)
     found = []
     for room in by_room(small):
-        for computation in room:
+        for usual in room:
+            computation = _like(usual, others) if others else usual
+            if computation is None:
+                continue
             passed = _fewest(segment, small, computation, difference)
             found += passed
             if passed:
                 break
     return found
+
+
+def _like(computation: Computation, others: Sequence[Reproduction]) -> Computation | None:
+    """The same with what the other side does as the ordinary; None where that departs from nothing."""
+    for other in others:
+        alike = other.computation.kind == computation.kind
+        if (
+            not other.departures
+            or not alike
+            or other.options.keys() != {a.name for a in computation.aspects}
+        ):
+            continue
+        aspects = tuple(
+            replace(a, options=tuple(sorted(a.options, key=lambda o: o.label != other.label(a.name))))
+            for a in computation.aspects
+        )
+        return replace(computation, aspects=aspects, unusual=computation.unusual + other.departures)
+    return None
 
 
 def _fewest(

@@ -44,7 +44,13 @@ def _called_as(a: Segment, b: Segment, alignment: Alignment) -> Segment:
         own(theirs.path, b.module.path): own(mine.path, a.module.path)
         for mine, theirs in reversed(list(alignment.modules.items()))
     }
-    return replace(b, called=tuple(dict.fromkeys(names.get(path, path) for path in b.called)))
+    called: list[str] = []
+    for path in b.called:
+        name = names.get(path, path)
+        while name in called:  # two of B are called as one of A: both stay
+            name = f"{name} (again)"
+        called.append(name)
+    return replace(b, called=tuple(called))
 
 
 def batch_segments(difference: Difference, divergence: Divergence) -> tuple[Segment, Segment]:

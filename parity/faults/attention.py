@@ -52,7 +52,7 @@ def _doubled_attention_scale(here: Here, mix: Callable, q: Any, *args: Any, **op
     return mix(q * q.shape[-1] ** -0.5, *args, **options)
 
 
-@fault("heads joined in reverse order", ATTN, None, method="mix", block="pre_norm",
+@fault("heads joined in reverse order", ATTN, "heads-order", method="mix", block="pre_norm",
        num_heads=lambda heads: heads > 1)  # fmt: skip
 def _permuted_heads(here: Here, mix: Callable, *args: Any, **options: Any) -> Any:
     y, weights = mix(*args, **options)  # (B, N, h, d)
@@ -109,7 +109,7 @@ def _lambda_of_the_next_block(here: Here, mix: Callable, *args: Any, **options: 
         return mix(*args, **options)
 
 
-@fault("the class token and registers rotated along with the patches", ATTN, None,
+@fault("the class token and registers rotated along with the patches", ATTN, "rotary-prefix",
        rope=bool, num_prefix_tokens=bool)  # fmt: skip
 def _rotated_prefix(here: Here, attn: Callable, x: Any, *, rotation: Any, **options: Any) -> Any:
     extra = x.shape[1] - rotation.sin.shape[1]

@@ -26,14 +26,14 @@ def _first_token_pooled(here: Here, pool: Callable, x: Any) -> Any:
     return x[:, 0]
 
 
-@fault("attention pooling sees the class token and registers", "attn_pool", None, pool="map",
+@fault("attention pooling sees the class token and registers", "attn_pool", "pooling-prefix", pool="map",
        pool_prefix=False, num_prefix_tokens=bool)  # fmt: skip
 def _pooled_prefix(here: Here, attn_pool: Callable, x: Any) -> Any:
     with here.twin.setting(here.module, first_pooled=0):
         return attn_pool(x)
 
 
-@fault("the final norm behind the pooling instead of before", "", "missing-norm",
+@fault("the final norm behind the pooling instead of before", "", "norm-place",
        final_norm="pre_pool", pool="mean")  # fmt: skip
 def _norm_behind_the_pooling(here: Here, forward: Callable, images: Any, **options: Any) -> Any:
     norm = here.module.norm
@@ -48,7 +48,7 @@ def _missing_tanh(here: Here, classify: Callable, x: Any, pooled: Any, **draw: A
     return model.head(model.head_drop(model.pre_logits(pooled), **draw))[None]
 
 
-@fault("the logits are the class head's alone", "", "missing-branch",
+@fault("the logits are the class head's alone", "", "missing-head",
        method="classify", distill_token=True, num_classes=bool)  # fmt: skip
 def _ignored_distillation_head(here: Here, classify: Callable, *args: Any, **draw: Any) -> Any:
     return classify(*args, **draw)[:1]

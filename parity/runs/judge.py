@@ -99,7 +99,7 @@ def judge_narrow(
         }
         typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
         for name, errors in pairs.items():
-            grain = epsilon(dtype)
+            grain = epsilon(dtype) * (2.0 if level == "exp_avg_sq" else 1.0)  # a square's is twice
             if level in ("parameters", "ema"):
                 size = float(np.linalg.norm(made64[name]))
                 stored = float(np.linalg.norm(_tensors(level, jax64, sight, clear)[name]))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from parity.diagnose.catalogue import (
     activation,
     attention,
+    attention_pool,
     convolution,
     dropout,
     linear,
@@ -25,6 +26,7 @@ ROOMS = (
     norm,
     linear,
     attention,
+    attention_pool,
     sums,
     relative,
     dropout,

@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.diagnose.catalogue import heads as parts
 from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.diagnose.catalogue.heads_order import ARRANGEMENT, arranged, with_fitted_order
 from parity.diagnose.catalogue.linear import PRODUCTS
 from parity.diagnose.catalogue.logits import (
     BIASES,
@@ -74,19 +75,17 @@ def computations(segment: Segment) -> Iterator[Computation]:
     core = _Core(segment, found, weights)
     if is_weights:
         if shape[3] == found.tokens:
-            computation = Computation(
-                "attention weights", (*core.logits_aspects(), core.after(), SHARING), core.weights
-            )
-            yield computation
-            yield from core.with_fitted_scale(computation)
+            aspects = (*core.logits_aspects(), core.after(), SHARING, ARRANGEMENT)
+            yield from core.with_fitted(Computation("attention weights", aspects, core.weights))
     elif segment.result.size == shape[0] * found.tokens * found.width:
-        computation = Computation("attention", core.aspects(), core.mixed)
-        yield computation
+        mixed = core.with_fitted(Computation("attention", core.aspects(), core.mixed))
+        yield next(mixed)
         if len(shape) == 4:
             part = Aspect("part", "qkv-order", tuple(Option(each, each) for each in "qkv"))
-            aspects = (part, *found.aspects())
-            yield Computation("heads", aspects, core.part)
-        yield from core.with_fitted_scale(computation)
+            heads = Computation("heads", (part, *found.aspects(), ARRANGEMENT), core.part)
+            yield heads
+            yield from with_fitted_order(heads, segment.result, found.tokens)
+        yield from mixed
 
 
 def _weights(segment: Segment) -> np.ndarray | None:
@@ -100,11 +99,13 @@ def _weights(segment: Segment) -> np.ndarray | None:
 class _Core:
     def __init__(self, segment: Segment, projections: Projections, weights: np.ndarray | None) -> None:
         self.segment, self.projections, self.given = segment, projections, weights
-        self.rotations: Rotations | None = rotations(segment)
+        self.rotations: Rotations | None = rotations(segment, projections.tokens)
         self.bias = find_bias(segment, projections.tokens)
 
-    def with_fitted_scale(self, computation: Computation) -> Iterator[Computation]:
-        """The same with the scale that explains the result best, if that is none of the known ones."""
+    def with_fitted(self, computation: Computation) -> Iterator[Computation]:
+        """It; and the same with the order of heads, or the scale, that explains the result best."""
+        yield computation
+        yield from with_fitted_order(computation, self.segment.result, self.projections.tokens)
         fitted = self._fitted_scale()
         if fitted is not None:
             option = Option(f"scale {fitted:.5g}", lambda d, w: fitted)
@@ -117,7 +118,7 @@ class _Core:
         """What is open about the weights."""
         aspects = [*self.projections.aspects(), Aspect("scale", "attention-scale", SCALES)]
         if self.rotations is not None:
-            aspects.append(self.rotations.aspect())
+            aspects += self.rotations.aspects()
         if self.bias is not None:
             aspects.append(Aspect("bias", "attention-bias", BIASES))
         return (
@@ -135,8 +136,8 @@ class _Core:
         """What is open about the mixed values."""
         join = Aspect("join", "heads-layout", parts.JOINS)
         if self.given is not None:
-            return (*self.projections.aspects(), join, SHARING, PRODUCTS)
-        return (*self.logits_aspects(), self.after(), join, SHARING)
+            return (*self.projections.aspects(), join, SHARING, PRODUCTS, ARRANGEMENT)
+        return (*self.logits_aspects(), self.after(), join, SHARING, ARRANGEMENT)
 
     def _fitted_scale(self) -> float | None:
         """The scale that explains the result best, all else being ordinary, by Newton's steps."""
@@ -167,7 +168,7 @@ class _Core:
     def _ordinary_aspects(self) -> Iterator[Aspect]:
         yield from self.projections.aspects()
         if self.rotations is not None:
-            yield self.rotations.aspect()
+            yield from self.rotations.aspects()
         yield Aspect("bias", "", BIASES)
         yield Aspect("axis", "", AXES)
         yield Aspect("mask", "", MASKS)
@@ -175,15 +176,15 @@ class _Core:
         yield self.after()
         yield Aspect("join", "", parts.JOINS)
         yield SHARING
+        yield ARRANGEMENT
 
     def part(self, v: Values) -> np.ndarray | None:
         """One of q, k, v, cut into heads."""
         found = self.projections.cut(v)
-        return (
-            None
-            if found is None
-            else parts.join(found["qkv".index(v["part"])], "hd", self.segment.result.shape)
-        )
+        if found is None:
+            return None
+        heads = arranged(found["qkv".index(v["part"])], v["arrangement"])
+        return parts.join(heads, "hd", self.segment.result.shape)
 
     def weights(self, v: Values) -> np.ndarray | None:
         """(B, h, T, T)."""
@@ -191,7 +192,8 @@ class _Core:
         if found is None:
             return None
         q, k, _ = found
-        return self._softmax(v, q, k)
+        weights = self._softmax(v, q, k)
+        return None if weights is None else arranged(weights, v["arrangement"])
 
     def mixed(self, v: Values) -> np.ndarray | None:
         """What the heads return, joined."""
@@ -203,16 +205,16 @@ class _Core:
         if weights is None or weights.shape[1] % values.shape[1]:
             return None
         if self.rotations is not None and self.given is None:
-            values = self.rotations.turn_values(values, v["rotation"])
+            values = self.rotations.turn_values(values, v)
         values = spread(values, weights.shape[1], v["groups"])
         if values is None or weights.shape[-1] != values.shape[2]:
             return None
-        y = v["product"](weights) @ v["product"](values)
+        y = arranged(v["product"](weights) @ v["product"](values), v["arrangement"])
         return parts.join(y, v["join"], self.segment.result.shape)
 
     def _softmax(self, v: Values, q: np.ndarray, k: np.ndarray) -> np.ndarray | None:
         if self.rotations is not None:
-            turned = self.rotations.turn(q, k, v["rotation"])
+            turned = self.rotations.turn(q, k, v)
             if turned is None:
                 return None
             q, k = turned

@@ -39,6 +39,8 @@ class _Norm:
         self.variance = x.var(axis=-1, keepdims=True)
         self.square = np.mean(x**2, axis=-1, keepdims=True)
 
+        self.mean = self._rounded_mean()
+
     def aspects(self) -> tuple[Aspect, ...]:
         """The independent choices."""
         removed, kept = Option("mean removed", True), Option("mean not removed", False)
@@ -117,6 +119,29 @@ class _Norm:
         with np.errstate(all="ignore"):
             return (values * directions).sum(-1, keepdims=True) / (directions**2).sum(-1, keepdims=True)
 
+    def _rounded_mean(self) -> np.ndarray:
+        """The mean that was subtracted from each row: the true one, but for its own rounding.
+
+        Of values far from zero, the sum in a narrow type is off by more than the deviations' rounding,
+        by one number per row, in whatever order it was taken. That number is what the result implies: in
+        gain * (x - mean) * r + bias, what it adds along r * gain.
+        """
+        if epsilon(self.segment.dtype) <= epsilon("float64"):
+            return self.mean
+        gain = np.ones(self.x.shape[-1]) if self.gain is None else self.gain
+        values = self.segment.result - (0.0 if self.bias is None else self.bias)
+        along = np.stack(np.broadcast_arrays((self.x - self.mean) * gain, gain), -1)  # (..., D, 2)
+        with np.errstate(all="ignore"):
+            gram = along.swapaxes(-1, -2) @ along
+            if not (np.linalg.cond(gram) < 1e12).all():
+                return self.mean
+            scale, shift = np.moveaxis(
+                np.linalg.solve(gram, along.swapaxes(-1, -2) @ values[..., None])[..., 0], -1, 0
+            )
+            off = -(shift / scale)[..., None]
+        most = 4.0 * epsilon(self.segment.dtype) * np.sqrt(self.square)
+        return self.mean + off if (np.abs(off) <= most).all() else self.mean
+
     def compute(self, v: Values) -> np.ndarray | None:
         """The result under a choice."""
         x = self.x
@@ -131,7 +156,8 @@ class _Norm:
         axis, count = v["axis"], x.shape[v["axis"]] if x.ndim >= -v["axis"] else 0
         if not count:
             return None
-        centred = x - x.mean(axis=axis, keepdims=True) if v["centre"] else x
+        mean = self.mean if x is self.x and axis == -1 else x.mean(axis=axis, keepdims=True)
+        centred = x - mean if v["centre"] else x
         variance = np.mean(centred**2, axis=axis, keepdims=True)
         if v["variance"] == "unbiased":
             if count == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,16 +31,77 @@ def computations(segment: Segment) -> Iterator[Computation]:
         return
     rows = min(x.shape[1] for _, x in tokens)
     aspects = (
+        Aspect("of", "missing-norm", tuple(_inputs(segment, tokens))),
         Aspect("pool", "pooling", _ordinary_first(segment, rows)),
-        Aspect("of", "missing-norm", tuple(Option(f"of {name}", x) for name, x in tokens)),
         Aspect("then", "pre-logits", _THEN),
     )
 
     def compute(v: Values) -> np.ndarray | None:
-        y = v["pool"](v["of"])
-        return v["then"](y).reshape(result.shape) if y.size == result.size else None
+        given: _Input = v["of"]
+        y = given.behind(v["pool"](given.tokens))
+        return v["then"](y).reshape(result.shape) if y is not None and y.size == result.size else None
 
-    yield Computation("pooling", aspects, compute)
+    yield Computation("pooling", aspects, compute, slug=_slug)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """What is pooled, and the norm that the pooled vectors go through."""
+
+    tokens: np.ndarray
+    """(B, T, D)."""
+    normed: bool
+    """Whether a norm returned them."""
+    edges: tuple[np.ndarray, np.ndarray] | None = None
+    """What a norm behind the pooling was given and returned."""
+
+    def behind(self, y: np.ndarray) -> np.ndarray | None:
+        """What becomes of pooled vectors; None if they are not what the norm was given."""
+        if self.edges is None:
+            return y
+        given, returned = self.edges
+        return returned if y.size == given.size and _same(y.reshape(given.shape), given) else None
+
+
+def _slug(a: Values, b: Values) -> str:
+    """A norm before the pooling against one behind it, or a norm against none."""
+    places = {(each["of"].normed, each["of"].edges is not None) for each in (a, b)}
+    return "norm-place" if places == {(True, False), (False, True)} else "missing-norm"
+
+
+def _inputs(segment: Segment, tokens: list[tuple[str, np.ndarray]]) -> Iterator[Option]:
+    for name, x in tokens:
+        for norm, edges in _norms_of_vectors(segment, x):
+            code = f"call {norm} behind the pooling"
+            label = f"of {name}, {norm} behind the pooling"
+            yield Option(label, _Input(x, _is_norm(segment, name), edges), torch=code, jax=code)
+    for name, x in tokens:
+        normed = _is_norm(segment, name)
+        code = f"call {name.removesuffix(' out')} before the pooling" if normed else f"pool {name}"
+        slug = "" if normed else "missing-norm"
+        yield Option(f"of {name}", _Input(x, normed), slug, torch=code, jax=code)
+
+
+def _norms_of_vectors(
+    segment: Segment, tokens: np.ndarray
+) -> Iterator[tuple[str, tuple[np.ndarray, np.ndarray]]]:
+    """The norms that were given one vector per image: their names, inputs and outputs."""
+    for name, returned in segment.before.items():
+        given = segment.given.get(f"{name.removesuffix(' out')} in")
+        if given is None or given.shape != returned.shape or not _is_norm(segment, name):
+            continue
+        if given.size == len(tokens) * tokens.shape[-1]:
+            yield name.removesuffix(" out"), (given, returned)
+
+
+def _is_norm(segment: Segment, name: str) -> bool:
+    path = name.removesuffix(" out")
+    kind = segment.children[path].name if path in segment.children else ""
+    return bool(re.search(r"norm|(^|[._])ln", f"{path} {kind}".lower()))
+
+
+def _same(x: np.ndarray, y: np.ndarray) -> bool:
+    return float(np.linalg.norm(x - y)) <= 1e-3 * float(np.linalg.norm(y))
 
 
 _THEN = (

@@ -14,12 +14,12 @@ from parity.diagnose.catalogue.computation import Aspect, Option, Values
 from parity.diagnose.segment import Segment
 
 _COUNTS = 6  # numbers of heads that are tried besides the one that is stated
-_NAMES = {
+NAMES = {
     "q": r"(^|[._])(q|query|to_q|q_proj|wq|linear_q|q_lin)([._ ]|$)",
     "k": r"(^|[._])(k|key|to_k|k_proj|wk|linear_k|k_lin)([._ ]|$)",
     "v": r"(^|[._])(v|value|to_v|v_proj|wv|linear_v|v_lin)([._ ]|$)",
 }
-_NORMS = {
+NORMS = {
     "q": r"(^|[._])(q|query)_?(norm|ln|layernorm)|norm_q",
     "k": r"(^|[._])(k|key)_?(norm|ln|layernorm)|norm_k",
 }
@@ -105,11 +105,13 @@ def find(segment: Segment, width: int | None) -> Projections | None:
         "num_heads", "heads", "num_attention_heads", "n_heads", "nheads", "nhead", "n_head"
     )
     heads = heads if isinstance(heads, int) and heads > 0 else None
-    normed = _all_named(tensors, _NORMS, 4)
-    apart = _all_named(tensors, _NAMES)
+    normed = _all_named(tensors, NORMS, 4)
+    apart = _all_named(tensors, NAMES)
     packed = _packed(segment, tensors, width)
     if len(apart) != 3 and packed is None:
         apart = _alike(tensors)
+    if len(apart) == 3 and apart[0].ndim == 3 and apart[0].shape[1] != apart[1].shape[1]:
+        return None  # queries of other tokens than the keys: no self-attention
     if len(apart) == 3:
         packed = None
         tokens = segment.before["in"].shape[1] if "in" in segment.before else apart[0].shape[1]
@@ -139,11 +141,12 @@ def _width(segment: Segment, packed: int, heads: int | None) -> int:
 def _all_named(
     tensors: dict[str, np.ndarray], patterns: dict[str, str], ndim: int | None = None
 ) -> tuple[np.ndarray, ...]:
-    found = (_named(tensors, pattern, ndim) for pattern in patterns.values())
+    found = (named(tensors, pattern, ndim) for pattern in patterns.values())
     return tuple(x for x in found if x is not None)
 
 
-def _named(tensors: dict[str, np.ndarray], pattern: str, ndim: int | None = None) -> np.ndarray | None:
+def named(tensors: dict[str, np.ndarray], pattern: str, ndim: int | None = None) -> np.ndarray | None:
+    """The first tensor with such a name, of so many axes if that is said, else not behind a norm."""
     for name, x in tensors.items():
         if re.search(pattern, name) and not ("norm" in name and ndim is None) and ndim in (None, x.ndim):
             return x

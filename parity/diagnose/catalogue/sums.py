@@ -38,7 +38,9 @@ def computations(segment: Segment) -> Iterator[Computation]:
     def compute(v: Values) -> np.ndarray:
         return sum((factor * columns[term] for term, factor in v["sum"].items()), np.zeros(()))
 
-    yield Computation("sum", (Aspect("sum", "residual-sum", tuple(options)),), compute, slug=_slug)
+    # the logits of several heads are averaged; nothing else in a model that is one vector per image
+    slug = _slug_of_heads if segment.result.ndim == 2 else _slug
+    yield Computation("sum", (Aspect("sum", "residual-sum", tuple(options)),), compute, slug=slug)
 
 
 def _columns(segment: Segment) -> dict[Term, np.ndarray]:
@@ -104,10 +106,23 @@ def _nice(factor: float, tolerance: float) -> float:
 
 def _label(terms: Terms) -> str:
     words = []
+    if _is_mean(terms) and len(terms) > 1:
+        return f"({' + '.join(name for name, _ in terms)}) / {len(terms)}"
     for (name, gain), factor in terms.items():
         scaled = "" if factor == 1.0 else f"{factor:.6g} x "
         words.append(f"{scaled}{name}{f' x {gain}' if gain else ''}")
     return " + ".join(words)
+
+
+def _is_mean(terms: Terms) -> bool:
+    return all(factor == 1 / len(terms) and not gain for (_, gain), factor in terms.items())
+
+
+def _slug_of_heads(a: Values, b: Values) -> str:
+    """Means of which one has tensors that the other lacks; else as `_slug`."""
+    mine, theirs = a["sum"], b["sum"]
+    nested = mine.keys() < theirs.keys() or theirs.keys() < mine.keys()
+    return "missing-head" if nested and _is_mean(mine) and _is_mean(theirs) else _slug(a, b)
 
 
 def _slug(a: Values, b: Values) -> str:
