@@ -1,0 +1,9 @@
+"""Training states of timm, Hugging Face's Trainer and Lightning, read and written; nothing in their
+files is executed."""
+
+from __future__ import annotations
+
+from parity.runs.foreign.read import read_foreign, recognise
+from parity.runs.foreign.write import write_foreign
+
+__all__ = ["read_foreign", "recognise", "write_foreign"]

@@ -1,0 +1,104 @@
+"""How far a run is: updates, epochs, and the learning rate that belongs to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parity.runs.foreign.optimizer import OptimizerState
+from parity.runs.foreign.records import Records
+from parity.runs.foreign.statements import GROUPS
+from vit_config import Recipe
+from vit_config.errors import CheckpointError, UnstatedError
+from vit_config.schedule import learning_rate
+
+
+def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | None) -> int | None:
+    """The updates done, as every parameter counts them; None where nobody counts.
+
+    Args:
+        stated: as the library's own records say.
+
+    Raises:
+        CheckpointError: two counts disagree; both are named.
+    """
+    counts = {names[index]: kept["step"] for index, kept in optimizer.state.items() if "step" in kept}
+    first = next(iter(counts), None)
+    for name, count in counts.items():
+        if count != counts[first or name]:
+            raise CheckpointError(
+                f"{name} has had {count:g} updates but {first} {counts[first or name]:g}; parameters"
+                " that were not trained all along cannot be carried"
+            )
+    if first is None:
+        return stated
+    if stated is not None and stated != counts[first]:
+        raise CheckpointError(
+            f"the optimiser has done {counts[first]:g} updates, but the file's records say {stated}"
+        )
+    return int(counts[first])
+
+
+def counted(records: Records, steps_per_epoch: int | None) -> int:
+    """Updates done, where the optimiser counts none: epochs done, times their length.
+
+    Raises:
+        UnstatedError: nobody says their length.
+    """
+    if steps_per_epoch is None or records.epochs_done is None:
+        raise UnstatedError(
+            f"the step is open: this optimiser counts none, and {records.library} only epochs; give"
+            " steps_per_epoch"
+        )
+    return steps_per_epoch * records.epochs_done
+
+
+def steps_an_epoch(records: Records, step: int, stated: int | None) -> int | None:
+    """Updates in an epoch as the file says, or else the user.
+
+    Raises:
+        CheckpointError: they disagree, or epochs and updates do not fit.
+    """
+    told, epochs = records.steps_per_epoch, records.epochs_done
+    if told is None and epochs and step % epochs == 0:
+        told = step // epochs
+    if stated is None:
+        return told
+    if told not in (None, stated) or (epochs is not None and epochs * stated != step):
+        done = "" if epochs is None else f" in {epochs} epochs"
+        raise CheckpointError(
+            f"steps_per_epoch = {stated} does not fit the file, which has {step} updates{done}"
+            + (f", {told} an epoch" if told else "")
+        )
+    return stated
+
+
+def check_learning_rate(
+    optimizer: OptimizerState, recipe: Recipe, step: int, steps_per_epoch: int | None
+) -> str:
+    """Compare the learning rate of the groups with the recipe's schedule.
+
+    A scheduler is asked before or after a checkpoint is written, so it may be that of the last update or
+    of the next.
+
+    Returns:
+        A sentence, where nothing can be compared; else nothing.
+
+    Raises:
+        CheckpointError: the recipe's schedule is another than that of the file; the rates are named.
+    """
+    if steps_per_epoch is None:
+        return (
+            "nobody says how many steps an epoch has, so the schedule could not be compared with the"
+            " learning rate in the file"
+        )
+    rate = float(optimizer.groups[0].options["lr"])
+    expected = [float(learning_rate(recipe, each, steps_per_epoch)) for each in (max(step - 1, 0), step)]
+    if not np.isclose(rate, expected, rtol=1e-6, atol=1e-6 * recipe.learning_rate).any():
+        raise CheckpointError(
+            f"changed recipe: after {step} updates of {steps_per_epoch} an epoch the learning rate is"
+            f" {rate:.6g} by {GROUPS} but {expected[0]:.6g}, then {expected[1]:.6g}, by the recipe's"
+            f" schedule {recipe.schedule}"
+        )
+    return ""

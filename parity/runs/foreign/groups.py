@@ -1,0 +1,221 @@
+"""Which parameter each number of an optimiser is.
+
+torch numbers parameters group by group, and in a group as the model names them; which of them are in
+which group, only the script knew. The rules here are the known ones; one counts where the numbers of
+parameters and every shape fit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from parity.runs.foreign.optimizer import Group, OptimizerState
+from vit_config.errors import CheckpointError
+
+Shapes = Mapping[str, tuple[int, ...]]
+"""The model's parameters in the order in which it names them."""
+
+_TOKENS = ("pos_embed", "cls_token", "dist_token")
+_NORM = re.compile(r"norm\w*\.")
+
+
+class Rule(NamedTuple):
+    """A way to split a model's parameters in two."""
+
+    said: str
+    spares: Callable[[str, tuple[int, ...]], bool]
+    """Whether a parameter does not decay."""
+
+
+def spared_by_timm(name: str, shape: tuple[int, ...]) -> bool:
+    """timm's rule, with what its models' ``no_weight_decay`` names."""
+    return _older_timm(name, shape) or name.rpartition(".")[2] == "reg_token"
+
+
+def spared_by_trainer(name: str, shape: tuple[int, ...]) -> bool:
+    """The rule of Hugging Face's Trainer: biases and the weights of norms."""
+    return "bias" in name or bool(_NORM.search(name.lower()))
+
+
+def _older_timm(name: str, shape: tuple[int, ...]) -> bool:
+    return len(shape) <= 1 or name.endswith(".bias") or name.rpartition(".")[2] in _TOKENS
+
+
+RULES = (
+    Rule("timm's rule", spared_by_timm),
+    Rule("timm's rule before it had registers", _older_timm),
+    Rule("the Trainer's rule", spared_by_trainer),
+    Rule("vectors apart", lambda name, shape: len(shape) < 2),
+    Rule("all but matrices apart", lambda name, shape: len(shape) < 2 or not name.endswith("weight")),
+)
+
+
+def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
+    """The name of each numbered parameter.
+
+    Raises:
+        CheckpointError: another number of parameters, shapes that do not fit, a split that no known rule
+            makes, or that two make differently.
+    """
+    if optimizer.count != len(model):
+        raise CheckpointError(
+            f"the optimiser has {optimizer.count} parameters, the model {len(model)}; it is the state of"
+            " another model, or some parameters were not trained"
+        )
+    if all(group.names is not None for group in optimizer.groups):
+        found = _by_names(optimizer, model)
+        _check_shapes(optimizer, model, found)
+        return found
+    if len(optimizer.groups) == 1:
+        found = dict(zip(optimizer.groups[0].indices, model, strict=True))
+        _check_shapes(optimizer, model, found)
+        return found
+    if len(optimizer.groups) > 2:
+        scaled = " with an lr_scale each" if "lr_scale" in optimizer.groups[0].options else ""
+        raise CheckpointError(
+            f"the optimiser has {len(optimizer.groups)} groups{scaled}: learning rates that differ"
+            " between layers are more than a recipe can say"
+        )
+    return _by_rules(optimizer, model)
+
+
+def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int, str]:
+    """The name of each numbered parameter, by the one order of the model's parameters that fits.
+
+    Args:
+        orders: those of newer versions of the library first.
+
+    Raises:
+        CheckpointError: none fits, or several and they differ.
+    """
+    found: list[dict[int, str]] = []
+    refused: list[CheckpointError] = []
+    for order in orders:
+        try:
+            names = assign(optimizer, order)
+        except CheckpointError as error:
+            refused.append(error)
+            continue
+        if not any(alike(optimizer, names, other) for other in found):
+            found.append(names)
+    if not found:
+        raise refused[0]
+    if len(found) > 1:
+        one, other = found[:2]
+        index = next(index for index in one if one[index] != other[index])
+        raise CheckpointError(
+            f"parameter {index} of the optimiser is {one[index]} in newer versions of the library,"
+            f" {other[index]} in older ones, and shapes do not tell; make it of named parameters"
+        )
+    return found[0]
+
+
+def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
+    fitting: list[tuple[str, dict[int, str]]] = []
+    for said, parts in _splits(model):
+        if not _decay_fits(optimizer, parts):
+            continue
+        found = _zip(optimizer, parts)
+        known = any(alike(optimizer, found, other) for _, other in fitting)
+        if not known and not any(_misfits(optimizer, model, found)):
+            fitting.append((said, found))
+    sizes = " and ".join(str(len(group.indices)) for group in optimizer.groups)
+    if not fitting:
+        splits = list(_splits(model))[::2]
+        tried = ", ".join(dict.fromkeys(f"{len(a)} and {len(b)}" for _, ((a, _), (b, _)) in splits))
+        raise CheckpointError(
+            f"the optimiser's groups have {sizes} parameters, but the known rules make groups of {tried}"
+            " of this model; make the optimiser of named parameters"
+        )
+    if len(fitting) > 1:
+        (one, first), (two, second) = fitting[:2]
+        index = next(index for index in first if first[index] != second[index])
+        raise CheckpointError(
+            f"the optimiser's groups of {sizes} parameters fit {one} and {two}, by which parameter"
+            f" {index} is {first[index]} or {second[index]}; make the optimiser of named parameters"
+        )
+    return fitting[0][1]
+
+
+def alike(optimizer: OptimizerState, one: Mapping[int, str], other: Mapping[int, str]) -> bool:
+    """Whether two ways to name the parameters give each the same decay and the same moments."""
+
+    def meaning(names: Mapping[int, str]) -> dict[str, tuple[float, int | None]]:
+        return {
+            names[index]: (decay_of(group), None if optimizer.shape(index) is None else index)
+            for group in optimizer.groups
+            for index in group.indices
+        }
+
+    return meaning(one) == meaning(other)
+
+
+Part = tuple[list[str], bool]
+"""Names, and whether they are those that do not decay."""
+
+
+def _splits(model: Shapes) -> Iterator[tuple[str, tuple[Part, Part]]]:
+    for rule in RULES:
+        spared = [name for name, shape in model.items() if rule.spares(name, shape)]
+        rest = [name for name in model if name not in spared]
+        yield f"{rule.said} with the decayed ones last", ((spared, True), (rest, False))
+        yield f"{rule.said} with the decayed ones first", ((rest, False), (spared, True))
+
+
+def _decay_fits(optimizer: OptimizerState, parts: tuple[Part, Part]) -> bool:
+    for group, (names, spared) in zip(optimizer.groups, parts, strict=True):
+        if len(group.indices) != len(names) or (spared and group.options.get("weight_decay")):
+            return False
+    return True
+
+
+def _zip(optimizer: OptimizerState, parts: tuple[Part, Part]) -> dict[int, str]:
+    return {
+        index: name
+        for group, (names, _) in zip(optimizer.groups, parts, strict=True)
+        for index, name in zip(group.indices, names, strict=True)
+    }
+
+
+def _by_names(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
+    """By the names that the groups have; wrappers may have put something before them."""
+    found = {
+        index: _known(name, model)
+        for group in optimizer.groups
+        for index, name in zip(group.indices, group.names or (), strict=True)
+    }
+    if len(set(found.values())) != len(found):
+        raise CheckpointError("a parameter is in two groups of the optimiser by its name")
+    return found
+
+
+def _known(name: str, model: Shapes) -> str:
+    short = name
+    while short not in model:
+        _, dot, short = short.partition(".")
+        if not dot:
+            raise CheckpointError(f"the optimiser names {name}, which is no parameter of the model")
+    return short
+
+
+def _misfits(
+    optimizer: OptimizerState, model: Shapes, found: Mapping[int, str]
+) -> Iterator[tuple[int, str]]:
+    for index, name in found.items():
+        if (shape := optimizer.shape(index)) is not None and shape != tuple(model[name]):
+            yield index, name
+
+
+def _check_shapes(optimizer: OptimizerState, model: Shapes, found: Mapping[int, str]) -> None:
+    for index, name in _misfits(optimizer, model, found):
+        raise CheckpointError(
+            f"the moments of parameter {index} have shape {optimizer.shape(index)}, but {name} has"
+            f" {tuple(model[name])}; it is the state of another model"
+        )
+
+
+def decay_of(group: Group) -> float:
+    """How strongly the parameters of a group decay."""
+    return float(group.options.get("weight_decay") or 0.0)

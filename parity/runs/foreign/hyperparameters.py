@@ -1,0 +1,121 @@
+"""The optimiser of a recipe as torch's parameter groups state it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.runs.foreign.groups import decay_of
+from parity.runs.foreign.optimizer import Group, OptimizerState
+from parity.runs.foreign.statements import GROUPS, Statements
+from vit_config import Recipe
+from vit_config.errors import CheckpointError
+from vit_config.recipe import is_decayed
+
+NEUTRAL = {"amsgrad": False, "maximize": False, "dampening": 0, "correct_bias": True, "lr_scale": 1.0}
+"""Options that a recipe cannot say, and the values by which they do nothing."""
+SILENT = ("foreach", "fused", "capturable", "differentiable")
+"""Options of how torch computes, not of what."""
+READ = ("lr", "initial_lr", "weight_decay", "betas", "eps", "momentum", "nesterov")
+DECOUPLED = "decoupled_weight_decay"
+
+
+def say_groups(said: Statements, optimizer: OptimizerState) -> None:
+    """State what the groups state: kind of optimiser, its numbers, peak learning rate, decay.
+
+    Adam and AdamW are told by ``decoupled_weight_decay``, which torch writes since 2.7; before, they are
+    the same where nothing decays and open else.
+
+    Raises:
+        CheckpointError: an option that a recipe cannot say, or groups that differ in more than decay.
+    """
+    options = _shared(optimizer.groups)
+    for name, value in options.items():
+        if name in NEUTRAL and value != NEUTRAL[name]:
+            raise CheckpointError(
+                f"{name} = {value} in {GROUPS}, which a recipe cannot say; only {NEUTRAL[name]} goes on"
+            )
+        if name not in (*NEUTRAL, *SILENT, *READ, DECOUPLED):
+            raise CheckpointError(
+                f"{name} = {value} in {GROUPS}: the optimiser is none of torch's AdamW, Adam and SGD"
+            )
+    strengths = sorted({decay_of(group) for group in optimizer.groups})
+    if len(strengths) > 2 or (len(strengths) == 2 and strengths[0] != 0.0):
+        raise CheckpointError(
+            f"{GROUPS} have the weight decays {', '.join(map(str, strengths))}; a recipe can say zero"
+            " and one other"
+        )
+    said.say(GROUPS, weight_decay=strengths[-1])
+    if "initial_lr" in options:
+        said.say(GROUPS, learning_rate=float(options["initial_lr"]))
+    if "betas" in options and "amsgrad" in options:
+        beta1, beta2 = options["betas"]
+        said.say(GROUPS, beta1=beta1, beta2=beta2, adam_eps=options["eps"])
+        if DECOUPLED in options:
+            said.say(GROUPS, optimizer="adamw" if options[DECOUPLED] else "adam")
+    elif {"momentum", "dampening", "nesterov"} <= options.keys():
+        said.say(GROUPS, optimizer="sgd", momentum=float(options["momentum"]))
+        said.say(GROUPS, nesterov=bool(options["nesterov"]))
+    else:
+        raise CheckpointError(
+            f"{GROUPS} have {', '.join(options)}: the optimiser is none of torch's AdamW, Adam and SGD"
+        )
+
+
+def _shared(groups: tuple[Group, ...]) -> dict[str, Any]:
+    """The options that all groups have alike; decay is a group's own."""
+    first = {name: value for name, value in groups[0].options.items() if name != "weight_decay"}
+    for group in groups[1:]:
+        for name in first.keys() | (group.options.keys() - {"weight_decay"}):
+            one, other = first.get(name), group.options.get(name)
+            if one != other:
+                raise CheckpointError(
+                    f"{GROUPS} differ in {name}, {one} and {other}; a recipe has one for all parameters"
+                )
+    return first
+
+
+def say_undecayed(said: Statements, asked: Recipe | None) -> None:
+    """Where nothing decays, Adam is AdamW, and is called what the user calls it."""
+    if "optimizer" not in said and "beta1" in said and said.get("weight_decay") == 0.0:
+        name = "adam" if asked is not None and asked.optimizer == "adam" else "adamw"
+        said.say(f"{GROUPS}, where nothing decays", optimizer=name)
+
+
+def say_decay(
+    said: Statements, decays: Mapping[str, bool], params: Mapping[str, np.ndarray], asked: Recipe | None
+) -> None:
+    """State which parameters decay, by the rule that says the same of each, or by their names.
+
+    Args:
+        decays: whether, of every parameter by its common name.
+        asked: the user's recipe, whose own way of saying it is kept.
+
+    Raises:
+        CheckpointError: the user's recipe says otherwise of a parameter, which is named.
+    """
+    strength = said.get("weight_decay")
+    if not strength:
+        return
+    rules = [Recipe(weight_decay=strength, decay=rule) for rule in ("matrices", "not_vectors", "all")]
+    if asked is not None and asked.model_fields_set & {"decay", "decayed"}:
+        for name, value in params.items():
+            if is_decayed(asked, name, value.ndim) != decays[name]:
+                raise CheckpointError(
+                    f"changed recipe: {name} {_word(decays[name])} by {GROUPS}, not by decay ="
+                    f' "{asked.decay}" of the recipe; leave it out or start a new run'
+                )
+        said.say(GROUPS, decay=asked.decay, decayed=asked.decayed)
+        return
+    for rule in rules:
+        if all(is_decayed(rule, name, params[name].ndim) == decays[name] for name in params):
+            said.say(GROUPS, decay=rule.decay)
+            return
+    names = tuple(name for name in params if decays[name])
+    said.say(GROUPS, decay="listed", decayed=names)
+
+
+def _word(decays: bool) -> str:
+    return "decays" if decays else "does not decay"

@@ -1,0 +1,99 @@
+"""Moments by the names and layouts of a library to ours and back, by the rows that parameters go by.
+
+Rows only split, join and transpose, so a moment goes the way of its parameter. A row with a stretch of
+zeros that the twins do not have is the exception: what was trained there would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.checkpoint import Checkpoint
+from parity.containers.base import Stored
+from parity.dialects.matching import match
+from parity.dialects.recognise import Found
+from parity.dialects.table import Bound
+from parity.dialects.transfer import read
+from parity.runs.foreign.optimizer import OptimizerState
+from parity.runs.state import ADAM, SGD, Arrays
+from vit_config.errors import CheckpointError, WeightsError
+from vit_config.parameters import parameters
+
+KEPT = (*ADAM, *SGD, "step")
+"""What torch's AdamW, Adam and SGD keep of a parameter."""
+
+
+def rows_of(checkpoint: Checkpoint) -> list[Bound]:
+    """The rows by which a checkpoint's parameters were read.
+
+    Raises:
+        CheckpointError: a row that does more than to lay out anew.
+    """
+    bound = match(Found(checkpoint.dialect, "", checkpoint.tensors, "")).bound
+    for one in bound:
+        if None in one.ours:
+            raise CheckpointError(
+                f"{one.theirs[0]}: part of it is zeros that the twins do not have, so its moments cannot"
+                " be carried"
+            )
+    return bound
+
+
+def read_arrays(checkpoint: Checkpoint, tensors: Mapping[str, Stored], bound: Sequence[Bound]) -> Arrays:
+    """Tensors like the parameters, by the library's names, as ours; half precision becomes float32.
+
+    Raises:
+        WeightsError: a tensor whose shape is not that of its parameter.
+    """
+    made = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
+    found = {}
+    for name, (shape, _) in parameters(checkpoint.config).items():
+        if made[name].shape != shape:
+            raise WeightsError(f"{name} has shape {made[name].shape}, expected {shape}")
+        found[name] = widened(made[name].load())
+    return found
+
+
+def widened(array: np.ndarray) -> np.ndarray:
+    """The array, in at least float32, in memory of its own."""
+    return np.array(array, np.promote_types(array.dtype, np.float32), copy=True, order="C")
+
+
+def read_moments(
+    optimizer: OptimizerState,
+    names: Mapping[int, str],
+    moments: Sequence[str],
+    shapes: Mapping[str, tuple[int, ...]],
+    *,
+    cold: bool,
+) -> tuple[dict[str, dict[str, Stored]], list[str]]:
+    """Each moment by the library's names, and the names of those that start cold.
+
+    Raises:
+        CheckpointError: something is kept that no recipe says, or a moment is missing and `cold` is not
+            set.
+    """
+    found: dict[str, dict[str, Stored]] = {moment: {} for moment in moments}
+    missing = []
+    for index, name in names.items():
+        kept: Mapping[str, Any] = optimizer.state.get(index, {})
+        if strange := sorted(key for key in kept if key not in KEPT):
+            raise CheckpointError(
+                f"the optimiser keeps {strange[0]} of {name}; it is none of torch's AdamW, Adam and SGD"
+            )
+        for moment in moments:
+            value = kept.get(moment)
+            if isinstance(value, Stored):
+                found[moment][name] = value
+                continue
+            if not cold:
+                kind = "SGD" if moment in SGD else "Adam"
+                raise CheckpointError(
+                    f"{name} has no {moment}: {kind} would start cold; allow it by cold = True"
+                )
+            found[moment][name] = Stored.of(np.zeros(shapes[name], np.float32))
+            missing += [] if name in missing else [name]
+    return found, missing

@@ -1,0 +1,94 @@
+"""The state dict of a torch optimiser, taken apart: groups, and what is kept of each parameter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from parity.containers.base import Stored
+from parity.runs.foreign.entries import Entries, plain
+from vit_config.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parameters that are updated with the same numbers."""
+
+    options: dict[str, Any]
+    """Such as ``lr`` and ``weight_decay``."""
+    indices: tuple[int, ...]
+    """The numbers that torch gave the parameters."""
+    names: tuple[str, ...] | None
+    """What they are called, where the optimiser was made of named parameters."""
+
+
+@dataclass(frozen=True)
+class OptimizerState:
+    """What ``optimizer.state_dict()`` holds, tensors unread."""
+
+    groups: tuple[Group, ...]
+    state: dict[int, dict[str, Any]]
+    """By a parameter's number: tensors as `Stored`, the rest as numbers."""
+
+    @property
+    def count(self) -> int:
+        """Parameters."""
+        return sum(len(group.indices) for group in self.groups)
+
+    def shape(self, index: int) -> tuple[int, ...] | None:
+        """The shape of a parameter, as its moments have it; None where it has none."""
+        kept = self.state.get(index, {}).values()
+        return next((each.shape for each in kept if isinstance(each, Stored) and each.shape), None)
+
+
+def read_optimizer(entries: Entries) -> OptimizerState:
+    """Take a state dict apart.
+
+    Raises:
+        CheckpointError: no state dict of a torch optimiser, or one that contradicts itself.
+    """
+    state: dict[int, dict[str, Any]] = {}
+    found: dict[int, dict[str, Any]] = {}
+    for name, value in entries.items():
+        part, _, rest = name.partition(".")
+        number, _, key = rest.partition(".")
+        if part == "state" and rest and not number.isdigit():
+            raise CheckpointError(
+                f"the optimiser keeps its state under {rest!r}, not under a number; save"
+                " optimizer.state_dict() of one process"
+            )
+        if part == "state" and key:
+            kept = value if isinstance(value, Stored) and value.shape else plain(value)
+            state.setdefault(int(number), {})[key] = kept
+        elif part == "param_groups" and number.isdigit():
+            _put(found.setdefault(int(number), {}), key, value)
+    if sorted(found) != list(range(len(found))) or not found:
+        raise CheckpointError("no state of a torch optimiser: it has no param_groups")
+    groups = tuple(_group(found[number]) for number in sorted(found))
+    numbers = [index for group in groups for index in group.indices]
+    if len(set(numbers)) != len(numbers):
+        raise CheckpointError("a parameter is in two groups of the optimiser; the file is damaged")
+    if strange := sorted(state.keys() - set(numbers)):
+        raise CheckpointError(
+            f"the optimiser keeps a state of parameter {strange[0]}, which is in none of its groups"
+        )
+    return OptimizerState(groups, state)
+
+
+def _put(options: dict[str, Any], key: str, value: Any) -> None:
+    name, _, place = key.partition(".")
+    if place.isdigit():
+        options.setdefault(name, []).append(plain(value))
+    else:
+        options[name] = plain(value)
+
+
+def _group(options: dict[str, Any]) -> Group:
+    indices, names = options.pop("params", None), options.pop("param_names", None)
+    if not isinstance(indices, list) or not all(type(each) is int for each in indices):
+        raise CheckpointError("a group of the optimiser does not say which parameters are in it")
+    if names is not None and len(names) != len(indices):
+        raise CheckpointError(
+            f"a group of the optimiser has {len(indices)} parameters and {len(names)} names of such"
+        )
+    return Group(options, tuple(indices), None if names is None else tuple(names))

@@ -1,0 +1,88 @@
+"""The order in which a library's model names its parameters, where its file does not keep it.
+
+An optimiser counts parameters in this order. ``torch.save`` keeps it; safetensors sorts names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from vit_config import ViTConfig
+from vit_config.errors import CheckpointError
+
+_OUTER = (
+    "embeddings.cls_token", "embeddings.position_embeddings",
+    "embeddings.patch_embeddings.projection", "{blocks}", "layernorm", "pooler.dense", "classifier",
+)  # fmt: skip
+_LATE = re.compile(r"blocks\.\d+\.sub_norm\.\w+")
+"""A norm of parallel blocks, which timm registers elsewhere."""
+_ATTENTION = (
+    "attention.attention.query", "attention.attention.key", "attention.attention.value",
+    "attention.output.dense",
+)  # fmt: skip
+_NORMS, _MLP = ("layernorm_before", "layernorm_after"), ("intermediate.dense", "output.dense")
+_OLD, _NEW = (*_ATTENTION, *_MLP, *_NORMS), (*_ATTENTION, *_NORMS, *_MLP)
+HF_VIT = {"4": (_OLD,), "5": (_NEW, _OLD)}
+"""The layers of a block of transformers' ViT, by the names in files, for each major version of the
+library; in the course of version 5 the norms came before the MLP."""
+HF_WRITTEN = "5.23.0"
+"""A version that has the first order of its major one."""
+
+
+def hf_orders(dialect: str, version: str | None, names: Iterable[str]) -> list[list[str]]:
+    """Names of a file of transformers in the orders that its code may have, the newest first.
+
+    Args:
+        version: of the library, as config.json has it.
+
+    Raises:
+        CheckpointError: the order of this model is not known here.
+    """
+    major, given = (version or "unstated").partition(".")[0], list(names)
+    if dialect != "hf-vit" or major not in HF_VIT:
+        raise CheckpointError(
+            f"the optimiser counts parameters in the order of the code of {dialect} in transformers"
+            f" {version or 'of no stated version'}, which safetensors do not keep and which is known for"
+            " hf-vit of versions 4 and 5"
+        )
+    return [sorted(given, key=lambda name: _hf_place(name, inner)) for inner in HF_VIT[major]]
+
+
+def _hf_place(name: str, inner: tuple[str, ...]) -> tuple[int, int, int, bool]:
+    layer, _, leaf = name.rpartition(".")
+    if name.startswith("encoder.layer."):
+        number, _, place = name.removeprefix("encoder.layer.").partition(".")
+        return (
+            _OUTER.index("{blocks}"),
+            int(number),
+            inner.index(place.rpartition(".")[0]),
+            leaf == "bias",
+        )
+    whole = name if name in _OUTER else layer
+    return _OUTER.index(whole), 0, 0, leaf == "bias"
+
+
+def timm_order(names: Iterable[str], dialect: str, cfg: ViTConfig) -> list[str]:
+    """Names of a model of timm's in the order of its code, which is that of the PyTorch twin, but for
+    DeiT's tokens.
+
+    Raises:
+        CheckpointError: a model whose order is another.
+    """
+    import torch
+
+    from vit_torch.model import ViT
+
+    with torch.device("meta"):
+        found = [name for name, _ in ViT(cfg).named_parameters()]
+    if "dist_token" in found and "pos_embed" in found:
+        found.remove("dist_token")
+        found.insert(found.index("pos_embed") + 1, "dist_token")
+    odd = any(_LATE.fullmatch(name) for name in found)
+    if dialect != "timm-vit" or odd or set(found) != set(names):
+        raise CheckpointError(
+            "timm counts the parameters of this model in an order of its own; give like_file, a file of"
+            " the same model that timm wrote"
+        )
+    return found

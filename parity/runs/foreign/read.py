@@ -1,0 +1,239 @@
+"""A training state of timm, Hugging Face's Trainer or Lightning as a run that can be carried on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from parity.checkpoint import Checkpoint, read_checkpoint
+from parity.containers import Container, open_container
+from parity.dialects.table import Bound
+from parity.runs.foreign.clock import check_learning_rate, counted, step_of, steps_an_epoch
+from parity.runs.foreign.groups import Shapes, assign_any, decay_of
+from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed
+from parity.runs.foreign.lightning import is_lightning, read_lightning
+from parity.runs.foreign.moments import read_arrays, read_moments, rows_of
+from parity.runs.foreign.optimizer import OptimizerState, read_optimizer
+from parity.runs.foreign.order import hf_orders
+from parity.runs.foreign.records import Records
+from parity.runs.foreign.timm import is_timm, read_timm
+from parity.runs.foreign.trainer import is_trainer, read_trainer
+from parity.runs.run import Run
+from parity.runs.state import Arrays, TrainingState, moments_of
+from vit_config import Recipe, WeightsError
+from vit_config.errors import USER_ERRORS, CheckpointError, UnstatedError
+
+Kind = Literal["timm", "hf", "lightning"]
+_PLACE = (" of every name", " tensors that are not under ")
+"""What a checkpoint notes of where the parameters are, beside which the moments are expected."""
+
+
+def recognise(path: str | Path) -> Kind | None:
+    """Whose training state a file or folder is; None where it is none of those here.
+
+    Raises:
+        MissingFileError: there is no such path.
+        WeightsError: a damaged file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        return "hf" if is_trainer(path) else None
+    container = open_container(path)
+    if is_lightning(container):
+        return "lightning"
+    return "timm" if is_timm(container) else None
+
+
+class Opened(NamedTuple):
+    """A training state with every parameter's meaning known, moments unread."""
+
+    checkpoint: Checkpoint
+    records: Records
+    optimizer: OptimizerState
+    names: dict[int, str]
+    """The library's name of each parameter by the optimiser's number."""
+    bound: list[Bound]
+
+
+def read_foreign(
+    path: str | Path,
+    *,
+    recipe: Recipe | None = None,
+    dialect: str | None = None,
+    like: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    cold: bool = False,
+    part: str | None = None,
+    steps_per_epoch: int | None = None,
+) -> Run:
+    """Read a training state: parameters, moments, average, and the recipe as far as the file states it.
+
+    Args:
+        path: timm's ``last.pth.tar``, the Trainer's folder ``checkpoint-N``, or Lightning's ``.ckpt``.
+        recipe: states what the file leaves open. A field that it sets (`model_fields_set`) to something
+            else than the file has is refused; one that it does not set, it does not state.
+        dialect: see `parity.checkpoint.read_checkpoint`, as `like`, `given` and `part`.
+        cold: let parameters without moments start with zeros.
+        steps_per_epoch: updates in an epoch, where the file does not say.
+
+    Raises:
+        MissingFileError: there is no such path, or part of it is missing.
+        WeightsError: damaged, or no training state of these libraries.
+        CheckpointError: moments that are not those of the parameters, counts of updates that disagree,
+            options that no recipe can say, or a recipe that is not the file's.
+        ConfigError: a model that no schema can say.
+        UnstatedError: something that nobody states.
+    """
+    path = Path(path)
+    with naming(path):
+        opened = open_foreign(path, dialect=dialect, like=like, given=given, part=part)
+        checkpoint, records, optimizer, names, bound = opened
+        said = records.said
+        say_groups(said, optimizer)
+        say_undecayed(said, recipe)
+        step = step_of(optimizer, names, records.step)
+        if step is None:
+            step = counted(records, steps_per_epoch)
+        params = read_arrays(checkpoint, checkpoint.tensors, bound)
+        _say_dtype(records, params)
+        say_decay(said, _decays(opened), params, recipe)
+        recipe = said.recipe(recipe, records.library)
+        spe = steps_an_epoch(records, step, steps_per_epoch)
+        notes = [*_notes(opened), check_learning_rate(optimizer, recipe, step, spe)]
+        shapes = {name: stored.shape for name, stored in checkpoint.tensors.items()}
+        kept, missing = read_moments(optimizer, names, moments_of(recipe), shapes, cold=cold)
+        moments = {moment: read_arrays(checkpoint, each, bound) for moment, each in kept.items()}
+        if missing:
+            notes.append(
+                f"{len(missing)} parameters start cold, with moments of zero, at update {step}:"
+                f" {', '.join(missing[:6])}{', ...' if len(missing) > 6 else ''}"
+            )
+        ema = _average(path, records, checkpoint, dialect, like, given)
+    state = TrainingState(step, params, moments, ema)
+    return Run(checkpoint.config, recipe, state, spe, notes=tuple(filter(None, notes)))
+
+
+def open_foreign(
+    path: Path,
+    *,
+    dialect: str | None = None,
+    like: str | None = None,
+    given: Mapping[str, Any] | None = None,
+    part: str | None = None,
+) -> Opened:
+    """Open a training state and find out which of its moments are which parameter's.
+
+    Raises:
+        MissingFileError, WeightsError, CheckpointError, ConfigError: see `read_foreign`.
+    """
+    records = _records(path)
+    checkpoint = read_checkpoint(
+        path, dialect=dialect, part=part or records.part, like=like, given=_given(records, given)
+    )
+    optimizer = read_optimizer(records.optimizer)
+    bound = rows_of(checkpoint)
+    names = assign_any(optimizer, _orders(checkpoint, records, bound))
+    return Opened(checkpoint, records, optimizer, names, bound)
+
+
+def _records(path: Path) -> Records:
+    kind = recognise(path)
+    if kind is None:
+        raise WeightsError(
+            f"{path}: no training state of timm (last.pth.tar), the Trainer (checkpoint-N/) or Lightning"
+            " (.ckpt)"
+        )
+    if kind == "hf":
+        return read_trainer(path)
+    container: Container = open_container(path)
+    return read_timm(path, container) if kind == "timm" else read_lightning(container)
+
+
+def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = dict(given or {})
+    for name, value in records.given.items():
+        if found.setdefault(name, value) != value:
+            raise CheckpointError(f"{name} is {value} by the file's records but {found[name]} as given")
+    return found
+
+
+def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> list[Shapes]:
+    """The library's parameters in the orders in which its model may have them."""
+    parameters = {name for one in bound for name in one.theirs}
+    found = [name for name in checkpoint.tensors if name in parameters]
+    orders = [found]
+    if checkpoint.container.kind.startswith("safetensors"):
+        orders = hf_orders(checkpoint.dialect.name, records.version, found)
+    return [{name: checkpoint.tensors[name].shape for name in order} for order in orders]
+
+
+def _decays(opened: Opened) -> dict[str, bool]:
+    """Whether each parameter decays, by our names; several of theirs that make one must agree."""
+    theirs = {
+        opened.names[index]: decay_of(group) > 0.0
+        for group in opened.optimizer.groups
+        for index in group.indices
+    }
+    found: dict[str, bool] = {}
+    for one in opened.bound:
+        decays = {theirs[name] for name in one.theirs}
+        if len(decays) > 1:
+            raise CheckpointError(
+                f"{', '.join(one.theirs)} are one tensor here, and only part of it decays there"
+            )
+        found |= {name: decays == {True} for name in one.ours if name is not None}
+    return found
+
+
+def _notes(opened: Opened) -> list[str]:
+    """What is not carried, or carried in another type."""
+    found = [
+        "the order of data and what dropout draws follow from the recipe's seed, not from the"
+        f" generators of {opened.records.library}"
+    ]
+    types = {opened.checkpoint.tensors[name].dtype for one in opened.bound for name in one.theirs}
+    if half := sorted(str(dtype) for dtype in types if dtype.itemsize < 4):
+        found.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
+    told = [note for note in opened.checkpoint.notes if not any(part in note for part in _PLACE)]
+    return [*told, *found, *opened.records.notes]
+
+
+def _say_dtype(records: Records, params: Arrays) -> None:
+    types = {str(value.dtype) for value in params.values()}
+    if types == {"float64"}:
+        records.said.say("the parameters' type", dtype="float64")
+    elif records.half is False:
+        records.said.say(f"{records.library}, which computes in the parameters' type", dtype="float32")
+
+
+def _average(
+    path: Path,
+    records: Records,
+    checkpoint: Checkpoint,
+    dialect: str | None,
+    like: str | None,
+    given: Mapping[str, Any] | None,
+) -> Arrays | None:
+    """The average of the parameters, through the same rows."""
+    if records.ema is None:
+        return None
+    every = _given(records, given)
+    average = read_checkpoint(path, dialect=dialect, part=records.ema, like=like, given=every)
+    if average.config != checkpoint.config:
+        raise CheckpointError("the average of the parameters is of another model than the parameters")
+    return read_arrays(average, average.tensors, rows_of(average))
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Put the path before what is wrong with a file, once, in one line."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        said = " ".join(str(error).splitlines())
+        said = said if str(path) in said else f"{path}: {said}"
+        if isinstance(error, UnstatedError):
+            raise UnstatedError(said, error.fields) from None
+        raise type(error)(said) from None

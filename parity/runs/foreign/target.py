@@ -1,0 +1,209 @@
+"""A run as one library spells it: tensors by its names, in its order, in its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from parity.card import Card
+from parity.containers.base import Stored
+from parity.dialects import called
+from parity.dialects.buffers import make_buffers
+from parity.dialects.dialect import Dialect
+from parity.dialects.folds import State, express
+from parity.dialects.table import Bound, bind_ours
+from parity.dialects.transfer import write
+from parity.runs.foreign.groups import spared_by_timm, spared_by_trainer
+from parity.runs.foreign.order import HF_WRITTEN, hf_orders, timm_order
+from parity.runs.foreign.read import Opened, naming, open_foreign
+from parity.runs.run import Run
+from parity.runs.state import Arrays
+from vit_config import ConfigError
+from vit_config.errors import CheckpointError, UnstatedError
+from vit_config.recipe import is_decayed
+
+FAMILIES = {"timm": "timm", "hf": "hf", "lightning": "timm"}
+"""The dialects that each kind is written in."""
+Named = dict[str, np.ndarray]
+"""By the library's names."""
+
+
+class Part(NamedTuple):
+    """A group of the optimiser."""
+
+    names: tuple[str, ...]
+    decays: bool
+
+
+@dataclass(frozen=True)
+class Target:
+    """What goes into the files of a library."""
+
+    run: Run
+    dialect: Dialect
+    params: Named
+    """In the order of the library's model."""
+    buffers: Named
+    moments: dict[str, Named]
+    ema: Named | None
+    groups: tuple[Part, ...]
+    """In the order of the optimiser."""
+    like: Opened | None
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Updates in an epoch. UnstatedError: nobody says."""
+        if self.run.steps_per_epoch is None:
+            raise UnstatedError("steps_per_epoch is open, and files of libraries count epochs; state it")
+        return self.run.steps_per_epoch
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """The config files of the dialect, by name."""
+        settings = self.dialect.settings
+        return {} if settings is None else settings.files(self.run.config, Card())
+
+
+def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
+    """Spell a run as a library does.
+
+    Args:
+        like_file: a training state of the same model by the same library, whose order and groups are
+            followed.
+
+    Raises:
+        ConfigError: no model of the library is this one without rewriting its values.
+        CheckpointError: `like_file` is of another model, or groups that the library would not make.
+    """
+    like = None
+    if like_file is not None:
+        with naming(Path(like_file)):
+            like = open_foreign(Path(like_file))
+            _check_same(run, like)
+    dialect, bound = _expressed(run, like.checkpoint.dialect.name if like else FAMILIES[kind])
+    spelled = _spell(run, bound, run.state.params)
+    order = list(like.names.values()) if like else _order(run, kind, dialect, spelled)
+    params = {name: spelled[name] for name in _in_file_order(like, order)}
+    dtype = next(iter(params.values())).dtype
+    buffers = {
+        name: each.load()
+        for name, each in make_buffers(dialect, run.config, dtype).items()
+        if like is None or name in like.checkpoint.tensors
+    }
+    moments = {moment: _spell(run, bound, each) for moment, each in run.state.moments.items()}
+    ema = None if run.state.ema is None else _spell(run, bound, run.state.ema)
+    if ema is not None:
+        ema = {name: ema[name] for name in params}
+    groups = _groups(run, kind, bound, params, like)
+    return Target(run, dialect, params, buffers, moments, ema, groups, like)
+
+
+def _check_same(run: Run, like: Opened) -> None:
+    theirs = like.checkpoint.config
+    if odd := [name for name in theirs.fields() if getattr(theirs, name) != getattr(run.config, name)]:
+        raise CheckpointError(
+            f"{odd[0]} is {getattr(theirs, odd[0])} there but {getattr(run.config, odd[0])} in the run;"
+            " give a file of the same model"
+        )
+
+
+def _expressed(run: Run, name: str) -> tuple[Dialect, list[Bound]]:
+    """The dialect of that name or family that says the model as it is, and its rows."""
+    arrays = {name: Stored.of(value) for name, value in run.state.params.items()}
+    refused = []
+    for dialect in called(name):
+        try:
+            state = express(State(run.config, arrays), dialect)
+        except ConfigError as error:
+            refused.append(str(error))
+            continue
+        if state.said:
+            refused.append(
+                f"{dialect.name} has this model only with other values ({state.said[0]}), and moments"
+                " cannot be rewritten"
+            )
+            continue
+        bound, left = min(
+            (bind_ours(table, run.config, arrays) for table in dialect.tables), key=lambda r: len(r[1])
+        )
+        if not left:
+            return dialect, bound
+        refused.append(f"{dialect.name} has no place for {', '.join(left[:6])}")
+    raise ConfigError(min(refused, key=len))
+
+
+def _spell(run: Run, bound: list[Bound], arrays: Arrays) -> Named:
+    stored = write(bound, {name: Stored.of(value) for name, value in arrays.items()}, run.config)
+    return {name: each.load() for name, each in stored.items()}
+
+
+def _order(run: Run, kind: str, dialect: Dialect, spelled: Mapping[str, Any]) -> list[str]:
+    """The parameters as the library's model names them, of those in the order of ours."""
+    if kind == "hf":
+        return hf_orders(dialect.name, HF_WRITTEN, spelled)[0]
+    return timm_order(spelled, dialect.name, run.config)
+
+
+def _in_file_order(like: Opened | None, order: list[str]) -> list[str]:
+    return order if like is None else [name for name in like.checkpoint.tensors if name in set(order)]
+
+
+def _groups(
+    run: Run, kind: str, bound: list[Bound], params: Named, like: Opened | None
+) -> tuple[Part, ...]:
+    """The parameters by group: as the file that is followed has them, or as the library makes them.
+
+    Raises:
+        CheckpointError: they would not be those of the run's recipe; a parameter is named.
+    """
+    strong = run.recipe.weight_decay > 0.0
+    decays = _decays(run, bound)
+    if like is not None:
+        return _as_there(like, decays)
+    spares = spared_by_trainer if kind == "hf" else spared_by_timm
+    spared = {name for name, value in params.items() if spares(name, value.shape)}
+    if kind == "lightning":
+        spared = {name for name in params if strong and not decays[name]}
+    elif kind == "timm" and (not strong or all(decays.values())):
+        spared = set()  # one group: without weight decay, or with filter_bias_and_bn off
+    elif strong:
+        for name in params:
+            if decays[name] == (name in spared):
+                word = "decays" if decays[name] else "does not decay"
+                raise CheckpointError(
+                    f"{name} {word} by the recipe, but not by the groups that {kind} makes; give"
+                    " like_file, a file of a script that makes them as the recipe says"
+                )
+    last = Part(tuple(name for name in params if name in spared), decays=False)
+    rest = Part(tuple(name for name in params if name not in spared), decays=strong)
+    if kind == "hf":  # the Trainer makes both, even of no parameter
+        return rest, last
+    return tuple(part for part in ((last, rest) if kind == "timm" else (rest, last)) if part.names)
+
+
+def _decays(run: Run, bound: list[Bound]) -> dict[str, bool]:
+    """Whether a parameter of the library decays; one that holds several of ours must be of one mind."""
+    found = {}
+    for one in bound:
+        ours = [name for name in one.ours if name is not None]
+        decays = {is_decayed(run.recipe, name, run.state.params[name].ndim) for name in ours}
+        if len(decays) > 1 and run.recipe.weight_decay:
+            raise CheckpointError(f"{', '.join(ours)} are one tensor there, but only part of it decays")
+        found |= dict.fromkeys(one.theirs, bool(run.recipe.weight_decay) and decays == {True})
+    return found
+
+
+def _as_there(like: Opened, decays: Mapping[str, bool]) -> tuple[Part, ...]:
+    found = []
+    for group in like.optimizer.groups:
+        names = tuple(like.names[index] for index in group.indices)
+        if odd := [name for name in names if decays[name] != decays[names[0]]]:
+            raise CheckpointError(
+                f"{odd[0]} and {names[0]} are in one group of like_file, but only one of them decays by"
+                " the recipe"
+            )
+        found.append(Part(names, bool(names) and decays[names[0]]))
+    return tuple(found)

@@ -1,0 +1,184 @@
+"""timm's ``last.pth.tar``: what its training script writes into it, as a recipe and back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from parity.containers import Container
+from parity.runs.foreign.entries import Entries
+from parity.runs.foreign.records import Records
+from parity.runs.foreign.statements import Statements
+from vit_config import Recipe
+from vit_config.errors import CheckpointError
+from vit_config.recipe import decay_strength
+
+WHO = "timm's args"
+OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "nesterov": "sgd", "momentum": "sgd"}
+SCHEDULES = {"cosine": "cosine", "step": "step", "constant": "constant", "none": "constant"}
+NEUTRAL: dict[str, Any] = {
+    "clip_mode": "norm", "lr_cycle_mul": 1.0, "lr_cycle_limit": 1, "lr_k_decay": 1.0, "lr_noise": None,
+    "bce_target_thresh": None, "bce_pos_weight": None, "jsd_loss": False, "model_ema_warmup": False,
+    "kd_model_name": None, "layer_decay": None,
+}  # fmt: skip
+"""Options of the update that a recipe cannot say, and the values by which they do nothing."""
+AUGMENT: dict[str, Any] = {
+    "aa": None, "aug_repeats": 0, "aug_splits": 0, "color_jitter": None, "cutmix": 0.0,
+    "cutmix_minmax": None, "hflip": 0.0, "mixup": 0.0, "ratio": None, "reprob": 0.0, "scale": None,
+    "vflip": 0.0, "train_crop_mode": None,
+}  # fmt: skip
+"""Options of how images are changed, which are not carried."""
+
+
+def is_timm(container: Container) -> bool:
+    """Whether a file is what ``timm.utils.CheckpointSaver`` writes."""
+    objects = container.objects
+    return "epoch" in objects and "arch" in objects and "optimizer.param_groups.0.lr" in objects
+
+
+def read_timm(path: Path, container: Container) -> Records:
+    """What such a file says beside weights and moments.
+
+    Raises:
+        CheckpointError: options that no recipe can say; they are named.
+    """
+    entries, said = Entries.of(container), Statements()
+    args = entries.under("args")
+    averaged = any(name.startswith("state_dict_ema.") for name in container.tensors)
+    done = entries.get("epoch") + (1 if entries.get("version", 1) > 1 else 0)
+    notes = []
+    if entries.under("amp_scaler"):
+        notes.append("the scale of the loss for half precision (amp_scaler) is not carried")
+    if args:
+        _say_arguments(said, args)
+        if changed := _not_neutral(args, AUGMENT):
+            notes.append(f"timm's changes to training images are not carried: {changed}")
+    if averaged and said.get("ema", 0) is None:
+        raise CheckpointError(f"model_ema is off by {WHO}, but the file holds an average")
+    if not averaged:
+        said.say("the file, which holds no average", ema=None)
+    fields = {"drop": "dropout_head", "drop_path": "stochastic_depth"}
+    return Records(
+        library="timm",
+        optimizer=entries.under("optimizer"),
+        said=said,
+        half=args.get("amp") if args.get("model_dtype") in (None, "float32") else True,
+        epochs_done=None if path.name.startswith("recovery") else done,
+        given={
+            ours: float(args.get(name)) for name, ours in fields.items() if args.get(name) is not None
+        },
+        part="state_dict" if averaged else None,
+        ema="state_dict_ema" if averaged else None,
+        notes=tuple(notes),
+    )
+
+
+def _say_arguments(said: Statements, args: Entries) -> None:
+    if strange := _not_neutral(args, NEUTRAL):
+        raise CheckpointError(f"{strange} by {WHO}, which a recipe cannot say")
+    if (name := args.get("opt")) is not None:
+        if name not in OPTIMIZERS:
+            known = ", ".join(OPTIMIZERS)
+            raise CheckpointError(f"opt = {name} by {WHO}, which a recipe cannot say; known are {known}")
+        said.say(WHO, optimizer=OPTIMIZERS[name])
+    if args.get("lr") is not None:
+        said.say(WHO, learning_rate=float(args.get("lr")))
+    if args.get("seed") is not None:
+        said.say(WHO, seed=args.get("seed"))
+    parts = args.get("grad_accum_steps") or 1
+    if args.get("batch_size") is not None and args.get("world_size") is not None:
+        whole = args.get("batch_size") * args.get("world_size") * parts
+        said.say(WHO, batch_size=whole, accumulate=parts)
+    if "clip_grad" in args:
+        clip = args.get("clip_grad")
+        said.say(WHO, clip_norm=None if clip is None else float(clip))
+        said.say(WHO, **({} if clip is None else {"clip_eps": 1e-6}))
+    if args.get("smoothing") is not None and args.get("bce_loss") is not None:
+        smoothing = float(args.get("smoothing"))
+        mixed = args.get("mixup") or args.get("cutmix") or args.get("cutmix_minmax")
+        # without smoothing and without mixing, timm's script takes the softmax whatever it is told
+        sigmoid = args.get("bce_loss") and (smoothing or mixed)
+        kind = ("sigmoid" if args.get("bce_sum") else "sigmoid_mean") if sigmoid else "softmax"
+        said.say(WHO, label_smoothing=smoothing, loss=kind)
+    if args.get("model_ema") is not None:
+        said.say(WHO, ema=float(args.get("model_ema_decay")) if args.get("model_ema") else None)
+    if args.get("sched") is not None and args.get("epochs") is not None:
+        said.say(WHO, **_schedule(args))
+
+
+def _schedule(args: Entries) -> dict[str, Any]:
+    """timm's scheduler; in its warm-up the rate starts at ``warmup_lr``, and the schedule's beginning is
+    hidden behind it unless it is a prefix. Defaults are those of ``timm.scheduler.scheduler_kwargs``."""
+    name, epochs = args.get("sched"), args.get("epochs")
+    if name not in SCHEDULES:
+        raise CheckpointError(
+            f"sched = {name} by {WHO}, which a recipe cannot say; known are {', '.join(SCHEDULES)}"
+        )
+    if name == "cosine" and args.get("cooldown_epochs"):
+        raise CheckpointError(
+            f"cooldown_epochs = {args.get('cooldown_epochs')} by {WHO}, which a recipe cannot say"
+        )
+    warmup = 0.0 if name == "none" else float(args.get("warmup_epochs", 5))
+    prefix = bool(args.get("warmup_prefix", False))
+    found: dict[str, Any] = {"schedule": SCHEDULES[name], "warmup_epochs": warmup}
+    found["epochs"] = epochs + (int(warmup) if prefix and warmup else 0)
+    found["schedule_unit"] = "step" if args.get("sched_on_updates") else "epoch"
+    if warmup:
+        found |= {"warmup_start": float(args.get("warmup_lr", 1e-5)), "warmup_overlaps": not prefix}
+    if name == "cosine":
+        found["final_learning_rate"] = float(args.get("min_lr", 0.0))
+    if name == "step":
+        found["step_epochs"] = float(args.get("decay_epochs", 30))
+        found["step_factor"] = float(args.get("decay_rate", 0.1))
+    return found
+
+
+def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
+    changed = {name: args.get(name, value) for name, value in neutral.items()}
+    odd = {name: value for name, value in changed.items() if value and value != neutral[name]}
+    return ", ".join(f"{name} = {value}" for name, value in odd.items())
+
+
+def arguments_of(recipe: Recipe) -> dict[str, Any]:
+    """The options of timm's training script that say a recipe; what it cannot say is left out."""
+    found: dict[str, Any] = {
+        "opt": ("sgd" if recipe.nesterov else "momentum") if recipe.optimizer == "sgd"
+        else recipe.optimizer,
+        "lr": recipe.learning_rate, "weight_decay": decay_strength(recipe), "seed": recipe.seed,
+        "batch_size": recipe.batch_size // recipe.accumulate, "grad_accum_steps": recipe.accumulate,
+        "world_size": 1, "model_ema": recipe.ema is not None, "model_ema_warmup": False,
+    }  # fmt: skip
+    if recipe.optimizer == "sgd":
+        found["momentum"] = recipe.momentum
+    else:
+        found |= {"opt_eps": recipe.adam_eps, "opt_betas": [recipe.beta1, recipe.beta2]}
+    if recipe.ema is not None:
+        found["model_ema_decay"] = recipe.ema
+    if recipe.dtype != "bfloat16":
+        found |= {"amp": False, "model_dtype": None}
+    if recipe.clip_norm is None or recipe.clip_eps == 1e-6:
+        found |= {"clip_grad": recipe.clip_norm, "clip_mode": "norm"}
+    if recipe.loss == "softmax" or recipe.label_smoothing:
+        found |= {"smoothing": recipe.label_smoothing, "bce_loss": recipe.loss != "softmax"}
+        found["bce_sum"] = recipe.loss == "sigmoid"
+    return found | _schedule_arguments(recipe)
+
+
+def _schedule_arguments(recipe: Recipe) -> dict[str, Any]:
+    warmup = int(recipe.warmup_epochs)
+    starts_elsewhere = warmup != recipe.warmup_epochs or (warmup and recipe.warmup_start is None)
+    if recipe.schedule not in SCHEDULES or recipe.reach_final or starts_elsewhere:
+        return {}
+    prefix = bool(warmup) and not recipe.warmup_overlaps
+    return {
+        "sched": recipe.schedule,
+        "epochs": recipe.epochs - (warmup if prefix else 0),
+        "sched_on_updates": recipe.schedule_unit == "step",
+        "warmup_epochs": warmup,
+        "warmup_prefix": prefix,
+        "warmup_lr": recipe.warmup_start if warmup else 0.0,
+        "min_lr": recipe.final_learning_rate,
+        "decay_epochs": recipe.step_epochs,
+        "decay_rate": recipe.step_factor,
+        "cooldown_epochs": 0,
+    }

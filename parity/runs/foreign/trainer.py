@@ -1,0 +1,129 @@
+"""Checkpoint folders of Hugging Face's Trainer: ``checkpoint-N/``, read."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from parity.containers.folder import read_json
+from parity.runs.foreign.entries import Entries
+from parity.runs.foreign.records import Records
+from parity.runs.foreign.statements import Statements
+from vit_config.errors import CheckpointError, MissingFileError
+
+WHO = "training_args.bin"
+STATE, OPTIMIZER, ARGUMENTS = "trainer_state.json", "optimizer.pt", "training_args.bin"
+OPTIMIZERS = {
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "sgd": "sgd",
+}  # fmt: skip
+SCHEDULES = {
+    "linear": "linear", "cosine": "cosine", "constant": "constant", "constant_with_warmup": "constant",
+}  # fmt: skip
+LEFT = {
+    "rng_state.pth": "the states of random generators (rng_state.pth)",
+    "scaler.pt": "the scale of the loss for half precision (scaler.pt)",
+}
+"""Files that are not carried."""
+
+
+def is_trainer(path: Path) -> bool:
+    """Whether a folder is one of the Trainer's checkpoints."""
+    return path.is_dir() and (path / STATE).is_file()
+
+
+def read_trainer(path: Path) -> Records:
+    """What such a folder says beside weights and moments.
+
+    Raises:
+        MissingFileError: it has no optimizer.pt.
+        CheckpointError: options that no recipe can say; they are named.
+    """
+    if not (path / OPTIMIZER).is_file():
+        raise MissingFileError(
+            f"{path}: no {OPTIMIZER}, only weights; save without save_only_model, in one process"
+        )
+    state, config = read_json(path / STATE), {}
+    if (path / "config.json").is_file():
+        config = read_json(path / "config.json")
+    said, args = Statements(), Entries.load(path / ARGUMENTS)
+    said.say("the Trainer, which keeps no average", ema=None)
+    spe = _steps_per_epoch(state)
+    if args:
+        _say_arguments(said, args, state)
+        _say_schedule(said, args, state, spe)
+    if (kind := config.get("problem_type")) not in (None, "single_label_classification"):
+        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can say")
+    said.say("the Trainer", loss="softmax")
+    notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
+    return Records(
+        library="the Trainer",
+        optimizer=Entries.load(path / OPTIMIZER),
+        said=said,
+        half=bool(args.get("bf16") or args.get("fp16")) if args else None,
+        step=state.get("global_step"),
+        steps_per_epoch=spe,
+        version=config.get("transformers_version"),
+        notes=tuple(notes),
+    )
+
+
+def _steps_per_epoch(state: dict[str, Any]) -> int | None:
+    """Updates in an epoch: those done over the epochs done, where that is a whole number."""
+    step, epoch = state.get("global_step"), state.get("epoch")
+    if not step or not epoch:
+        return None
+    found = round(step / epoch)
+    return found if math.isclose(found * epoch, step, rel_tol=1e-6) else None
+
+
+def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> None:
+    name = args.get("optim")
+    if name not in OPTIMIZERS:
+        known = ", ".join(OPTIMIZERS)
+        raise CheckpointError(f"optim = {name} by {WHO}, which a recipe cannot say; known are {known}")
+    said.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
+    said.say(WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0)))
+    clip = args.get("max_grad_norm")
+    said.say(WHO, **({"clip_norm": float(clip), "clip_eps": 1e-6} if clip else {"clip_norm": None}))
+    parts, processes = args.get("gradient_accumulation_steps"), _processes(args)
+    each = state.get("train_batch_size")
+    if processes is not None and each is not None:
+        said.say(WHO, batch_size=each * processes * parts, accumulate=parts)
+
+
+def _processes(args: Entries) -> int | None:
+    """How many processes trained, of which accelerate keeps the number."""
+    found = args.get("distributed_state.num_processes")
+    return found if isinstance(found, int) else None
+
+
+def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: int | None) -> None:
+    """Warm-up from zero to the peak, then a schedule over the steps that are left."""
+    name, total = args.get("lr_scheduler_type"), state.get("max_steps")
+    if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
+        known = ", ".join(SCHEDULES)
+        raise CheckpointError(
+            f"lr_scheduler_type = {name} by {WHO}, which a recipe cannot say; known are {known}, without"
+            " lr_scheduler_kwargs"
+        )
+    if spe is None or not total:
+        return  # what counts in epochs is open
+    if total % spe:
+        raise CheckpointError(
+            f"max_steps = {total} in {STATE} are not whole epochs of {spe} steps, which a recipe cannot"
+            " say"
+        )
+    warmup = 0 if name == "constant" else _warmup_steps(args, total)
+    said.say(WHO, schedule=SCHEDULES[name], schedule_unit="step", epochs=total // spe)
+    said.say(WHO, warmup_epochs=warmup / spe)
+    if warmup:
+        said.say(WHO, warmup_start=0.0, warmup_overlaps=False)
+    if name in ("linear", "cosine"):
+        said.say(WHO, final_learning_rate=0.0, reach_final=False)
+
+
+def _warmup_steps(args: Entries, total: int) -> int:
+    """A number of steps, or since version 5 a share of all in the same option."""
+    steps, share = args.get("warmup_steps") or 0, args.get("warmup_ratio") or 0.0
+    return int(steps) if steps >= 1 else math.ceil(total * (share or steps))
