@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,10 @@ import numpy as np
 
 from parity.checkpoint import read_checkpoint
 from parity.compare import Divergence, LevelResult, Runs, compare
-from parity.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
-from parity.recording import Recording
+from parity.digest import digest, digest_of
+from parity.environment import environment, flags, uncertified
+from parity.precision import Precision
+from parity.recording import Key, Recording
 from parity.redraw import Batch, Weights, branch_norms, random_batch, redraw
 from parity.tolerance import DType
 from vit_config import ConfigError, InputError, ViTConfig, preset
@@ -43,6 +44,12 @@ class Report:
     """Versions and devices."""
     uncertified: tuple[str, ...] = ()
     """The flags by which float32 products were less precise than float32, where it was compared."""
+    digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """SHA-256 (hex) of the parameters in common form: by type, then by twin, ``jax`` and ``torch``."""
+    batch_digest: str = ""
+    """SHA-256 (hex) of images and labels."""
+    flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of precision, as they were set: by twin."""
 
     @property
     def agrees(self) -> bool:
@@ -128,7 +135,10 @@ def check_config(
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
-    results, divergences = _check(cfg, weights, "float64", batch, dtypes, precision, fault, wrong)
+    digests = _Digests()
+    results, divergences = _check(
+        cfg, weights, "float64", batch, dtypes, precision, fault, wrong, digests.note
+    )
     offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
     return Report(
         subject,
@@ -141,6 +151,9 @@ def check_config(
         ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items()) or fault,
         environment(precision),
         uncertified(dtypes, precision),
+        digests,
+        digest(batch._asdict()),
+        flags(precision),
     )
 
 
@@ -175,8 +188,17 @@ def check_weights(
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         cfg.check_image(*images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
+    digests = _Digests()
     results, divergences = _check(
-        cfg, lambda name, kind, shape: arrays[name], dtype, batch, dtypes, precision, fault
+        cfg,
+        lambda name, kind, shape: arrays[name],
+        dtype,
+        batch,
+        dtypes,
+        precision,
+        fault,
+        None,
+        digests.note,
     )
     return Report(
         str(source),
@@ -189,33 +211,10 @@ def check_weights(
         fault,
         environment(precision),
         uncertified(dtypes, precision),
+        digests,
+        digest(batch._asdict()),
+        flags(precision),
     )
-
-
-def environment(precision: Precision = "highest") -> dict[str, str]:
-    """Versions of everything that computes, the devices it computes on, and how precisely."""
-    import flax
-    import jax
-    import torch
-
-    return {
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "jax": jax.__version__,
-        "flax": flax.__version__,
-        "torch": torch.__version__,
-        "jax device": jax.devices()[0].device_kind,
-        "torch device": "cpu",
-        "matmul precision": precision,
-    }
-
-
-def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
-    """The flags by which float32 products are less precise than float32, where that is compared."""
-    if "float32" not in dtypes:
-        return ()
-    with torch_at(precision), jax_at(precision):
-        return (*reduced(jax_precision()), *reduced(torch_precision()))
 
 
 def _check(
@@ -226,7 +225,8 @@ def _check(
     dtypes: Sequence[DType],
     precision: Precision,
     fault: str | None,
-    wrong: Mapping[str, Any] | None = None,
+    wrong: Mapping[str, Any] | None,
+    seen: Callable[[str, Recording, Recording], None],
 ) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
     from parity.faults import inject
     from parity.run_jax import JaxTwin
@@ -250,10 +250,24 @@ def _check(
             jax64, torch64 = references[held]
             own = dtype == "float64"
             jax_run, torch_run = (jax64, torch64) if own else [twin.run(*start, dtype) for twin in twins]
+            seen(dtype, jax_run, torch_run)
             level_results, divergence = compare(Runs(dtype, jax_run, torch_run, jax64, torch64))
             results += level_results
             divergences += [divergence] if divergence else []
     return tuple(results), tuple(divergences)
+
+
+class _Digests(dict[str, dict[str, str]]):
+    """Those of the parameters, by type and twin."""
+
+    def note(self, dtype: str, jax_run: Recording, torch_run: Recording) -> None:
+        runs = {"jax": jax_run, "torch": torch_run}
+        self[dtype] = {twin: _parameters_digest(run) for twin, run in runs.items()}
+
+
+def _parameters_digest(run: Recording) -> str:
+    names = (key.path for key in run.keys("parameters"))
+    return digest_of(names, lambda name: run[Key("parameters", name)])
 
 
 def _narrower(a: str, b: str) -> str:

@@ -19,6 +19,7 @@ COMMANDS = {
     "match": "which parameter of one file or trace is which of another",
     "convert": "a checkpoint of any dialect to any other, exact and verified",
     "convert-run": "a training run from one framework or library to another, to go on there",
+    "compare-runs": "how far apart two training runs are after the same number of updates",
     "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
     "plot": "draw a training run: curves, positions, attention",

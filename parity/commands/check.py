@@ -90,6 +90,11 @@ class Arguments:
     """Also write the report as JSON to this file."""
     svg: Annotated[Path | None, shown_as("FILE")] = None
     """Also draw the report as an SVG picture."""
+    certificate: Annotated[Path | None, shown_as("FILE.json")] = None
+    """Also write a certificate to this file, with a page to read (.md) and pictures (.png) beside it;
+    `parity verify-certificate FILE.json` runs the check again and compares."""
+    force: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace the files of a certificate that is there."""
 
 
 def main(argv: list[str], prog: str = "parity check") -> int:
@@ -120,12 +125,20 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         return _check_steps(arguments, subjects[0])
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
+    certify = None
+    if arguments.certificate:
+        from parity.commands.certifying import function_certifier
+
+        wrong = _wrong(arguments.wrong)
+        certify = function_certifier(arguments, is_file=_is_file(subjects[0]), wrong=wrong)
     report = _check(arguments, subjects[0])
     print_report(report)
     if arguments.json:
         write_json(report, arguments.json)
     if arguments.svg:
         write_svg(report, arguments.svg)
+    if certify is not None:
+        return certify(report)
     return 0 if report.passed else 1
 
 
@@ -142,6 +155,11 @@ def _check_steps(arguments: Arguments, subject: str) -> int:
         seed=arguments.seed,
         batch_size=arguments.batch_size,
     )
+    certify = None
+    if arguments.certificate:
+        from parity.commands.certifying import training_certifier
+
+        certify = training_certifier(arguments, job)
     return run(
         subject,
         job,
@@ -152,6 +170,7 @@ def _check_steps(arguments: Arguments, subject: str) -> int:
         fault=arguments.fault,
         json=arguments.json,
         plot=arguments.plot,
+        certify=certify,
     )
 
 
@@ -172,10 +191,12 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         changed = [n for n in names if getattr(arguments, n) != getattr(defaults, n)]
         return ["--" + name.replace("_", "-") for name in changed]
 
+    if arguments.force and not arguments.certificate:
+        raise ConfigError("--force: goes with --certificate only")
     if arguments.all:
         if extra := given(
             "pretrained", "dtype", "precision", "batch_size", "token_offset", "fault", "wrong", "svg",
-            "steps", *STEPS_ONLY,
+            "certificate", "steps", *STEPS_ONLY,
         ):  # fmt: skip
             raise ConfigError(
                 f"{', '.join(extra)}: does not go with --all, which fixes it; leave it out"
@@ -192,7 +213,9 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         raise ConfigError(f"{', '.join(extra)}: goes with --steps only")
     if arguments.steps is not None and (extra := given("pretrained", "token_offset", "wrong", "svg")):
         raise ConfigError(f"{', '.join(extra)}: does not go with --steps; leave it out")
-    if count > 1 and (extra := given("json", "svg", "fault", "wrong", "token_offset", "steps")):
+    if count > 1 and (
+        extra := given("json", "svg", "certificate", "fault", "wrong", "token_offset", "steps")
+    ):
         raise ConfigError(f"{', '.join(extra)}: goes with one subject, not {count}")
     if arguments.fault and arguments.wrong:
         raise ConfigError("--fault and --wrong are two deliberate mistakes; give one")
@@ -216,7 +239,7 @@ def _check_several(arguments: Arguments, subjects: Sequence[str]) -> int:
 
 
 def _check(arguments: Arguments, subject: str) -> Report:
-    if subject in PRESETS or not is_path(subject):
+    if not _is_file(subject):
         return check_preset(
             subject,
             token_offset=arguments.token_offset,
@@ -231,6 +254,11 @@ def _check(arguments: Arguments, subject: str) -> Report:
             " checked as they are; leave it out"
         )
     return check_weights(subject, fault=arguments.fault, **_common(arguments))
+
+
+def _is_file(subject: str) -> bool:
+    """Whether a checkpoint is checked, not a preset."""
+    return subject not in PRESETS and is_path(subject)
 
 
 def _wrong(text: str | None) -> dict[str, Any] | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import Progress
@@ -13,6 +14,9 @@ from parity.precision import Precision
 from parity.tolerance import DType
 from vit_config import ConfigError, Recipe
 from vit_config.job import Job, default_job
+
+if TYPE_CHECKING:
+    from parity.runs.check import StepsReport
 
 
 def steps_job(
@@ -51,12 +55,12 @@ def run(
     fault: str | None,
     json: Path | None,
     plot: Path | None,
+    certify: Callable[[StepsReport], int] | None = None,
 ) -> int:
-    """Check, print, and write what was asked for; gives the exit status."""
+    """Check, print, and write what was asked for; gives the exit status, `certify`'s if there is one."""
     from parity.runs.check import check_steps
     from parity.runs.report import draw_steps, print_steps, write_steps_json
 
-    folder = data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         tasks = {dtype: bar.add_task(f"{dtype} steps", total=steps) for dtype in dtypes}
@@ -64,7 +68,7 @@ def run(
             subject,
             job,
             steps,
-            data_dir=folder.expanduser(),
+            data_dir=data_folder(data_dir),
             dtypes=dtypes,
             precision=precision,
             fault=fault,
@@ -75,7 +79,14 @@ def run(
         write_steps_json(report, json)
     if plot:
         draw_steps(report, plot)
+    if certify is not None:
+        return certify(report)
     return 0 if report.passed else 1
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder of prepared data sets: the one that is given, or the usual one."""
+    return (given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")).expanduser()
 
 
 def check_picture(path: Path) -> None:

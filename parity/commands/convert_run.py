@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import shlex
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,7 +12,16 @@ import tyro
 
 from parity.command_line import parse
 from parity.commands.reading import Reading, shown_as
-from parity.runs.folder import NAMES, framework_of, read_manifest, read_run, write_run
+from parity.runs.folder import (
+    CHECKPOINTS,
+    MANIFEST,
+    NAMES,
+    check_out,
+    framework_of,
+    read_manifest,
+    read_run,
+    write_run,
+)
 from parity.runs.run import Run
 from vit_config import ConfigError, Recipe, WeightsError
 from vit_config.errors import MissingFileError, UnstatedError
@@ -61,12 +71,15 @@ class Arguments:
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Arguments, argv, prog=prog)
-    source = arguments.source
+    source, out = arguments.source, arguments.out
     if not source.exists():
         raise MissingFileError(f"{source}: no such file or folder; give a training run")
-    if arguments.out.exists() and not arguments.force:
-        raise ConfigError(f"{arguments.out}: exists already; give another path, or --force")
     own = framework_of(source) if source.is_dir() else None
+    if arguments.to in NAMES:
+        check_out(out, source, force=arguments.force)
+        _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
+    elif out.exists() and not arguments.force:
+        raise ConfigError(f"{out}: exists already; give another path, or --force")
     run = _read_own(arguments) if own else _read_foreign(arguments)
     notes = [*run.notes]
     if arguments.to in NAMES:
@@ -74,33 +87,33 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
             manifest = read_manifest(source)
         else:
             run, manifest = _settle(arguments, run)
-        write_run(
-            run, arguments.out, arguments.to, manifest, log=source if own else None,
-            force=arguments.force,
-        )  # fmt: skip
+        log = source if own else None
+        notes += write_run(run, out, arguments.to, manifest, log=log, force=arguments.force)
     else:
         from parity.runs.foreign import write_foreign
 
         if run.steps_per_epoch is None:
             run = replace(run, steps_per_epoch=_steps_per_epoch(arguments, run))
         notes += write_foreign(
-            run, arguments.out, arguments.to, like_file=arguments.like_file, force=arguments.force
+            run, out, arguments.to, like_file=arguments.like_file, force=arguments.force
         )
     _say(arguments, run, notes)
     return 0
 
 
 def _read_own(arguments: Arguments) -> Run:
-    given = {
-        "--recipe": arguments.recipe,
-        "--data": arguments.data,
-        "--steps-per-epoch": arguments.steps_per_epoch,
-    }
-    if extra := [flag for flag, value in given.items() if value is not None]:
-        raise ConfigError(
-            f"{', '.join(extra)}: the run in {arguments.source} says that itself; leave it out"
-        )
+    said = f"the run in {arguments.source} says that itself"
+    _refuse(arguments, ("recipe", "data", "steps_per_epoch"), said)
+    _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), said)
     return read_run(arguments.source, arguments.step, cold=arguments.cold)
+
+
+def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
+    """Refuse flags that would do nothing."""
+    given = [name for name in names if getattr(options, name) not in (None, ())]
+    if given:
+        flags = ", ".join("--" + {"fields": "set"}.get(name, name.replace("_", "-")) for name in given)
+        raise ConfigError(f"{flags}: {why}; leave it out")
 
 
 def _read_foreign(arguments: Arguments) -> Run:
@@ -108,6 +121,8 @@ def _read_foreign(arguments: Arguments) -> Run:
 
     if arguments.step is not None:
         raise ConfigError(f"--step {arguments.step}: goes with a run folder only")
+    _refuse(arguments.reading, ("preprocess", "license"), "a training state has none")
+    _refuse_part(arguments.source)
     if recognise(arguments.source) is None:
         raise WeightsError(
             f"{arguments.source}: no training state of vit_jax, vit_torch, timm, Hugging Face's Trainer"
@@ -127,6 +142,17 @@ def _read_foreign(arguments: Arguments) -> Run:
         cold=arguments.cold,
         steps_per_epoch=arguments.steps_per_epoch,
     )
+
+
+def _refuse_part(source: Path) -> None:
+    """Where a run was meant and a part of one given, say which."""
+    place = source.absolute()
+    for inner, run in ((place, place.parent), (place.parent, place.parent.parent)):
+        if inner.name == CHECKPOINTS and (run / MANIFEST).is_file():
+            step = f" and --step {place.stem}" if place.stem.isdecimal() else ""
+            raise ConfigError(f"{source}: is part of a training run; give its folder, {run}{step}")
+    if (source / CHECKPOINTS).is_dir():
+        raise MissingFileError(f"{source}: no {MANIFEST} in it; give the folder of a training run")
 
 
 def _settle(arguments: Arguments, run: Run) -> tuple[Run, Manifest]:
@@ -177,8 +203,10 @@ def _say(arguments: Arguments, run: Run, notes: list[str]) -> None:
     for note in notes:
         print(f"  {note}")
     if arguments.to in NAMES:
-        framework = "" if arguments.to == "jax" else " --framework torch"
+        framework = [] if arguments.to == "jax" else ["--framework", arguments.to]
+        where = ["--config", str(out / MANIFEST), "--run-dir", str(out)]
+        data = [] if arguments.data_dir is None else ["--data-dir", str(arguments.data_dir)]
         print(
             f"  the next is update {state.step + 1}, on the batch that follows; to go on:\n"
-            f"  parity train{framework} --config {out / 'run.json'} --run-dir {out}"
+            f"  parity train {shlex.join([*framework, *where, *data])}"
         )

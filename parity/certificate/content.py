@@ -1,0 +1,84 @@
+"""What certificates of both kinds have in common, and the verdict."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+from parity.certificate import facts
+from parity.certificate.format import (
+    FORMAT,
+    VERSION,
+    Arguments,
+    Certificate,
+    Digests,
+    Flags,
+    Verdict,
+)
+from parity.certificate.seal import sha256_of
+from parity.check import Report
+from parity.report import REDUCED
+from parity.runs.check import StepsReport
+
+
+def assemble(
+    report: Report | StepsReport,
+    arguments: Arguments,
+    *,
+    differences: list[str],
+    recipe: dict[str, Any] | None,
+    parameters: dict[Any, Digests],
+    **rest: Any,
+) -> Certificate:
+    """The certificate of a report.
+
+    Args:
+        arguments: what the check was asked to do.
+        differences: where the twins differ, a sentence each.
+        recipe: the recipe as JSON values; None where nothing was trained.
+        parameters: by type.
+        rest: the fields that the kinds fill each in its own way.
+    """
+    parted = [
+        f"{dtype}: the twins' initial parameters are not the same, bit for bit"
+        for dtype, each in parameters.items()
+        if not each.initial.same
+    ]
+    verdict, reasons = _verdict(report, parted + differences)
+    config = json.loads(report.config.to_json())
+    return Certificate(
+        format=FORMAT,
+        version=VERSION,
+        made=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        subject=report.subject,
+        verdict=verdict,
+        passed=verdict == "EQUAL",
+        reasons=reasons,
+        command=arguments.command(report.subject),
+        arguments=arguments,
+        config=config,
+        config_sha256=sha256_of(config),
+        recipe=recipe,
+        recipe_sha256=None if recipe is None else sha256_of(recipe),
+        parameters=parameters,
+        precision=Flags(
+            requested=arguments.precision,
+            jax=dict(report.flags["jax"]),
+            torch=dict(report.flags["torch"]),
+        ),
+        versions=facts.versions(report.environment),
+        devices=facts.devices(report.environment),
+        sources=facts.sources(),
+        **rest,
+    )
+
+
+def _verdict(report: Report | StepsReport, differences: list[str]) -> tuple[Verdict, list[str]]:
+    """The verdict, and why it is not EQUAL."""
+    if differences or not report.agrees:
+        return "NOT EQUAL", differences
+    reasons = [f"{REDUCED} - {flag}" for flag in report.uncertified]
+    if report.fault:
+        reasons.append(f"a mistake was made on purpose, which this check does not see: {report.fault}")
+    return ("NOT CERTIFIED" if reasons else "EQUAL"), reasons

@@ -1,0 +1,101 @@
+"""What a certificate says beside the check's own report: files, data, versions, the code itself."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal
+
+from parity.certificate.format import CheckpointFile
+from parity.checkpoint import read_checkpoint
+from parity.provenance import digest_of
+from parity.tolerance import FEW, FLOAT64, LIMITS, RATIO, SHADOW, STEP_LIMITS, DType
+
+PACKAGES = ("vit-parity", "jaxlib", "optax", "ml-dtypes")
+"""What has a say in the numbers, beside what every report names."""
+SOURCES = ("vit_config", "vit_jax", "vit_torch", "parity")
+"""The code that a certificate speaks of."""
+
+
+def checkpoint_file(source: str) -> CheckpointFile:
+    """A checkpoint by its digest, so that another file of its name is not taken for it.
+
+    Raises:
+        MissingFileError, WeightsError, ConfigError: see `parity.checkpoint.read_checkpoint`.
+    """
+    found = read_checkpoint(source)
+    return CheckpointFile(
+        path=source,
+        name=found.name,
+        sha256=digest_of(found.container.files),
+        dialect=found.dialect.name,
+    )
+
+
+def fingerprint(data: str, data_dir: Path) -> str | None:
+    """That of a data set's contents; None for random batches.
+
+    Raises:
+        DataError, MissingFileError: it cannot be read, or is not there.
+    """
+    from parity.runs.plan import RANDOM
+
+    if data == RANDOM:
+        return None
+    from vit_jax.train.data import open_dataset
+
+    return open_dataset(data, data_dir).fingerprint
+
+
+def versions(environment: dict[str, str]) -> dict[str, str]:
+    """Of all packages that compute, by name."""
+    found = {
+        name: value
+        for name, value in environment.items()
+        if not name.endswith(" device") and name != "matmul precision"
+    }
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # run from a source tree that is not installed
+            continue
+    return found
+
+
+def devices(environment: dict[str, str]) -> dict[str, str]:
+    """What each twin computed on, and the machine around it."""
+    found = {twin: environment[f"{twin} device"] for twin in ("jax", "torch")}
+    return found | {"host": f"{platform.system()} {platform.machine()}"}
+
+
+@cache
+def sources() -> dict[str, str]:
+    """SHA-256 (hex) of the code of each package: of the names and contents of its modules, as this
+    process found them."""
+    return {name: _source(Path(import_module(name).__path__[0])) for name in SOURCES}
+
+
+def _source(folder: Path) -> str:
+    found = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found.update(f"{path.relative_to(folder).as_posix()}\0{content}\n".encode())
+    return found.hexdigest()
+
+
+def tolerances(kind: Literal["function", "training"], dtypes: Iterable[DType]) -> dict[str, float]:
+    """Every tolerance of `parity.tolerance` that a check judges by, by a name for each."""
+    found = {"float64": FLOAT64}
+    if kind == "training":
+        found["shadow"] = SHADOW
+    for dtype in dtypes:
+        limits = LIMITS if kind == "function" else STEP_LIMITS
+        if dtype in limits:
+            found |= {"ratio": RATIO, "few": float(FEW)}
+            found |= {f"{dtype}.{level}": float(bound) for level, bound in limits[dtype].items()}
+    return found

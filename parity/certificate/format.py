@@ -1,0 +1,202 @@
+"""The file format: what a certificate says, field by field; docs/certificate.md explains each."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from parity.precision import Precision
+from parity.tolerance import DType
+from vit_config.base import Schema
+
+FORMAT = "vit-parity certificate"
+VERSION = 1
+
+Verdict = Literal["EQUAL", "NOT EQUAL", "NOT CERTIFIED"]
+"""NOT CERTIFIED: all that was compared agrees, and yet it says nothing; `reasons` has why."""
+
+
+def _number(value: Any) -> Any:
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+Number = Annotated[
+    float, Field(allow_inf_nan=True), BeforeValidator(_number), PlainSerializer(_plain, when_used="json")
+]
+"""A float; JSON has no infinities, so they are the strings "inf", "-inf" and "nan"."""
+
+
+class Arguments(Schema, frozen=True):
+    """What the check was asked to do: with schema, recipe and checkpoint, enough to ask it again."""
+
+    dtypes: list[DType]
+    precision: Precision
+    batch_size: int
+    seed: int
+    fault: str | None
+    wrong: dict[str, Any] | None
+    token_offset: float
+    steps: int | None
+    data: str | None
+    recipe: str | None
+
+    def command(self, subject: str) -> list[str]:
+        """The command line, every flag written out that has a say in the outcome."""
+        words = ["parity", "check", subject, "--dtype", *self.dtypes, "--precision", self.precision]
+        words += ["--batch-size", str(self.batch_size), "--seed", str(self.seed)]
+        for flag, value in (
+            ("--steps", self.steps),
+            ("--data", self.data),
+            ("--recipe", self.recipe),
+            ("--token-offset", self.token_offset or None),
+            ("--fault", self.fault),
+        ):
+            words += [] if value is None else [flag, str(value)]
+        for field, value in (self.wrong or {}).items():
+            words += ["--wrong", f"{field}={json.dumps(value)}"]
+        return words
+
+
+class CheckpointFile(Schema, frozen=True):
+    """The checkpoint that was checked."""
+
+    path: str
+    name: str
+    sha256: str
+    dialect: str
+
+
+class Data(Schema, frozen=True):
+    """What the twins were fed."""
+
+    name: str
+    words: str
+    batches: int
+    sha256: str
+    fingerprint: str | None
+
+
+class Pair(Schema, frozen=True):
+    """One digest for each twin."""
+
+    jax: str
+    torch: str
+
+    @property
+    def same(self) -> bool:
+        """Whether both twins have the same numbers, bit for bit."""
+        return self.jax == self.torch
+
+
+class Digests(Schema, frozen=True):
+    """Of the parameters of one type."""
+
+    initial: Pair
+    final: Pair | None
+
+
+class Flags(Schema, frozen=True):
+    """How precisely float32 products were asked for, and what both frameworks were set to."""
+
+    requested: Precision
+    jax: dict[str, str]
+    torch: dict[str, str]
+
+
+class Stability(Schema, frozen=True):
+    """What the shadows say of the recipe."""
+
+    quiet: bool
+    growth: Number
+    lost_at: int | None
+    sentence: str
+
+
+class Curves(Schema, frozen=True):
+    """Distances from the JAX twin's run, after each step, of one part of the state."""
+
+    twins: list[Number]
+    shadows: list[list[Number]]
+    limits: list[Number]
+    failures: list[int]
+
+
+class FreeRun(Schema, frozen=True):
+    """The whole run in one type, not synchronised."""
+
+    losses: list[Number]
+    curves: dict[str, Curves]
+    stability: Stability
+    unseen: int
+    unseen_difference: Number
+
+
+class Yardstick(Schema, frozen=True):
+    """By what was judged."""
+
+    tolerances: dict[str, Number]
+    runs: dict[DType, FreeRun]
+
+
+class Worst(Schema, frozen=True):
+    """The tensor nearest to, or farthest beyond, its limit."""
+
+    tensor: str
+    step: int | None
+    jax_error: Number
+    torch_error: Number
+    limit: Number
+    origin: str
+
+    @property
+    def error(self) -> float:
+        """The larger error."""
+        return max(self.jax_error, self.torch_error)
+
+
+class Level(Schema, frozen=True):
+    """All tensors of one level in one type."""
+
+    dtype: DType
+    level: str
+    tensors: int
+    failures: int
+    passed: bool
+    worst: Worst
+
+
+class Certificate(Schema, frozen=True):
+    """The whole file, but for its seal."""
+
+    format: Literal["vit-parity certificate"]
+    version: Literal[1]
+    made: str
+    kind: Literal["function", "training"]
+    subject: str
+    verdict: Verdict
+    passed: bool
+    reasons: list[str]
+    command: list[str]
+    arguments: Arguments
+    config: dict[str, Any]
+    config_sha256: str
+    dropped: list[str]
+    recipe: dict[str, Any] | None
+    recipe_sha256: str | None
+    checkpoint: CheckpointFile | None
+    data: Data
+    seeds: dict[str, int | list[int]]
+    parameters: dict[DType, Digests]
+    precision: Flags
+    versions: dict[str, str]
+    devices: dict[str, str]
+    sources: dict[str, str]
+    yardstick: Yardstick
+    levels: list[Level]

@@ -1,0 +1,93 @@
+"""A certificate as text, and the seal by which an edited one is told from a whole one.
+
+The seal is for accidents and for small temptations: whoever means to forge a certificate can seal it
+again. What a forged one says is found out by verifying it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from parity.certificate.format import FORMAT, VERSION, Certificate
+from vit_config import WeightsError
+from vit_config.errors import MissingFileError
+
+SEAL = "seal"
+
+
+def sha256_of(value: Any) -> str:
+    """SHA-256 (hex) of a JSON value, however it is laid out: keys sorted, no spaces, ASCII."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal_of(certificate: Certificate) -> str:
+    """SHA-256 (hex) of all that a certificate says."""
+    return sha256_of(certificate.model_dump(mode="json"))
+
+
+def to_text(certificate: Certificate) -> str:
+    """The file's text, sealed."""
+    content = certificate.model_dump(mode="json") | {SEAL: seal_of(certificate)}
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def read_certificate(path: Path) -> Certificate:
+    """Read a certificate, and see that nobody edited it.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: no certificate, one of another version, or edited.
+    """
+    if not path.is_file():
+        raise MissingFileError(f"{path}: no such file; give a certificate that parity check wrote")
+    try:
+        content = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        said = " ".join(str(error).split())
+        raise WeightsError(f"{path}: not a certificate, not valid JSON ({said})") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise WeightsError(f'{path}: not a certificate: it does not say "format": "{FORMAT}"')
+    if content.get("version") != VERSION:
+        raise WeightsError(
+            f"{path}: certificate version {content.get('version')!r}, this version reads {VERSION};"
+            " use the version of the package that wrote it"
+        )
+    _check_seal(path, content)
+    try:
+        certificate = Certificate(**content)
+    except ValueError as error:
+        raise WeightsError(f"{path}: not a whole certificate: {error}") from None
+    for name in ("config", "recipe"):
+        value, stated = getattr(certificate, name), getattr(certificate, f"{name}_sha256")
+        if stated != (None if value is None else sha256_of(value)):
+            raise WeightsError(f"{path}: {name}_sha256 is not the digest of {name}; make it again")
+    return certificate
+
+
+def _check_seal(path: Path, content: dict[str, Any]) -> None:
+    stated = content.pop(SEAL, None)
+    try:
+        found = sha256_of(content)
+    except ValueError:  # NaN, Infinity: nothing that was written here
+        found = ""
+    if stated != found:
+        raise WeightsError(
+            f"{path}: its seal is {_short(stated)}, but its content has {_short(found)}: it was edited"
+            " after it was written; get the original, or make it again"
+        )
+
+
+def _short(digest: Any) -> str:
+    return f"{digest[:16]}..." if isinstance(digest, str) and digest else "none"
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A key given twice shows a reader another value than the seal was made of."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is given twice")
+    return found

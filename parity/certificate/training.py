@@ -1,0 +1,140 @@
+"""The certificate of `parity check --steps`: two trainers that train alike."""
+
+from __future__ import annotations
+
+import json
+from typing import cast
+
+from parity.certificate import facts
+from parity.certificate.content import assemble
+from parity.certificate.format import (
+    Arguments,
+    Certificate,
+    Curves,
+    Data,
+    Digests,
+    FreeRun,
+    Level,
+    Pair,
+    Stability,
+    Worst,
+    Yardstick,
+)
+from parity.digest import digest
+from parity.runs.check import StepsReport
+from parity.runs.judge import StepVerdict
+from parity.runs.trainer_torch import TorchTrainer
+from parity.runs.walk import SHADOWS, Walk
+from parity.tolerance import RATIO, STEP_LIMITS, DType, epsilon
+
+
+def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | None) -> Certificate:
+    """What `parity check --steps` found.
+
+    Args:
+        arguments: what the check was asked to do.
+        fingerprint: of the data set; None for random batches.
+    """
+    return assemble(
+        report,
+        arguments,
+        kind="training",
+        differences=[said for walk in report.walks for said in _differences(walk)],
+        dropped=list(report.dropped),
+        recipe=json.loads(report.recipe.to_json()),
+        checkpoint=None,
+        data=Data(
+            name=arguments.data or "",
+            words=report.data,
+            batches=report.steps,
+            sha256=report.batches_digest,
+            fingerprint=fingerprint,
+        ),
+        seeds={"run": report.recipe.seed, "shadows": list(range(SHADOWS))},
+        parameters={walk.dtype: _digests(report, walk) for walk in report.walks},
+        yardstick=Yardstick(
+            tolerances=facts.tolerances("training", arguments.dtypes),
+            runs={_dtype(walk): _free_run(report, walk) for walk in report.walks},
+        ),
+        levels=[
+            _level(walk, level, worst) for walk in report.walks for level, worst in walk.worst.items()
+        ],
+    )
+
+
+def _dtype(walk: Walk) -> DType:
+    return cast(DType, walk.dtype)
+
+
+def _differences(walk: Walk) -> list[str]:
+    """The first tensor that differs, and the parts of the state that parted."""
+    found = [
+        f"{walk.dtype}: step {each.step}, {each.level} {each.name}: {each.error:.1e}, limit"
+        f" {each.limit:.1e}"
+        for each in walk.failed[:1]
+    ]
+    for part, curve in walk.curves.items():
+        for step in curve.failures[:1]:
+            found.append(
+                f"{walk.dtype}: running freely, {part} parted at step {step}:"
+                f" {curve.twins[step - 1]:.1e}, limit {curve.limits[step - 1]:.1e}"
+            )
+    return found
+
+
+def _digests(report: StepsReport, walk: Walk) -> Digests:
+    """Of what both twins started from, as the PyTorch twin gives it back, and of what each came to."""
+    assert walk.initial is not None
+    assert walk.final is not None
+    recipe = report.recipe.replace(dtype=walk.dtype)
+    began = TorchTrainer(report.config, recipe, report.steps_per_epoch).begin(walk.initial).state()
+    jax, torch = (digest(state.params) for state in walk.final)
+    return Digests(
+        initial=Pair(jax=digest(walk.initial.params), torch=digest(began.params)),
+        final=Pair(jax=jax, torch=torch),
+    )
+
+
+def _free_run(report: StepsReport, walk: Walk) -> FreeRun:
+    found = report.stability(walk)
+    return FreeRun(
+        losses=walk.losses,
+        curves={
+            part: Curves(
+                twins=curve.twins, shadows=curve.shadows, limits=curve.limits, failures=curve.failures
+            )
+            for part, curve in walk.curves.items()
+        },
+        stability=Stability(
+            quiet=found.quiet, growth=found.growth, lost_at=found.lost_at, sentence=found.sentence()
+        ),
+        unseen=walk.unseen,
+        unseen_difference=walk.unseen_difference,
+    )
+
+
+def _level(walk: Walk, level: str, worst: StepVerdict) -> Level:
+    failures = sum(each.level == level for each in walk.failed)
+    return Level(
+        dtype=_dtype(walk),
+        level=level,
+        tensors=walk.counts[level],
+        failures=failures,
+        passed=failures == 0,
+        worst=Worst(
+            tensor=worst.name,
+            step=worst.step,
+            jax_error=worst.jax_error,
+            torch_error=worst.torch_error,
+            limit=worst.limit,
+            origin=_origin(walk.dtype, worst),
+        ),
+    )
+
+
+def _origin(dtype: str, worst: StepVerdict) -> str:
+    """Where the limit of a tensor is from."""
+    if dtype == "float64":
+        return "rounding"
+    bound = STEP_LIMITS[dtype][worst.level]
+    return f"{bound:g} eps" if worst.limit >= bound * epsilon(dtype) else f"{RATIO:g} x twin"

@@ -1,0 +1,54 @@
+"""``parity compare-runs``: how far apart two training runs are after the same number of updates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from parity.command_line import parse
+from parity.commands.reading import shown_as
+from vit_config import ConfigError
+from vit_config.atomic import check_writable, write_atomically
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Compare the parameters, moments and averages of two training runs of one job after the same number
+    of updates, whichever framework they are of. Exit status: 0; 1 if --limit is given and exceeded; 2
+    for bad input, such as runs of two jobs.
+    """
+
+    a: Annotated[Path, tyro.conf.Positional, shown_as("A")]
+    """The folder of a run of `parity train`."""
+    b: Annotated[Path, tyro.conf.Positional, shown_as("B")]
+    """That of another."""
+    step: Annotated[int | None, shown_as("N", "the newest that both have")] = None
+    """After how many updates."""
+    limit: Annotated[float | None, shown_as("X", "none")] = None
+    """The largest distance of any part that counts as equal; `parity check --steps` measures what
+    rounding explains."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the result as JSON to this file."""
+
+
+def main(argv: list[str], prog: str = "parity compare-runs") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, argv, prog=prog)
+    limit = arguments.limit
+    if limit is not None and not 0 <= limit < float("inf"):
+        raise ConfigError(f"--limit {limit}: give a distance, 0 or more")
+    if arguments.json is not None:
+        check_writable(arguments.json)
+    from parity.runs.compare import compare_runs, print_comparison, to_dict
+
+    found = compare_runs(arguments.a, arguments.b, arguments.step)
+    print_comparison(found, limit, Console(width=None if Console().is_terminal else 110))
+    if arguments.json is not None:
+        text = json.dumps(to_dict(found, limit), indent=2) + "\n"
+        write_atomically(arguments.json, text.encode())
+    return 1 if limit is not None and found.beyond(limit) else 0

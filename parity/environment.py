@@ -1,0 +1,42 @@
+"""What a check runs on: versions, devices, and the flags of precision as they are set."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
+from parity.tolerance import DType
+
+
+def environment(precision: Precision = "highest") -> dict[str, str]:
+    """Versions of everything that computes, the devices it computes on, and how precisely."""
+    import flax
+    import jax
+    import torch
+
+    return {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "jax": jax.__version__,
+        "flax": flax.__version__,
+        "torch": torch.__version__,
+        "jax device": jax.devices()[0].device_kind,
+        "torch device": "cpu",
+        "matmul precision": precision,
+    }
+
+
+def flags(precision: Precision) -> dict[str, dict[str, str]]:
+    """By twin, ``jax`` and ``torch``: the flags of precision as they are set while it runs."""
+    with torch_at(precision), jax_at(precision):
+        return {"jax": jax_precision(), "torch": torch_precision()}
+
+
+def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
+    """The flags by which float32 products are less precise than float32, where that is compared."""
+    if "float32" not in dtypes:
+        return ()
+    return tuple(flag for own in flags(precision).values() for flag in reduced(own))
