@@ -101,10 +101,14 @@ def judge_narrow(
         for name, errors in pairs.items():
             grain = epsilon(dtype) * (2.0 if level == "exp_avg_sq" else 1.0)  # a square's is twice
             if level in ("parameters", "ema"):
-                size = float(np.linalg.norm(made64[name]))
-                stored = float(np.linalg.norm(_tensors(level, jax64, sight, clear)[name]))
+                size = _size(made64[name])
+                stored = _size(_tensors(level, jax64, sight, clear)[name])
                 grain = max(grain, epsilon("float32") * stored / size if size else math.inf)
-            luck = max(1.0, math.sqrt(FEW / max(made[name].size, 1)))
+                apart = max((made[name] - made64[name], other[name] - other64[name]), key=_size)
+                numbers = _participating(apart)
+            else:
+                numbers = made[name].size
+            luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
             by_twin = RATIO * max(min(errors), luck * grain, typical)
             limit = min(STEP_LIMITS[dtype][level] * grain, by_twin)
             yield StepVerdict(level, jax.after.step, name, *errors, limit)
@@ -114,6 +118,20 @@ def _levels(outcome: Outcome) -> list[str]:
     return ["loss", "gradients", *outcome.after.moments, "parameters"] + (
         [] if outcome.after.ema is None else ["ema"]
     )
+
+
+def _size(values: np.ndarray) -> float:
+    return float(np.linalg.norm(values))
+
+
+def _participating(errors: np.ndarray) -> float:
+    """How many numbers make an error: all if they are alike, one if one of them is all of it.
+
+    Adam's division amplifies the rounding of numbers whose gradient is near its epsilon, which are few.
+    """
+    squares = np.square(errors, dtype=np.float64)
+    total = float(squares.sum())
+    return total**2 / float(np.square(squares).sum()) if total else errors.size
 
 
 def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> dict[str, np.ndarray]:
