@@ -2,6 +2,7 @@
 # make test   the whole suite
 # make quick  all that is not slow, in about six minutes
 # make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
+# make steps  train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table  every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
 # make environments   PyTorch and JAX in environments of their own, compared in a third
@@ -13,7 +14,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test quick family table mutations environments lint smoke
+.PHONY: demo test quick family steps table mutations environments lint smoke
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -27,6 +28,9 @@ quick: $(VENV)/ready
 
 family: $(VENV)/ready
 	$(RUN) -m parity check --all --processes 2
+
+steps: $(VENV)/ready
+	$(RUN) -m parity check digits --steps 100 --dtype float64
 
 table: $(VENV)/ready
 	$(RUN) tools/dialect_table.py

@@ -121,7 +121,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
     source, _ = read(Source, rest, prog=prog, return_unknown_args=True, registry=registry)
-    base = _base_job(source)
+    base = base_job(source.preset, source.config)
     defaults = Options(
         preset=source.preset,
         config=source.config,
@@ -189,17 +189,22 @@ def _plain(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _base_job(source: Source) -> Job:
-    if source.config is None:
-        return default_job(source.preset or "digits")
-    file = JobFile.load(source.config)
+def base_job(preset: str | None, config: Path | None) -> Job:
+    """The job that a file describes, or a preset's own.
+
+    Raises:
+        ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
+    """
+    if config is None:
+        return default_job(preset or "digits")
+    file = JobFile.load(config)
     try:
-        base = default_job(source.preset or file.preset)
+        base = default_job(preset or file.preset)
         return Job(
             _override(base.model, file.model), _override(base.recipe, file.recipe), file.data_name
         )
     except ConfigError as error:
-        raise ConfigError(f"{source.config}: {error}") from None
+        raise ConfigError(f"{config}: {error}") from None
 
 
 def _override(schema: S, changes: dict[str, Any]) -> S:

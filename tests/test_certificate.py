@@ -37,7 +37,7 @@ ASKED = Arguments(
     token_offset=0.0,
     steps=None,
     data=None,
-    recipe=None,
+    config=None,
 )
 PAGE = Path(__file__).parent.parent / "docs" / "certificate.md"
 
@@ -57,7 +57,7 @@ def training(tmp_path_factory):
     folder = tmp_path_factory.mktemp("training")
     job = Job(SMALL.replace(dropout_head=0.5), RECIPE, RANDOM)
     report = check_steps("tiny", job, 2, data_dir=folder, dtypes=("float64",))
-    asked = ASKED.replace(steps=2, data=RANDOM, batch_size=4, recipe="recipe.json")
+    asked = ASKED.replace(steps=2, data=RANDOM, batch_size=4, config="job.json")
     where = files.destination(folder / "t.json", force=False)
     files.write(of_training(report, asked, None), where, report)
     return where.path
@@ -263,7 +263,7 @@ def test_what_has_changed_is_named(function, tmp_path):
 def test_a_preset_whose_recipe_has_changed(training, tmp_path, monkeypatch):
     def older(content):
         content["subject"] = "mnist_exercise"
-        content["arguments"]["recipe"] = None
+        content["arguments"]["config"] = None
 
     path = _changed(training, tmp_path / "c.json", older)
     monkeypatch.setattr("parity.certificate.verify.run_again", lambda then, path, **options: then)

@@ -45,7 +45,7 @@ class Arguments(Schema, frozen=True):
     token_offset: float
     steps: int | None
     data: str | None
-    recipe: str | None
+    config: str | None
 
     def command(self, subject: str) -> list[str]:
         """The command line, every flag written out that has a say in the outcome."""
@@ -54,7 +54,7 @@ class Arguments(Schema, frozen=True):
         for flag, value in (
             ("--steps", self.steps),
             ("--data", self.data),
-            ("--recipe", self.recipe),
+            ("--config", self.config),
             ("--token-offset", self.token_offset or None),
             ("--fault", self.fault),
         ):

@@ -119,7 +119,7 @@ def _changed_preset(then: Certificate, path: Path) -> Iterator[str]:
     pairs: list[tuple[Schema, Schema, tuple[str, ...]]] = [
         (config_of(then, path), job.model.replace(**dict.fromkeys(then.dropped, 0.0)), ())
     ]
-    if then.recipe is not None and then.arguments.recipe is None:
+    if then.recipe is not None and then.arguments.config is None:
         pairs.append((recipe_of(then, path), job.recipe, ("seed", "batch_size")))  # asked for
     for own, now, asked in pairs:
         for name in own.fields():

@@ -87,7 +87,7 @@ def _asked(
     wrong: Mapping[str, Any] | None,
     data: str | None = None,
 ) -> Asked:
-    recipe: Path | None = arguments.recipe
+    config: Path | None = arguments.config
     return Asked(
         dtypes=list(dict.fromkeys(arguments.dtype)),
         precision=arguments.precision,
@@ -98,7 +98,7 @@ def _asked(
         token_offset=arguments.token_offset,
         steps=arguments.steps,
         data=data,
-        recipe=None if recipe is None else str(recipe),
+        config=None if config is None else str(config),
     )
 
 

@@ -25,7 +25,7 @@ from parity.tolerance import DType
 from vit_config import PRESETS, ConfigError
 from vit_config.weights_file import check_writable
 
-STEPS_ONLY = ("recipe", "data", "data_dir", "plot")
+STEPS_ONLY = ("config", "data", "data_dir", "plot")
 """Flags that go with --steps alone."""
 
 
@@ -69,8 +69,9 @@ class Arguments:
     steps: Annotated[int | None, shown_as("N")] = None
     """Train both twins of a preset so many steps on the same batches, from the preset's own initial
     values: every step from the same state, and the whole run beside its shadows."""
-    recipe: Annotated[Path | None, shown_as("FILE")] = None
-    """With --steps: a JSON file of recipe fields; what it leaves out is the preset's own."""
+    config: Annotated[Path | None, shown_as("FILE")] = None
+    """With --steps: a JSON file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes
+    it; what it leaves out is the preset's own."""
     data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
     """With --steps: digits, tfds:NAME, or random batches."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
@@ -150,7 +151,7 @@ def _check_steps(arguments: Arguments, subject: str) -> int:
         check_picture(arguments.plot)
     job = steps_job(
         subject,
-        recipe=arguments.recipe,
+        config=arguments.config,
         data=arguments.data,
         seed=arguments.seed,
         batch_size=arguments.batch_size,

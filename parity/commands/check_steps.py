@@ -10,35 +10,34 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
+from parity.options import base_job
 from parity.precision import Precision
+from parity.runs.plan import RANDOM
 from parity.tolerance import DType
-from vit_config import ConfigError, Recipe
-from vit_config.job import Job, default_job
+from vit_config import ConfigError
+from vit_config.job import Job
 
 if TYPE_CHECKING:
     from parity.runs.check import StepsReport
 
 
 def steps_job(
-    name: str, *, recipe: Path | None, data: str | None, seed: int, batch_size: int | None
+    name: str, *, config: Path | None, data: str | None, seed: int, batch_size: int | None
 ) -> Job:
     """What is trained: a preset with its recipe, on its data or on random batches.
 
     Args:
-        recipe: a JSON file of recipe fields; those that it leaves out are the preset's own.
-        data: ``digits``, ``tfds:NAME`` or ``random``; by default digits for the preset of that name.
+        config: a JSON file, as `parity train` takes it; what it leaves out is the preset's own.
+        data: ``digits``, ``tfds:NAME`` or ``random``; by default what the file says, or digits for the
+            preset of that name.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
     """
-    job = default_job(name)
+    job = base_job(name, config)
     own = job.recipe
-    if recipe is not None:
-        stated = Recipe.load(recipe)  # every complaint names the file
-        given = stated.model_fields_set
-        own = own.replace(**{field: getattr(stated, field) for field in given})
-    data = data or ("digits" if name == "digits" else "random")
-    size: dict[str, Any] = {} if data != "random" else {"batch_size": 2 * own.accumulate}
+    data = data or (job.data if config is not None or name == "digits" else RANDOM)
+    size: dict[str, Any] = {} if data != RANDOM else {"batch_size": 2 * own.accumulate}
     if batch_size is not None:
         size = {"batch_size": batch_size}
     return Job(job.model, own.replace(seed=seed, **size), data)
