@@ -25,7 +25,7 @@ from parity.runs.check import StepsReport
 from parity.runs.judge import StepVerdict
 from parity.runs.trainer_torch import TorchTrainer
 from parity.runs.walk import SHADOWS, Walk
-from parity.tolerance import RATIO, STEP_LIMITS, DType, epsilon
+from parity.tolerance import DType
 
 
 def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | None) -> Certificate:
@@ -127,14 +127,6 @@ def _level(walk: Walk, level: str, worst: StepVerdict) -> Level:
             jax_error=worst.jax_error,
             torch_error=worst.torch_error,
             limit=worst.limit,
-            origin=_origin(walk.dtype, worst),
+            origin=worst.origin,
         ),
     )
-
-
-def _origin(dtype: str, worst: StepVerdict) -> str:
-    """Where the limit of a tensor is from."""
-    if dtype == "float64":
-        return "rounding"
-    bound = STEP_LIMITS[dtype][worst.level]
-    return f"{bound:g} eps" if worst.limit >= bound * epsilon(dtype) else f"{RATIO:g} x twin"

@@ -44,6 +44,8 @@ class StepVerdict:
     """float64: the same difference; else the PyTorch twin's distance to its own float64 step."""
     limit: float
     """What the larger error may be."""
+    origin: str
+    """Where the limit comes from."""
 
     @property
     def error(self) -> float:
@@ -67,7 +69,7 @@ def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[StepVe
         a, b = _tensors(level, jax, sight), _tensors(level, torch, sight)
         for name in a:
             error = relative_error(b[name], a[name], _beside(level, name, a))
-            yield StepVerdict(level, jax.after.step, name, error, error, FLOAT64)
+            yield StepVerdict(level, jax.after.step, name, error, error, FLOAT64, "rounding")
 
 
 def judge_narrow(
@@ -110,8 +112,10 @@ def judge_narrow(
                 numbers = made[name].size
             luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
             by_twin = RATIO * max(min(errors), luck * grain, typical)
-            limit = min(STEP_LIMITS[dtype][level] * grain, by_twin)
-            yield StepVerdict(level, jax.after.step, name, *errors, limit)
+            bound = STEP_LIMITS[dtype][level]
+            limit = min(bound * grain, by_twin)
+            origin = f"{RATIO:g} x twin" if by_twin < bound * grain else f"{bound:g} eps"
+            yield StepVerdict(level, jax.after.step, name, *errors, limit, origin)
 
 
 def _levels(outcome: Outcome) -> list[str]:

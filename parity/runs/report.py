@@ -60,6 +60,7 @@ def _levels(walk: Walk) -> Table:
     table.add_column("worst tensor", overflow="fold")
     for name in ("step", "JAX", "PyTorch", "limit"):
         table.add_column(name, justify="right")
+    table.add_column("from")
     table.add_column("")
     for level, worst in walk.worst.items():
         failures = [each for each in walk.failed if each.level == level]
@@ -73,6 +74,7 @@ def _levels(walk: Walk) -> Table:
             f"{worst.jax_error:.1e}",
             "" if same else f"{worst.torch_error:.1e}",
             f"{worst.limit:.1e}",
+            worst.origin,
             verdict,
         )
     return table
@@ -190,6 +192,7 @@ def _verdict_to_dict(verdict: StepVerdict) -> dict[str, Any]:
         "jax_error": verdict.jax_error,
         "torch_error": verdict.torch_error,
         "limit": verdict.limit,
+        "origin": verdict.origin,
     }
 
 

@@ -41,7 +41,8 @@ class TorchSession:
 
     def __init__(self, trainer: TorchTrainer, state: TrainingState) -> None:
         recipe = trainer.recipe
-        self._recipe, self._precision = recipe, trainer.precision
+        self._recipe = recipe
+        self._precision: Precision = trainer.precision
         self._model = ViT(trainer.cfg).to(torch.float64 if recipe.dtype == "float64" else torch.float32)
         self._optimizer = optim.make_optimizer(self._model, recipe)
         self._ema = optim.init_ema(recipe, self._model)
