@@ -10,7 +10,9 @@ REPOSITORY = Path(__file__).parent.parent
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the library that makes the example
-@pytest.mark.parametrize("page", ["porting.md", "matching.md", "verifying.md", "certificate.md"])
+@pytest.mark.parametrize(
+    "page", ["porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md"]
+)
 def test_the_page_is_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "tools")
     transcript = importlib.import_module("transcript")

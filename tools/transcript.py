@@ -66,6 +66,7 @@ def masked(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "...", text)
     text = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves
+    text = re.sub(r"(?<=difference among them is )\s*\S+", "...", text)  # Adam's steps of noise
     # of tensors that agree, which one is the worst is a matter of rounding
     text = re.sub(r"(│ +\d+ │)[^│\n]*│[^│\n]*(│[^│\n]*│ ok )", r"\1 ... │ ... \2", text)
     return re.sub(r"\s+|─+|━+", " ", text)

@@ -3,37 +3,67 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from parity.runs.folder_manifest import move, read_job, read_manifest
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
-from vit_config import CheckpointError, MissingFileError, Recipe, ViTConfig
+from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.atomic import atomic_folder, write_atomically
 from vit_jax.train.conduct import CHECKPOINTS, NAMES, Framework
+from vit_jax.train.log import FILE as LOG
 from vit_jax.train.log import read_log
 from vit_jax.train.manifest import FILE as MANIFEST
-from vit_jax.train.manifest import Manifest
+from vit_jax.train.manifest import Manifest, locked
 
-LOG = "log.jsonl"
-
-__all__ = ["CHECKPOINTS", "NAMES", "Framework", "framework_of", "read_manifest", "read_run", "write_run"]
+__all__ = [
+    "CHECKPOINTS",
+    "MANIFEST",
+    "NAMES",
+    "Framework",
+    "framework_of",
+    "read_manifest",
+    "read_run",
+    "saved_steps",
+    "write_run",
+]
 
 
 def framework_of(folder: Path) -> Framework | None:
-    """Whose run a folder holds; None where it is none of the two trainers'."""
+    """Whose run a folder holds; None where it is none of the two trainers'.
+
+    Raises:
+        CheckpointError: both have left checkpoints there.
+    """
     if not (folder / MANIFEST).is_file():
         return None
-    saved = folder / CHECKPOINTS
-    return "torch" if any(path.stem.isdecimal() for path in saved.glob("*.pt")) else "jax"
+    found = {framework: _saved(folder, framework) for framework in NAMES}
+    if all(found.values()):
+        raise CheckpointError(
+            f"{folder}: has checkpoints of both frameworks, of steps"
+            f" {' and '.join(str(steps[-1]) for steps in found.values())}; move those of one away"
+        )
+    return "torch" if found["torch"] else "jax"
+
+
+def saved_steps(folder: Path) -> list[int]:
+    """The steps of which a run folder has checkpoints, whole or not, in order."""
+    return _saved(folder, framework_of(folder) or "jax")
+
+
+def _saved(folder: Path, framework: str) -> list[int]:
+    entries = (folder / CHECKPOINTS).glob("*.pt" if framework == "torch" else "*")
+    found = [path.stem if framework == "torch" else path.name for path in entries]
+    return sorted(int(name) for name in found if name.isdecimal())
 
 
 def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Run:
-    """The run in a folder.
+    """The run in a folder, in which nothing is changed.
 
     Args:
         step: which checkpoint; default: the newest that is whole.
@@ -48,29 +78,14 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
     if framework is None:
         raise MissingFileError(f"{folder}: no {MANIFEST} in it; give the folder of a training run")
     manifest = read_manifest(folder)
-    cfg = ViTConfig.from_json(json.dumps(manifest["model"]), where=f"{folder / MANIFEST}, model")
-    recipe = Recipe.from_json(json.dumps(manifest["recipe"]), where=f"{folder / MANIFEST}, recipe")
+    cfg, recipe = read_job(folder, manifest)
+    if not saved_steps(folder):
+        raise MissingFileError(
+            f"{folder}: has no checkpoint; train there first, or --stop-after 0 for the initial state"
+        )
     state, notes = _room(framework).read(folder, cfg, recipe, manifest, step, cold)
     data = manifest["data"]
     return Run(cfg, recipe, state, None, data["name"], data["fingerprint"], tuple(notes))
-
-
-def read_manifest(folder: Path) -> Manifest:
-    """What a run consists of, as its folder says.
-
-    Raises:
-        CheckpointError: it says nothing that can be read.
-    """
-    path = folder / MANIFEST
-    try:
-        manifest = json.loads(path.read_text())
-        if not {"model", "recipe", "data", "versions"} <= manifest.keys():
-            raise ValueError("not the description of a run")
-    except (ValueError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path}: is damaged ({error}); copy it from where the run began"
-        ) from None
-    return Manifest(manifest)
 
 
 def write_run(
@@ -81,20 +96,25 @@ def write_run(
     *,
     log: Path | None = None,
     force: bool = False,
-) -> None:
+) -> list[str]:
     """Write a run folder that a trainer goes on from, whole or not at all; it is read again and
     compared.
 
     Args:
         manifest: the description of the run.
-        log: the folder whose log is continued.
-        force: replace a folder that exists.
+        log: the folder of the run that is moved, whose log is continued; None for another library's.
+        force: replace a run folder that exists.
+
+    Returns:
+        What is not as it was, a sentence each.
 
     Raises:
-        CheckpointError: the parameters are not of the type that the recipe trains in.
-        ConfigError: `out` exists.
+        CheckpointError: the parameters are not of the type that the recipe trains in, or a process is
+            training in `out`.
+        ConfigError: `out` exists, or it is no run folder, or the run that is read lies in it.
         MissingFileError: the folder to write in does not exist.
     """
+    check_out(out, log, force=force)
     held = "float64" if run.recipe.dtype == "float64" else "float32"
     found = {value.dtype.name for value in run.state.params.values()}
     if found != {held}:
@@ -102,14 +122,38 @@ def write_run(
             f'the parameters are {" and ".join(sorted(found))}, but dtype = "{run.recipe.dtype}" trains'
             f" {held} ones; choose the recipe's dtype to fit"
         )
-    with atomic_folder(out, force=force) as folder:
+    room = _room(framework)
+    source = None if log is None else framework_of(log)
+    run, manifest, notes = move(run, manifest, framework, room.COMPUTING, source)
+    taken = locked(out) if out.is_dir() else nullcontext()
+    with taken, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        _room(framework).write(folder, run, manifest)
+        room.write(folder, run, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
         again = read_run(folder, run.state.step)
         if wrong := differing(run.state, again.state):
             raise CheckpointError(f"{out}: not written as it was read: {', '.join(wrong[:3])}")
+    return notes
+
+
+def check_out(out: Path, source: Path | None, *, force: bool) -> None:
+    """Refuse a path that no run folder may be written to.
+
+    Args:
+        source: the run folder that is read.
+
+    Raises:
+        ConfigError: it exists, and `force` is not set or it is no run folder; or `source` lies in it.
+    """
+    if not out.exists():
+        return
+    if not force:
+        raise ConfigError(f"{out}: exists already; give another path, or --force")
+    if source is not None and source.resolve().is_relative_to(out.resolve()):
+        raise ConfigError(f"{out}: the run that is read lies there; give another path")
+    if out.is_dir() and any(out.iterdir()) and framework_of(out) is None:
+        raise ConfigError(f"{out}: holds no run, and --force replaces nothing else; give another path")
 
 
 def _room(framework: Framework) -> Any:
@@ -139,35 +183,3 @@ def _copy_log(source: Path, folder: Path, step: int) -> None:
     """The log up to a step; what was tested at the end of another run is not of this one."""
     kept = [each for each in read_log(source) if each["step"] <= step and each["kind"] != "test"]
     write_atomically(folder / LOG, "".join(json.dumps(each) + "\n" for each in kept).encode())
-
-
-def choose(
-    folder: Path,
-    steps: list[int],
-    step: int | None,
-    restore: Callable[[int], Any],
-    damaged: type[Exception],
-) -> tuple[Any, list[str]]:
-    """The state of a step, or of the newest that is whole, and which newer ones are not.
-
-    Args:
-        steps: those of which there are checkpoints.
-        restore: gives the state of one, or raises `damaged`.
-
-    Raises:
-        MissingFileError: there is none of that step.
-        CheckpointError: it is damaged, or all are.
-    """
-    if step is not None and step not in steps:
-        raise MissingFileError(
-            f"{folder}: no checkpoint of step {step}; there are {', '.join(map(str, steps)) or 'none'}"
-        )
-    notes: list[str] = []
-    for each in [step] if step is not None else steps[::-1]:
-        try:
-            return restore(each), notes
-        except damaged as error:
-            if step is not None:
-                raise CheckpointError(f"{folder}: step {each} is damaged: {error}") from None
-            notes.append(f"the checkpoint of step {each} is damaged and was skipped: {error}")
-    raise CheckpointError(f"{folder}: {'; '.join(notes) or 'has no checkpoint'}")

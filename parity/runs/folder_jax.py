@@ -2,37 +2,88 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from parity.runs.folder import CHECKPOINTS, choose
+from parity.runs.folder import CHECKPOINTS, saved_steps
+from parity.runs.folder_choice import choose, without_moments
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
-from parity.runs.state_jax import JaxLayout, from_jax, to_jax
-from vit_config import Recipe, ViTConfig
-from vit_jax.step import init_state
-from vit_jax.train.checkpoint import Checkpoints, DamagedError
-from vit_jax.train.manifest import Manifest
+from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
+from vit_config import CheckpointError, Recipe, ViTConfig
+from vit_jax.step import TrainState, init_state
+from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.manifest import COMPUTING, Manifest
+
+__all__ = ["COMPUTING", "read", "write"]
 
 
 def read(
     folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
-    """The state of a step, and what was skipped; see `parity.runs.folder.read_run`.
-
-    A checkpoint without a moment is refused as one of another model, `cold` or not.
-    """
+    """The state of a step, and what was skipped; see `parity.runs.folder.read_run`."""
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(recipe.dtype == "float64"))
         abstract = jax.eval_shape(lambda: init_state(cfg, recipe, 1))
         saved = stack.enter_context(Checkpoints(folder / CHECKPOINTS, run_id=manifest.run_id))
-        state, notes = choose(
-            folder, saved.saved_steps(), step, lambda each: saved.restore(each, abstract), DamagedError
-        )
-        return from_jax(JaxLayout(cfg), state), notes
+
+        def restore(step: int) -> tuple[TrainState, list[str]]:
+            try:
+                return saved.restore(step, abstract), []
+            except CheckpointError:
+                kept = _kept_moments(folder, manifest, abstract, step)
+                if kept is None:
+                    raise
+            lacking, notes = without_moments(folder, recipe, kept, step, cold)
+            places = _moments(abstract)
+            wanted = to_named(abstract)
+            missing = [path for path, (moment, name) in places.items() if moment not in kept[name]]
+            found = saved.restore(step, {n: x for n, x in wanted.items() if n not in missing})
+            zeros = {
+                path: np.zeros(wanted[path].shape, wanted[path].dtype)
+                for path, (_, name) in places.items()
+                if name in lacking
+            }
+            return from_named(abstract, found | zeros), notes
+
+        (state, notes), skipped = choose(folder, saved_steps(folder), step, restore, DamagedError)
+        return from_jax(JaxLayout(cfg), state), [*skipped, *notes]
+
+
+class _Moment(NamedTuple):
+    moment: str
+    name: str
+
+
+def _moments(abstract: TrainState) -> dict[str, _Moment]:
+    """What each moment is, by its place in a checkpoint."""
+    labels = with_parts(abstract, lambda part, tree: {name: f"{part} {name}" for name in tree})  # pyright: ignore
+    found = {path: each.split(" ") for path, each in to_named(labels).items() if isinstance(each, str)}
+    return {path: _Moment(*each) for path, each in found.items() if each[0] not in ("parameters", "ema")}
+
+
+def _kept_moments(
+    folder: Path, manifest: Manifest, abstract: TrainState, step: int
+) -> dict[str, set[str]] | None:
+    """Which moments of each parameter a checkpoint has; None unless nothing but moments is missing."""
+    try:
+        about = json.loads((folder / CHECKPOINTS / str(step) / "meta" / "metadata").read_bytes())
+        run_id, there = about["run_id"], set(about["tensors"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    moments, wanted = _moments(abstract), set(to_named(abstract))
+    if run_id != manifest.run_id or not there < wanted or not wanted - there <= set(moments):
+        return None
+    kept: dict[str, set[str]] = {name: set() for name in abstract.params}
+    for path, (moment, name) in moments.items():
+        if path in there:
+            kept[name].add(moment)
+    return kept
 
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:

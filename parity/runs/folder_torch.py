@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from parity.runs.folder import CHECKPOINTS, choose
+from parity.runs.folder import CHECKPOINTS, saved_steps
+from parity.runs.folder_choice import choose, without_moments
 from parity.runs.run import Run
-from parity.runs.state import TrainingState, moments_of, zeros
+from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
+from parity.runs.train_torch import COMPUTING
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_jax.train.manifest import Manifest
@@ -20,6 +23,15 @@ from vit_torch.train.program import make_program
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
 
+__all__ = ["COMPUTING", "read", "write"]
+
+_NOT_NUMBERS = (
+    *("params", "param_names", "lr", "initial_lr"),  # the learning rate is set before every step
+    *("foreach", "fused", "capturable", "differentiable"),
+)
+"""What torch has in a group of parameters beside the numbers by which it updates them."""
+DECOUPLED = "decoupled_weight_decay"
+
 
 def read(
     folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifest, step: int | None, cold: bool
@@ -28,29 +40,20 @@ def read(
     saved = _checkpoints(folder, cfg, recipe, manifest)
     abstract = make_program(cfg, recipe, 1).abstract_state
     stored, notes = choose(
-        folder, saved.saved_steps(), step, lambda each: saved.restore(each, abstract), DamagedError
+        folder, saved_steps(folder), step, lambda each: saved.restore(each, abstract), DamagedError
     )
-    _check_groups(folder, stored["optimizer"], abstract["optimizer"])
-    kept = named_moments(stored["optimizer"])
-    without = [
-        name
-        for name in stored["model"]
-        if any(moment not in kept.get(name, {}) for moment in moments_of(recipe))
-    ]
-    if without and stored["step"] and moments_of(recipe):
-        said = f"{folder}: {without[0]} and {len(without) - 1} more have no moments"
-        if not cold:
-            raise CheckpointError(
-                f"{said}, so {recipe.optimizer} would start cold after {stored['step']} steps; give"
-                " --cold if it shall"
-            )
-        notes.append(f"{said}: they start from zero")
-    place = torch.device("cpu")
-    state = unstore(stored, abstract_model(cfg), recipe, place)
-    found = from_torch(state.step, state.model, state.optimizer, state.ema, recipe)
-    if not stored["step"]:
-        found = TrainingState(0, found.params, zeros(found.params, recipe), found.ema)
-    return found, notes
+    optimizer, step = stored["optimizer"], stored["step"]
+    where = folder / CHECKPOINTS / f"{step}.pt"
+    _check_numbers(where, recipe, optimizer["param_groups"], abstract["optimizer"]["param_groups"])
+    kept = {name: named_moments(optimizer).get(name, {}) for name in stored["model"]}
+    _check_counts(where, kept, step)
+    lacking, said = without_moments(folder, recipe, kept, step, cold)
+    state = unstore(stored, abstract_model(cfg), recipe, torch.device("cpu"))
+    found = from_torch(step, state.model, state.optimizer, state.ema, recipe)
+    for arrays in found.moments.values():
+        for name in lacking:  # one moment without the other would be worse than none
+            arrays[name].fill(0)
+    return found, [*notes, *said]
 
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:
@@ -59,6 +62,8 @@ def write(folder: Path, run: Run, manifest: Manifest) -> None:
     optimizer = make_optimizer(model, run.recipe)
     ema = init_ema(run.recipe, model)
     to_torch(run.state, model, optimizer, ema, run.recipe)
+    if not run.state.step:
+        optimizer.state.clear()  # torch makes moments at the first update
     state = TrainState(run.state.step, model, optimizer, ema)
     saved = _checkpoints(folder, run.config, run.recipe, manifest)
     saved.save(run.state.step, store(state))
@@ -74,20 +79,49 @@ def _checkpoints(folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifes
     )
 
 
-def _check_groups(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Refuse an optimiser whose groups are not those that the recipe makes."""
-    ours, theirs = (
-        [(group["weight_decay"], sorted(group["param_names"])) for group in each["param_groups"]]
-        for each in (found, wanted)
-    )
-    if len(ours) != len(theirs):
+def _check_numbers(
+    where: Path, recipe: Recipe, found: list[dict[str, Any]], wanted: list[dict[str, Any]]
+) -> None:
+    """Refuse an optimiser that would not update every parameter as the recipe says."""
+    if len(found) != len(wanted):
         raise CheckpointError(
-            f"{folder}: the optimiser has {len(ours)} groups of parameters, the recipe makes"
-            f" {len(theirs)}; it is of another recipe"
+            f"{where}: the optimiser has {len(found)} groups of parameters, the recipe makes"
+            f" {len(wanted)}; it is of another recipe"
         )
-    for (decay, names), (other, expected) in zip(ours, theirs, strict=True):
-        if decay != other or names != expected:
+    ours, theirs = _by_name(wanted), _by_name(found)
+    for name, numbers in ours.items():
+        there = theirs.get(name)
+        if there is None:
             raise CheckpointError(
-                f"{folder}: a group of {len(names)} parameters with weight_decay = {decay}, where the"
-                f" recipe has one of {len(expected)} with {other}; it is of another recipe"
+                f"{where}: no group of the optimiser has {name}; it is of another model"
+            )
+        if there.keys() != numbers.keys():
+            raise CheckpointError(
+                f"{where}: the optimiser has {', '.join(there)}, that of the recipe ({recipe.optimizer})"
+                f" {', '.join(numbers)}; it is another optimiser"
+            )
+        for field, value in numbers.items():
+            if there[field] != value:
+                raise CheckpointError(
+                    f"{where}: the optimiser has {field} = {there[field]} for {name}, the recipe"
+                    f" {value}; it is of another recipe"
+                )
+
+
+def _by_name(groups: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {
+        name: {field: value for field, value in group.items() if field not in _NOT_NUMBERS}
+        for group in groups
+        for name in group["param_names"]
+    }
+
+
+def _check_counts(where: Path, kept: Mapping[str, Mapping[str, torch.Tensor]], step: int) -> None:
+    """Refuse moments of another number of updates: optax counts them once for all parameters."""
+    for name, moments in kept.items():
+        count = float(moments["step"]) if "step" in moments else step
+        if count != step:
+            raise CheckpointError(
+                f"{where}: the optimiser has updated {name} {count:g} times in {step} steps; only a"
+                " state in which each step updates all parameters can be carried over"
             )

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parity.precision import Precision
+from parity.runs.distance import distances, unseen_difference
 from parity.runs.invisible import Sight
 from parity.runs.judge import Outcome, StepVerdict, judge_float64, judge_narrow
 from parity.runs.plan import Plan
-from parity.runs.state import Arrays, TrainingState
+from parity.runs.state import TrainingState
 from parity.runs.trainer import Batch, Session, Taken
 from parity.runs.trainer_jax import JaxSession, JaxTrainer
 from parity.runs.trainer_torch import TorchTrainer
@@ -119,7 +120,7 @@ def walk(
             jax64, torch64 = wide.step(exact, batch)
             verdicts = list(judge_narrow(sight, dtype, jax, torch, jax64, torch64))
         _note(found, verdicts)
-        parted = _distances(sight, jax.after, torch.after)
+        parted = distances(sight, jax.after, torch.after)
         found.losses.append(jax.taken.loss)
         found.one_step.append(parted["parameters"])
         free.step(batch)
@@ -131,7 +132,7 @@ def walk(
         _follow(found, sight, jax.after, free, shadows)
         progress(number)
     found.final = leader.state(), free.state()
-    found.unseen_difference = _unseen_difference(sight, *found.final)
+    found.unseen_difference = unseen_difference(sight, *found.final)
     return found
 
 
@@ -173,40 +174,14 @@ def _note(found: Walk, verdicts: list[StepVerdict]) -> None:
 def _follow(
     found: Walk, sight: Sight, leader: TrainingState, free: Session, shadows: list[JaxSession]
 ) -> None:
-    twins = _distances(sight, leader, free.state())
-    apart = [_distances(sight, leader, shadow.state()) for shadow in shadows]
+    twins = distances(sight, leader, free.state())
+    apart = [distances(sight, leader, shadow.state()) for shadow in shadows]
     for part, distance in twins.items():
         curve = found.curves.setdefault(part, Curve())
         curve.twins.append(distance)
         curve.shadows.append([each[part] for each in apart])
 
 
-def _distances(sight: Sight, a: TrainingState, b: TrainingState) -> dict[str, float]:
-    """||b - a||_2 / ||a||_2 over all that the loss sees, for each part of the state."""
-    return {part: _distance(sight, arrays, b.parts()[part]) for part, arrays in a.parts().items()}
-
-
-def _distance(sight: Sight, a: Arrays, b: Arrays) -> float:
-    apart = size = 0.0
-    for name, value in a.items():
-        seen, other = (sight.seen(name, each).astype(np.float64) for each in (value, b[name]))
-        apart += float(np.square(other - seen).sum())
-        size += float(np.square(seen).sum())
-    if apart == 0.0:
-        return 0.0
-    distance = (apart / size) ** 0.5 if size else np.inf
-    return float("inf") if np.isnan(distance) else distance
-
-
 def _most(dtype: str) -> float:
     """The largest nudge that counts as rounding."""
     return FLOAT64 if dtype == "float64" else 64 * epsilon(dtype)
-
-
-def _unseen_difference(sight: Sight, a: TrainingState, b: TrainingState) -> float:
-    differences = [
-        float(np.abs(sight.unseen(n, x).astype(np.float64) - sight.unseen(n, b.params[n])).max())
-        for n, x in a.params.items()
-        if sight.unseen(n, x).size
-    ]
-    return max(differences, default=0.0)

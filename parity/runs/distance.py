@@ -1,0 +1,37 @@
+"""How far two training states are apart, over all that the loss sees."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.runs.invisible import Sight
+from parity.runs.state import Arrays, TrainingState
+
+
+def distances(sight: Sight, a: TrainingState, b: TrainingState) -> dict[str, float]:
+    """||b - a||_2 / ||a||_2 over all that the loss sees, for each part of the state."""
+    return {part: distance(sight, arrays, b.parts()[part]) for part, arrays in a.parts().items()}
+
+
+def distance(sight: Sight, a: Arrays, b: Arrays) -> float:
+    """||b - a||_2 / ||a||_2 over all that the loss sees of these tensors; infinite where a number is
+    none."""
+    apart = size = 0.0
+    for name, value in a.items():
+        seen, other = (sight.seen(name, each).astype(np.float64) for each in (value, b[name]))
+        apart += float(np.square(other - seen).sum())
+        size += float(np.square(seen).sum())
+    if apart == 0.0:
+        return 0.0
+    found = (apart / size) ** 0.5 if size else np.inf
+    return float("inf") if np.isnan(found) else found
+
+
+def unseen_difference(sight: Sight, a: TrainingState, b: TrainingState) -> float:
+    """The largest difference that a parameter has come to of which the loss sees nothing."""
+    differences = [
+        float(np.abs(sight.unseen(n, x).astype(np.float64) - sight.unseen(n, b.params[n])).max())
+        for n, x in a.params.items()
+        if sight.unseen(n, x).size
+    ]
+    return max(differences, default=0.0)

@@ -1,0 +1,100 @@
+"""What a run folder says of its run, and what the folder that it moves to shall say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+from parity.runs.run import Run
+from vit_config import CheckpointError, Recipe, ViTConfig
+from vit_config.job import flatten
+from vit_jax.train.conduct import NAMES, Framework
+from vit_jax.train.manifest import ENVIRONMENT, FILE, PACKAGES, Manifest
+
+_PARTS = ("model", "recipe", "versions")
+_DRAWN = ("dropout_", "stochastic_depth")
+"""How the names of the schema's fields begin by which numbers are drawn in a step."""
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """What a run consists of, as its folder says.
+
+    Raises:
+        CheckpointError: it says nothing that can be read.
+    """
+    path = folder / FILE
+    try:
+        there = json.loads(path.read_bytes())
+        data = there["data"]
+        texts = [data["name"], data["fingerprint"]]
+        whole = all(isinstance(there[part], dict) for part in _PARTS)
+        if not whole or not all(isinstance(text, str) for text in texts):
+            raise ValueError("not the description of a run")
+        if not isinstance(there.setdefault(ENVIRONMENT, {}), dict):
+            raise ValueError(f"{ENVIRONMENT} is not a list of versions")
+    except (ValueError, TypeError, KeyError) as error:
+        why = f"has no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(
+            f"{path}: is damaged ({why}); take it from another folder of the same run"
+        ) from None
+    return Manifest(there)
+
+
+def read_job(folder: Path, manifest: Manifest) -> tuple[ViTConfig, Recipe]:
+    """The model and the recipe.
+
+    Raises:
+        ConfigError: this version does not know them.
+    """
+    cfg, recipe = (
+        kind.from_json(json.dumps(manifest[part]), where=f"{folder / FILE}, {part}")
+        for part, kind in (("model", ViTConfig), ("recipe", Recipe))
+    )
+    return cfg, recipe  # pyright: ignore[reportReturnType]
+
+
+def move(
+    run: Run,
+    manifest: Manifest,
+    framework: Framework,
+    computing: Sequence[str],
+    source: Framework | None,
+) -> tuple[Run, Manifest, list[str]]:
+    """What a run is in another framework's folder, and a sentence for each thing that is not as it was.
+
+    Args:
+        computing: packages that decide how a step of `framework` rounds.
+        source: whose run it was; None for another library's.
+    """
+    recipe, notes = run.recipe, []
+    if framework == "torch" and recipe.kernel != "reference":
+        notes.append(f'kernel = "{recipe.kernel}" is one of JAX; the run goes on with "reference"')
+        recipe = recipe.replace(kernel="reference")
+    said = {"model": json.loads(run.config.to_json()), "recipe": json.loads(recipe.to_json())}
+    before = flatten({part: manifest[part] for part in said})
+    added = [name for name in flatten(said) if name not in before]
+    if added:
+        notes.append(
+            f"{FILE} is older than {', '.join(added)}: written with the defaults, which are what was"
+            " done before there was a choice"
+        )
+    for name in PACKAGES:
+        here, there = version(name), manifest["versions"].get(name)
+        if there != here:
+            notes.append(
+                f"the run began with {name} {there}, here is {here}: only the trainer of {there} goes"
+                " on with it"
+            )
+    drawn = [name for name in run.config.fields() if name.startswith(_DRAWN)]
+    if source != framework and any(getattr(run.config, name) for name in drawn):
+        notes.append(
+            f"{NAMES[framework]} draws dropout masks of its own: equal in distribution to those before,"
+            " not number by number"
+        )
+    began: dict[str, str] = dict(manifest[ENVIRONMENT])
+    for name in computing:
+        began.setdefault(name, version(name))
+    return replace(run, recipe=recipe), Manifest({**manifest, **said, ENVIRONMENT: began}), notes
