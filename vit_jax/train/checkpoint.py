@@ -143,7 +143,8 @@ class Checkpoints:
         if meta["run_id"] != self.run_id:
             raise CheckpointError(
                 f"{self.folder / str(step)}: belongs to run {meta['run_id'][:12]}, this is run"
-                f" {self.run_id[:12]}; move it back where it came from"
+                f" {self.run_id[:12]}; move it back where it came from, or take back what was changed in"
+                " run.json"
             )
         _match(expected, meta["tensors"])
         target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}

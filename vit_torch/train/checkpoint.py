@@ -114,7 +114,7 @@ class Checkpoints:
         if content["run_id"] != self.run_id:
             raise CheckpointError(
                 f"{path}: belongs to run {content['run_id'][:12]}, this is run {self.run_id[:12]}; move"
-                " it back where it came from"
+                " it back where it came from, or take back what was changed in run.json"
             )
         _match(abstract, content)
         return {name: content[name] for name in StoredState.__annotations__}  # pyright: ignore
