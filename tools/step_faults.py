@@ -1,6 +1,6 @@
 """When `parity check --steps` notices each deliberate mistake in a step: docs/step_faults.md.
 
-    python tools/step_faults.py --write      # about ten minutes on two cores
+    python tools/step_faults.py --write      # a quarter of an hour on a quiet machine, an hour on a busy one
 
 Every fault of `parity.faults.step_table` is put into the trainer of one twin of a small model, and both
 twins are trained on the same batches. Pairs without a fault must be silent, over five seeds.

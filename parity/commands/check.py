@@ -147,6 +147,11 @@ def _check_steps(arguments: Arguments, subject: str) -> int:
     from parity.commands.check_steps import check_picture, run, steps_job
 
     _check_batch_size(arguments)
+    if subject not in PRESETS and is_path(subject):
+        raise ConfigError(
+            f"{subject} is a checkpoint, but --steps trains a preset from its initial values; give a"
+            " preset"
+        )
     if arguments.plot:
         check_picture(arguments.plot)
     job = steps_job(
