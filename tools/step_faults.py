@@ -1,6 +1,6 @@
 """When `parity check --steps` notices each deliberate mistake in a step: docs/step_faults.md.
 
-    python tools/step_faults.py --write      # a quarter of an hour on a quiet machine, an hour on a busy one
+    python tools/step_faults.py --write      # an hour on a busy machine of two cores
 
 Every fault of `parity.faults.step_table` is put into the trainer of one twin of a small model, and both
 twins are trained on the same batches. Pairs without a fault must be silent, over five seeds.
