@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-_IN_MEMORY = 256 * 2**20
+_IN_MEMORY = 384 * 2**20
 """Bytes that a recording keeps in memory; what comes after goes to a temporary folder."""
 
 Level = Literal["parameters", "modules", "output", "loss", "gradients"]
