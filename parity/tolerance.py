@@ -48,15 +48,16 @@ LIMITS: dict[str, dict[Level, float]] = {
 SHADOW = 10.0
 """How much farther apart than a run and the farthest of its shadows the twins' runs may come."""
 
-# The same of one training step, of the change where a level is of parameters: gradients, whose limits
-# those of the moments follow from, are those of a larger batch. Measured over digits, mnist_exercise and
-# mnist_conv_vit (docs/training_parity.md); times four, up to the next power of two.
+STEP_LEVELS = ("loss", "gradients", "exp_avg", "exp_avg_sq", "momentum_buffer", "parameters", "ema")
+"""What is compared of one training step."""
+
+# What follows from gradients - moments, and the change of parameters and averages, each in a grain of
+# its own - is held to what gradients are held to; docs/training_parity.md has a measurement and the
+# command.
 STEP_LIMITS: dict[str, dict[str, float]] = {
-    "float32": {"loss": 32, "gradients": 256, "exp_avg": 256, "exp_avg_sq": 256, "momentum_buffer": 256,
-                "parameters": 256, "ema": 256},
-    "bfloat16": {"loss": 16, "gradients": 32, "exp_avg": 32, "exp_avg_sq": 32, "momentum_buffer": 32,
-                 "parameters": 32, "ema": 32},
-}  # fmt: skip
+    dtype: {level: limits["loss" if level == "loss" else "gradients"] for level in STEP_LEVELS}
+    for dtype, limits in LIMITS.items()
+}
 
 
 def epsilon(dtype: str) -> float:

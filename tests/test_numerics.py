@@ -40,7 +40,7 @@ def test_fast_jax_attention_is_float32_even_in_float64(x64):
 
 
 def test_optaxs_own_adam_loses_five_digits_in_float32():
-    """It takes 1 - beta^t with beta rounded to float32, of which 1 - 0.999 keeps three digits; so the
+    """It takes 1 - beta^t with beta rounded to float32, which leaves 1 - 0.999 five digits; so the
     update is off by a constant factor, step after step, and the twins' float32 runs parted."""
     stream = np.random.default_rng(0)
     parameter = torch.nn.Parameter(torch.zeros(50, dtype=torch.float64))

@@ -191,7 +191,10 @@ def _as_version_4(path):
     names = [name.removeprefix("vit.") for name in load_file(path / "model.safetensors")]
     new, old = hf_orders("hf-vit", "5.23.0", names)
     content = torch.load(path / "optimizer.pt")
-    spared = lambda name: "bias" in name or "norm" in name  # noqa: E731
+
+    def spared(name):
+        return "bias" in name or "norm" in name
+
     counted = sorted(new, key=spared)  # decayed ones first
     numbers = [counted.index(name) for name in sorted(old, key=spared)]
     content["state"] = {index: content["state"][number] for index, number in enumerate(numbers)}

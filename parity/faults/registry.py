@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TWINS, TwinName
 from vit_config import ConfigError, ViTConfig
 
@@ -77,6 +78,8 @@ def parse(text: str) -> Injection:
     if name not in FAULTS:
         near = difflib.get_close_matches(name, FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
+        if name in STEP_FAULTS:
+            hint = "it is one of training steps: add --steps"
         raise ConfigError(f"no fault is called {name!r}; {hint}")
     fault = FAULTS[name]
     if twin is not None and twin not in TWINS:

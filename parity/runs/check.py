@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -145,9 +146,14 @@ class _Watched:
 @contextmanager
 def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping[str, Recipe]]:
     """The recipe of each twin, with a mistake in one of them if there shall be one."""
-    from parity.faults import inject
+    from parity.faults import FAULTS, inject
     from parity.faults.steps import inject_step
 
+    name = (fault or "").replace("@", ":").partition(":")[0]
+    if fault is not None and name not in (*FAULTS, *STEP_FAULTS):
+        near = difflib.get_close_matches(name, (*STEP_FAULTS, *FAULTS), n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "`parity check --fault list` shows them all"
+        raise ConfigError(f"no fault of models or steps is called {name!r}; {hint}")
     with ExitStack() as stack:
         if fault is None:
             recipes: Mapping[TwinName, Recipe] = {"jax": recipe, "torch": recipe}
