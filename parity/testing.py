@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parity.diff import Difference, How, InProcess, compare_sides, subject_of
-from parity.lock import check_lock
-from parity.precision import Precision
-from parity.traces import Stage
+from parity.measure.precision import Precision
+from parity.measure.traces import Stage
+from parity.verifier.diff import Difference, How, InProcess, compare_sides, subject_of
+from parity.verifier.lock import check_lock
 from vit_config import ConfigError
 
 Level = Literal["logits", "activations", "gradients"]
@@ -39,10 +39,10 @@ def assert_parity(
         level: ``logits``; ``activations`` of every module; ``gradients`` too, of activations and
             parameters.
         dtype: what parameters and inputs are cast to; None leaves them.
-        precision: of float32 products, see `parity.precision`.
-        how: how modules find their partners, see `parity.diff.align`.
+        precision: of float32 products, see `parity.measure.precision`.
+        how: how modules find their partners, see `parity.verifier.diff.align`.
         lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
-            `parity.lock`.
+            `parity.verifier.lock`.
 
     Returns:
         All that was compared.

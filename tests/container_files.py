@@ -13,8 +13,8 @@ import safetensors.torch
 import torch
 from flax import serialization
 
-from parity.containers import write_safetensors
-from vit_config.stored import Stored
+from parity.porting.formats import write_safetensors
+from vit_config.files.stored import Stored
 
 PLAIN = (
     "float32", "float64", "float16", "int8", "uint8", "int16", "int32", "int64", "bool", "complex64",

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import Stored
-from parity.conversion import convert
-from parity.files import load
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.files import load
+from parity.porting.formats import Stored
 
 Logits = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W) float64 to logits (B, classes): a library's model."""

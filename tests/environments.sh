@@ -25,8 +25,8 @@ for twin in torch jax; do
 import sys
 from pathlib import Path
 
-from parity.diff import InProcess
-from parity.diff.build import Order, build
+from parity.verifier.diff import InProcess
+from parity.verifier.diff.build import Order, build
 
 InProcess(build(Order(name=sys.argv[1])), dtype="float64").record(Path(sys.argv[2]))
 END

@@ -17,7 +17,7 @@ import vit_jax.optim
 import vit_jax.step
 import vit_torch.optim
 import vit_torch.step
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
 from vit_config import Recipe
 from vit_jax.functional import get_params, make_apply, make_merge
 from vit_jax.leaves import leaves as jax_leaves

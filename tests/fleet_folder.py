@@ -12,7 +12,7 @@ import torch
 from safetensors.numpy import load_file, save_file
 from tiny import TINY
 
-from parity.conversion import convert
+from parity.porting.conversion import convert
 from vit_config import Preprocess, parameters, write_weights
 
 CFG = TINY.replace(image_size=10, patch_size=5)

@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from tiny import TINY
 
+from vit_config.numerics.rope import Rope
 from vit_config.recipe import Augment
-from vit_config.rope import Rope
 
 # every part that some field shapes is there
 BASE = TINY.replace(

@@ -13,8 +13,8 @@ from timm_models import saved as saved_by_timm
 
 import vit_jax
 import vit_torch
-from parity.checkpoint import read_checkpoint
-from parity.diff import Difference, InProcess, compare_sides, subject_of
+from parity.porting.checkpoint import read_checkpoint
+from parity.verifier.diff import Difference, InProcess, compare_sides, subject_of
 
 
 class Twins:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from dialect_proof import Logits, redraw
 
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 
 import_timm()  # declares what transformers' torchvision lacks
 import transformers  # noqa: E402

@@ -3,7 +3,7 @@
 from peers import import_timm
 from tiny import TINY
 
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 timm = import_timm()
 ViT, Distilled = timm.models.VisionTransformer, timm.models.VisionTransformerDistilled

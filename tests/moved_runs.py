@@ -10,12 +10,12 @@ import torch
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.run import Run
 from parity.runs.state import TrainingState, moments_of
-from parity.runs.train_torch import train as train_in_torch
 from vit_config import Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
-from vit_jax.train.manifest import make_manifest
 from vit_jax.train.run import train as train_in_jax
+from vit_torch.train.run import train as train_in_torch
+from vit_train.manifest import make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import vit_torch
-from parity.family.peer import import_timm
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.verification.peers import import_timm
 from vit_config import ViTConfig, ViTOutput
 from vit_jax.functional import get_params, make_merge
 from vit_jax.weights import from_arrays as jax_from_arrays

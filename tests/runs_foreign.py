@@ -15,12 +15,12 @@ import pytest
 import torch
 from dialect_proof import redraw
 
-from parity.containers import Stored
-from parity.family import peer
+from parity.porting.formats import Stored
 from parity.runs.foreign.moments import read_arrays, rows_of
 from parity.runs.foreign.read import open_foreign
 from parity.runs.run import Run
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax
+from parity.twins.timm_sweep import peer
 from vit_jax.step import make_update
 
 timm: Any = peer.import_timm()

@@ -6,9 +6,9 @@ import jax
 
 import vit_jax
 import vit_torch
-from parity.diff import InProcess, subject_of
-from parity.diff.build import Order, build
-from parity.redraw import branch_norms, random_batch, redraw
+from parity.measure.redraw import branch_norms, random_batch, redraw
+from parity.verifier.diff import InProcess, subject_of
+from parity.verifier.diff.build import Order, build
 from vit_config import ViTConfig
 from vit_config.parameters import parameters
 

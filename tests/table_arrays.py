@@ -6,13 +6,13 @@ import ml_dtypes
 import numpy as np
 from tiny import TINY
 
-from parity.containers.base import Stored
-from parity.dialects.table import (
+from parity.porting.dialects.table import (
     Table,
     bind_ours,
     bind_theirs,
 )
-from parity.dialects.transfer import read, write
+from parity.porting.dialects.transfer import read, write
+from parity.porting.formats.base import Stored
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 

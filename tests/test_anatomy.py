@@ -13,7 +13,7 @@ import vit_jax.weights
 import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
-from parity.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
+from parity.twins.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.presets import from_timm
 from vit_config.presets.costs import Cost, costs, data
@@ -201,7 +201,7 @@ def test_blocks_fold_only_where_they_are_alike():
 def test_the_largest_preset_takes_no_memory():
     code = (
         "from resource import getrusage, RUSAGE_SELF as me\n"
-        "from parity.anatomy import anatomy\n"
+        "from parity.twins.anatomy import anatomy\n"
         "from vit_config import preset\n"
         "anatomy(preset('digits'))\n"
         "before = getrusage(me).ru_maxrss\n"

@@ -44,7 +44,7 @@ def check(capsys, monkeypatch):
         assert err.startswith("parity check: ")
         return err
 
-    monkeypatch.setattr("parity.run_jax.JaxTwin", work)
+    monkeypatch.setattr("parity.twins.run_jax.JaxTwin", work)
     return run
 
 

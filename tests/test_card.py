@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from tiny import TINY
 
-from parity.card import Card
-from parity.checkpoint import read_checkpoint
 from parity.cli import main
-from parity.conversion import convert
-from parity.files import load
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.files import load
+from parity.porting.metadata import Card
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, parameters, write_weights
 
 CFG = TINY.replace(num_classes=3, act="gelu_tanh")

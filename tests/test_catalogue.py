@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from parity.diagnose.explain import explain
-from parity.diagnose.segment import Segment
-from parity.traces.format import ModuleFacts
+from parity.measure.traces.format import ModuleFacts
+from parity.verifier.diagnose.explain import explain
+from parity.verifier.diagnose.segment import Segment
 
 B, T, D, H = 2, 10, 30, 5
 RANDOM = np.random.default_rng(0)

@@ -6,7 +6,7 @@ import torch
 from foreign import compared
 from torch import nn
 
-from parity.diagnose.diagnosis import diagnose
+from parity.verifier.diagnose.diagnosis import diagnose
 
 D, H, P, N = 24, 4, 2, 6
 ANGLES = torch.arange(1, N + 1)[:, None] * torch.tensor([1.0, 0.3, 0.1])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from test_catalogue import first_cause, segment
 
-from parity.diagnose.explain import explain
+from parity.verifier.diagnose.explain import explain
 
 B, P, N, D, H = 2, 3, 7, 30, 5
 T = P + N

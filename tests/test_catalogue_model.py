@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from parity.diagnose.backward import GradientSegment, explain_gradient
-from parity.diagnose.causes import CAUSES
-from parity.diagnose.explain import explain
-from parity.diagnose.segment import Segment
-from parity.traces.format import ModuleFacts
-from vit_config.resample import resample_rows
-from vit_config.tables import count_relative_positions, relative_position_index
+from parity.measure.traces.format import ModuleFacts
+from parity.verifier.diagnose.backward import GradientSegment, explain_gradient
+from parity.verifier.diagnose.causes import CAUSES
+from parity.verifier.diagnose.explain import explain
+from parity.verifier.diagnose.segment import Segment
+from vit_config.numerics.resample import resample_rows
+from vit_config.numerics.tables import count_relative_positions, relative_position_index
 
 B, T, D = 2, 10, 30
 RANDOM = np.random.default_rng(1)

@@ -10,17 +10,17 @@ from tiny import TINY
 
 import vit_torch
 from parity import save
-from parity.certificate import files
-from parity.certificate.format import Arguments
-from parity.certificate.function import of_function
-from parity.certificate.seal import SEAL, read_certificate, sha256_of
-from parity.certificate.training import of_training
-from parity.certificate.verify import reasons, verify
-from parity.check import check_config
 from parity.cli import main
 from parity.faults import inject
-from parity.runs.check import check_steps
-from parity.runs.plan import RANDOM
+from parity.twins.certificate import files
+from parity.twins.certificate.format import Arguments
+from parity.twins.certificate.function import of_function
+from parity.twins.certificate.seal import SEAL, read_certificate, sha256_of
+from parity.twins.certificate.training import of_training
+from parity.twins.certificate.verify import reasons, verify
+from parity.twins.check import check_config
+from parity.twins.steps.check import check_steps
+from parity.twins.steps.plan import RANDOM
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.job import Job
@@ -266,7 +266,7 @@ def test_a_preset_whose_recipe_has_changed(training, tmp_path, monkeypatch):
         content["arguments"]["config"] = None
 
     path = _changed(training, tmp_path / "c.json", older)
-    monkeypatch.setattr("parity.certificate.verify.run_again", lambda then, path, **options: then)
+    monkeypatch.setattr("parity.twins.certificate.verify.run_again", lambda then, path, **options: then)
     said = " ".join(verify(path, data_dir=tmp_path).notes)
     assert "learning_rate = 0.003 in the certificate, 0.001 today" in said
     assert "seed = " not in said
@@ -413,8 +413,8 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
 )
 def test_what_cannot_be_written_is_refused_at_once(arguments, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("parity.commands.check.check_preset", None)  # nothing is computed
-    monkeypatch.setattr("parity.runs.check.check_steps", None)
+    monkeypatch.setattr("parity.cli.check.check_preset", None)  # nothing is computed
+    monkeypatch.setattr("parity.twins.steps.check.check_steps", None)
     Path("taken.md").touch()
     Path("folder.json").mkdir()
     assert main(["check", *arguments]) == 2

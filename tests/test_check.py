@@ -12,11 +12,11 @@ from tiny import TINY, VARIANTS, variant
 
 import vit_torch
 from parity import save
-from parity.check import check_config, check_weights
 from parity.cli import main
 from parity.faults import FAULTS
-from parity.redraw import redraw
-from parity.report import to_dict
+from parity.measure.redraw import redraw
+from parity.twins.check import check_config, check_weights
+from parity.twins.report import to_dict
 from vit_config import write_weights
 from vit_torch.leaves import leaves
 

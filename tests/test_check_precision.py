@@ -7,10 +7,10 @@ import pytest
 import torch
 from tiny import TINY
 
-from parity import run_jax, run_torch
-from parity.check import check_config
 from parity.cli import main
-from parity.redraw import random_batch, redraw
+from parity.measure.redraw import random_batch, redraw
+from parity.twins import run_jax, run_torch
+from parity.twins.check import check_config
 
 SMALL = TINY.replace(depth=1)
 FLAGS = (
@@ -29,7 +29,7 @@ FLAGS = (
     ],
 )
 def test_only_float32_at_less_is_not_certified(precision, dtypes, uncertified, monkeypatch):
-    monkeypatch.setattr("parity.check._check", lambda *arguments: ((), ()))
+    monkeypatch.setattr("parity.twins.check._check", lambda *arguments: ((), ()))
     report = check_config(SMALL, dtypes=dtypes, precision=precision)
     assert report.agrees
     assert report.uncertified == uncertified
@@ -81,7 +81,7 @@ def test_the_command_names_the_flags_and_exits_1(tmp_path, capsys):
 
 
 def test_of_several_each_is_not_certified(capsys, monkeypatch):
-    monkeypatch.setattr("parity.commands.check.check_preset", _one_report())
+    monkeypatch.setattr("parity.cli.check.check_preset", _one_report())
     assert main(["check", "a", "b", "--precision", "high", "--dtype", "float32"]) == 1
     said = capsys.readouterr().out
     assert said.count("not certified\n") == 2

@@ -9,12 +9,12 @@ from tiny import TINY
 
 from parity.cli import main
 from parity.faults.step_table import STEP_FAULTS
-from parity.runs.check import check_steps, digest
-from parity.runs.invisible import Sight, invisible
-from parity.runs.plan import RANDOM, make_plan
-from parity.runs.report import draw_steps, print_steps, steps_to_dict
-from parity.runs.stability import stability
-from parity.runs.walk import Curve, Walk
+from parity.measure.invisible import Sight, invisible
+from parity.twins.steps.check import check_steps, digest
+from parity.twins.steps.plan import RANDOM, make_plan
+from parity.twins.steps.report import draw_steps, print_steps, steps_to_dict
+from parity.twins.steps.stability import stability
+from parity.twins.steps.walk import Curve, Walk
 from vit_config import ConfigError, Recipe, Rope
 from vit_config.job import Job
 

@@ -6,10 +6,10 @@ import pytest
 from rich.console import Console
 from tiny import TINY
 
-from parity.check import check_config
 from parity.cli import run
 from parity.faults import FAULTS
-from parity.report import print_report
+from parity.twins.check import check_config
+from parity.twins.report import print_report
 
 
 @pytest.mark.parametrize("words", ["--fault list", "--fault=list", "digits --fault list"])

@@ -8,12 +8,12 @@ import pytest
 from moved_runs import CFG, JOB, RECIPE, listing, random_run, write_random
 
 from parity.cli import main
+from parity.measure.invisible import Sight
 from parity.runs.compare import compare_runs
 from parity.runs.distance import distance, distances
 from parity.runs.folder import read_manifest, write_run
-from parity.runs.invisible import Sight
 from vit_config.job import Job
-from vit_jax.train.manifest import make_manifest
+from vit_train.manifest import make_manifest
 
 
 def write(folder, framework, change=lambda state: None, step=7, recipe=RECIPE, cfg=CFG, data="1"):

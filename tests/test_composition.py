@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import parity.checkpoint
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.containers import Stored, open_container
-from parity.conversion import convert, plan
-from parity.dialects import called, dialects
-from parity.dialects.dialect import NEUTRAL
-from parity.dialects.folds import FOLDS, CannotFoldError, State, canonical
-from parity.redraw import redraw
+import parity.porting.checkpoint
+from parity.measure.redraw import redraw
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion import convert, plan
+from parity.porting.dialects import called, dialects
+from parity.porting.dialects.dialect import NEUTRAL
+from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, canonical
+from parity.porting.formats import Stored, open_container
 from vit_config import ConfigError, Preprocess, ViTConfig, parameters, write_weights
 
 TOOLS = str(Path(__file__).parent.parent / "tools")
@@ -156,7 +156,7 @@ def loads(monkeypatch) -> Counter[str]:
         tensors = {name: counted(name, stored) for name, stored in container.tensors.items()}
         return replace(container, tensors=tensors)
 
-    monkeypatch.setattr(parity.checkpoint, "open_container", opened)
+    monkeypatch.setattr(parity.porting.checkpoint, "open_container", opened)
     return counts
 
 

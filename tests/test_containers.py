@@ -12,7 +12,7 @@ import torch
 from container_files import arrays, assert_same_bits, loaded, small, stored, tensor_of, write_each
 from safetensors.numpy import save_file
 
-from parity.containers import open_container, write_npz, write_safetensors, write_torch
+from parity.porting.formats import open_container, write_npz, write_safetensors, write_torch
 from vit_config import MissingFileError, WeightsError
 
 KINDS = {
@@ -61,15 +61,15 @@ READ_ALONE = """
 import sys
 for name in ("torch", "jax", "flax"):
     sys.modules[name] = None  # importing it fails
-from parity.containers import open_container, write_msgpack, write_npz, write_safetensors, write_torch
+from parity.porting import formats
 for path in sys.argv[1:]:
-    tensors = open_container(path).tensors
+    tensors = formats.open_container(path).tensors
     for tensor in tensors.values():
         tensor.load()
-write_npz(path + ".1", tensors)
-write_torch(path + ".2", tensors)
-write_msgpack(path + ".3", tensors)
-write_safetensors(path + ".4", tensors, {}, sealed=True)
+formats.write_npz(path + ".1", tensors)
+formats.write_torch(path + ".2", tensors)
+formats.write_msgpack(path + ".3", tensors)
+formats.write_safetensors(path + ".4", tensors, {}, sealed=True)
 """
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from container_files import loaded, write_each
 
-from parity.containers import open_container
+from parity.porting.formats import open_container
 from vit_config import ConfigError, MissingFileError, WeightsError
-from vit_config.atomic import atomic_file, atomic_folder
+from vit_config.files.atomic import atomic_file, atomic_folder
 
 CHECKED = ("sealed", "torch", "torchscript", "npz", "deflated")
 UNCHECKED = ("safetensors", "legacy", "msgpack")

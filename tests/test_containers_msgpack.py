@@ -16,7 +16,7 @@ from container_files import (
 )
 from flax import serialization
 
-from parity.containers import (
+from parity.porting.formats import (
     msgpack_writer,
     open_container,
     write_msgpack,

@@ -18,7 +18,7 @@ from container_files import (
     values,
 )
 
-from parity.containers import (
+from parity.porting.formats import (
     open_container,
     write_msgpack,
     write_npz,
@@ -116,7 +116,7 @@ def test_npz_whose_header_announces_another_size(tmp_path):
 
 def test_torch_reads_what_came_from_elsewhere(tmp_path):
     """From each kind to each kind, by way of the streams alone."""
-    from parity.containers import write_torch
+    from parity.porting.formats import write_torch
 
     expected = arrays(*NUMPY)
     write_npz(tmp_path / "a", stored(expected))

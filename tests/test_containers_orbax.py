@@ -10,7 +10,7 @@ from container_files import (
     values,
 )
 
-from parity.containers import (
+from parity.porting.formats import (
     open_container,
 )
 from vit_config import MissingFileError, WeightsError

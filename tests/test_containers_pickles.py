@@ -9,7 +9,7 @@ import zipfile
 import pytest
 import torch
 
-from parity.containers import open_container
+from parity.porting.formats import open_container
 from vit_config import WeightsError
 
 

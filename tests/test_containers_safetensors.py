@@ -18,7 +18,7 @@ from container_files import (
     values,
 )
 
-from parity.containers import (
+from parity.porting.formats import (
     open_container,
     write_safetensors,
 )

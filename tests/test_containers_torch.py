@@ -30,8 +30,8 @@ from container_files import (
 )
 from torch.serialization import set_crc32_options
 
-from parity.containers import open_container, write_torch
-from parity.containers.archive import Archive
+from parity.porting.formats import open_container, write_torch
+from parity.porting.formats.archive import Archive
 from vit_config import ConfigError, WeightsError
 
 FORMATS = {"torch": True, "torch (legacy)": False}

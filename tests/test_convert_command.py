@@ -11,10 +11,10 @@ import pytest
 import torch
 from tiny import TINY
 
-from parity.checkpoint import read_checkpoint
 from parity.cli import main
-from parity.conversion import convert
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from vit_config import Preprocess, parameters, read_weights, write_weights
 
 SQUARE = TINY.replace(image_size=(32, 32), patch_size=(8, 8), norm_eps=1e-6)

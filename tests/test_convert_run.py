@@ -10,15 +10,15 @@ import torch
 from moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
 from tiny_tfds import write_tiny_set
 
-import vit_jax.train.conduct as conduct_room
 import vit_jax.train.run as run_room
+import vit_train.conduct as conduct_room
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from vit_config.job import Job, default_job
-from vit_jax.train.conduct import make_task
-from vit_jax.train.log import read_log
-from vit_jax.train.manifest import FILE
 from vit_jax.train.sharding import make_program
+from vit_train.conduct import make_task
+from vit_train.log import read_log
+from vit_train.manifest import FILE
 
 OTHER = {"jax": "torch", "torch": "jax"}
 MOMENTS = ("exp_avg", "exp_avg_sq")

@@ -12,15 +12,15 @@ from moved_runs import CFG, RECIPE, write_random
 import vit_torch
 import vit_torch.train.checkpoint
 from parity.cli import main
-from parity.options import parse
+from parity.cli.support.train_options import parse
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_run
-from parity.runs.train_torch import train as train_in_torch
 from vit_config.job import Job
 from vit_config.schedule import learning_rate
-from vit_jax.train.conduct import make_task
-from vit_jax.train.log import read_log
 from vit_jax.train.run import train
+from vit_torch.train.run import train as train_in_torch
+from vit_train.conduct import make_task
+from vit_train.log import read_log
 
 DIGITS = CFG.replace(image_size=(8, 8), patch_size=(4, 2), in_channels=1, num_classes=10)
 SMALL = RECIPE.replace(batch_size=256, accumulate=1, ema=None)

@@ -7,7 +7,7 @@ from moved_runs import CFG, RECIPE, digests, listing, move, random_run, write_ra
 from parity.runs.folder import differing, read_run, saved_steps
 from parity.runs.state import moments_of
 from vit_config.parameters import parameters
-from vit_jax.train.conduct import check_framework
+from vit_train.conduct import check_framework
 
 OPTIMIZERS = {
     "adamw": {},

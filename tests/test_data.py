@@ -12,15 +12,15 @@ import pytest
 from tiny_tfds import write_tiny_set
 
 from vit_config import Augment, Preprocess, Recipe
-from vit_jax.train import records
-from vit_jax.train.data import (
+from vit_train import records
+from vit_train.data import (
     ImageDataset,
     eval_batches,
     open_dataset,
     steps_per_epoch,
     train_batches,
 )
-from vit_jax.train.records import Records
+from vit_train.records import Records
 
 COLOUR = Preprocess(mean=(0.2, 0.3, 0.4), std=(0.5, 0.6, 0.7))
 CHANGES = Augment(shift=0.2, rotate=30.0, scale=0.1, flip=True)

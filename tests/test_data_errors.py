@@ -11,8 +11,8 @@ import tensorflow_datasets as tfds
 from tiny_tfds import png, tiny_image, write_tiny_set
 
 from vit_config import DataError, MissingFileError, Preprocess, Recipe
-from vit_jax.train.data import eval_batches, open_dataset, train_batches
-from vit_jax.train.records import Records
+from vit_train.data import eval_batches, open_dataset, train_batches
+from vit_train.records import Records
 
 COLOUR = Preprocess()
 SPEC = "tfds:tiny_rectangles"

@@ -13,9 +13,9 @@ from sklearn.datasets import load_digits
 from tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image, write_tiny_set
 
 from vit_config import Preprocess
-from vit_jax.train import digits
-from vit_jax.train.data import ImageDataset, channel_statistics, eval_batches, open_dataset
-from vit_jax.train.records import Records
+from vit_train import digits
+from vit_train.data import ImageDataset, channel_statistics, eval_batches, open_dataset
+from vit_train.records import Records
 
 
 @pytest.fixture(scope="module")

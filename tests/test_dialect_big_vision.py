@@ -8,13 +8,13 @@ from dialect_proof import images_for, prove, redraw, twin_logits
 from linen_vit import LinenViT, loaded
 from tiny import TINY, error
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.conversion import convert
-from parity.dialects import dialects
-from parity.dialects.recognise import marked
-from parity.family.peer import import_timm
-from parity.files import save
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import dialects
+from parity.porting.dialects.recognise import marked
+from parity.porting.files import save
+from parity.porting.formats import open_container
+from parity.porting.verification.peers import import_timm
 from vit_config import ConfigError, WeightsError
 from vit_torch import ViT
 

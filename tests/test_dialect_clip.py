@@ -12,8 +12,8 @@ from dialect_proof import images_for, prove, redraw, twin_logits
 from hf_models import CLASSES, build, logits, outputs, reload, save, transformers
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from vit_config import ConfigError
 
 VISION = {

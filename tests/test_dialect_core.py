@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from table_arrays import DTYPES, assert_same, back, draw, into, stored
 from tiny import TINY, VARIANTS, variant
 
-from parity.containers.base import Stored
-from parity.dialects.shapes import fields_of
-from parity.dialects.table import (
+from parity.porting.dialects.shapes import fields_of
+from parity.porting.dialects.table import (
     REST,
     Row,
     apart,
@@ -22,7 +21,8 @@ from parity.dialects.table import (
     respelled,
     row,
 )
-from parity.dialects.transfer import letters, read, sizes_of, write
+from parity.porting.dialects.transfer import letters, read, sizes_of, write
+from parity.porting.formats.base import Stored
 from vit_config import WeightsError
 from vit_config.parameters import parameters
 

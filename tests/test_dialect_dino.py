@@ -10,11 +10,11 @@ from dialect_torch import logits_of, save_torch, strictly
 from native_dino import Classifier, Dino
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
-from parity.family.peer import create_float64, float64, import_timm
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.twins.timm_sweep.peer import create_float64, float64, import_timm
 from vit_config import ConfigError, WeightsError
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 HEADS = {"num_heads": 5}
 SIZE = {"image_size": 12}

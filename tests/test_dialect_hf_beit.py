@@ -7,8 +7,8 @@ from dialect_proof import images_for, prove, twin_logits
 from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from vit_config import ConfigError, WeightsError
 
 ENTRIES = {**SQUARE, **MLP}

@@ -11,9 +11,9 @@ from dialect_proof import images_for, prove, redraw, twin_logits
 from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
 from tiny import TINY, error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
-from parity.files import save as save_own
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.files import save as save_own
 from vit_config import ConfigError
 from vit_torch.model import ViT
 

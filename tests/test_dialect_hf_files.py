@@ -10,15 +10,15 @@ from hf_models import CLASSES, MLP, SIZES, SQUARE, build, reload, save, save_mem
 from PIL import Image
 from tiny import TINY
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.conversion import convert
-from parity.dialects import dialects
-from parity.dialects.hf import preprocessor
-from parity.dialects.recognise import find
-from parity.files import save as save_own
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import dialects
+from parity.porting.dialects.hf import preprocessor
+from parity.porting.dialects.recognise import find
+from parity.porting.files import save as save_own
+from parity.porting.formats import open_container
 from vit_config import Preprocess, ViTConfig
-from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 SQUASHED = Preprocess(interpolation="bilinear", crop_mode="squash")
 READ = {
@@ -89,7 +89,7 @@ WRITTEN = {
 @pytest.mark.parametrize("case", WRITTEN)
 def test_the_library_does_what_is_written(case: str, tmp_path: Path) -> None:
     """Its processor and the project's own make the same pixels, up to how they round."""
-    from vit_jax.train.images import fit_image
+    from vit_train.images import fit_image
 
     preprocess = WRITTEN[case]
     size = preprocess.image_size or (30, 30)

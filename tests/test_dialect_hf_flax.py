@@ -18,11 +18,11 @@ from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, outputs, reloa
 from safetensors.numpy import load_file
 from tiny import TINY, error
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.conversion import convert
-from parity.dialects import called, dialects
-from parity.dialects.recognise import marked
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import called, dialects
+from parity.porting.dialects.recognise import marked
+from parity.porting.formats import open_container
 from vit_config import ConfigError, WeightsError
 
 BEIT = {**SQUARE, **MLP, "use_relative_position_bias": True, "layer_scale_init_value": 0.1}

@@ -22,8 +22,8 @@ from hf_models import (
 from safetensors.torch import load_file, save_file
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from vit_config import ConfigError, WeightsError
 
 ENTRIES = {**SIZES, **MLP}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.dialects.layout import Layout
+from parity.porting.dialects.layout import Layout
 from vit_config import WeightsError
 
 

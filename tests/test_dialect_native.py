@@ -7,13 +7,13 @@ import pytest
 import torch
 from dialect_proof import prove, redraw
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.conversion import convert
-from parity.dialects import called, dialects
-from parity.dialects.recognise import find
-from parity.family import peer
-from parity.family.walk import redraw_model
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import called, dialects
+from parity.porting.dialects.recognise import find
+from parity.porting.formats import open_container
+from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.walk import redraw_model
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, WeightsError
 
 peer.import_timm()

@@ -15,9 +15,9 @@ from dialect_torch import logits_of, save_torch
 from safetensors.torch import load_file, save_file
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
-from parity.family.peer import float64, import_timm
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.twins.timm_sweep.peer import float64, import_timm
 from vit_config import ConfigError, WeightsError, preset
 
 import_timm()

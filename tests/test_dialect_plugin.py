@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tiny import TINY
 
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
 from vit_config import parameters, write_weights
 
 REPOSITORY = Path(__file__).parent.parent
@@ -24,8 +24,8 @@ CONFIG = TINY.replace(
 )
 THERE_AND_BACK = """
 import sys
-from parity.containers import open_container
-from parity.conversion import convert
+from parity.porting.formats import open_container
+from parity.porting.conversion import convert
 convert("own.safetensors", to="mylab", out="theirs.pt")
 convert("theirs.pt", to="parity", out="back.safetensors")
 print(*open_container("theirs.pt").tensors)
@@ -47,7 +47,7 @@ def installed(blocks, tmp_path_factory):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylab-dialect\nVersion: 1.0\n")
     entry = re.search(r'mylab = "(.*)"', blocks["toml"])[1]
-    (info / "entry_points.txt").write_text(f"[parity.dialects]\nmylab = {entry}\n")
+    (info / "entry_points.txt").write_text(f"[parity.porting.dialects]\nmylab = {entry}\n")
     return folder
 
 

@@ -11,14 +11,14 @@ from dialect_proof import prove
 from safetensors.numpy import load_file
 from timm_models import bare, logits_of, reload, saved, small, timm, write_json
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import Stored
-from parity.conversion import convert
-from parity.dialects import called
-from parity.dialects.folds import State, canonical, express
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import called
+from parity.porting.dialects.rewrites import State, canonical, express
+from parity.porting.formats import Stored
 from vit_config import ConfigError, ViTConfig
+from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
-from vit_config.rope import Rope
 
 # between them: every spelling, block, attention, pool, position kind, norm and MLP that timm has
 PROVEN = {

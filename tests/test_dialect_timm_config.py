@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from timm_models import MODULES, saved, small, timm, write_json
 
-from parity.card import Card
-from parity.checkpoint import read_checkpoint
-from parity.dialects import called
-from parity.dialects.dialect import NEUTRAL
-from parity.dialects.folds import canonical
-from parity.family import peer
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.dialects import called
+from parity.porting.dialects.dialect import NEUTRAL
+from parity.porting.dialects.rewrites import canonical
+from parity.porting.metadata import Card
+from parity.twins.timm_sweep import peer
 from vit_config import PRESETS, ConfigError, WeightsError, preset, preset_preprocess, preset_tags
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 reader = import_module("timm_schema")

@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file as save_torch
 from timm_models import bare, saved, small, timm, write_json
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.dialects import dialects
-from parity.dialects.recognise import find
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.dialects import dialects
+from parity.porting.dialects.recognise import find
+from parity.porting.formats import open_container
 from vit_config import PRESETS, ConfigError, WeightsError
 
 

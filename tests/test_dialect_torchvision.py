@@ -7,9 +7,9 @@ import torch
 from dialect_proof import prove, redraw
 from dialect_torch import logits_of, save_torch, strictly
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
-from parity.family.peer import import_timm
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.verification.peers import import_timm
 from vit_config import ConfigError, ViTConfig, WeightsError
 
 import_timm()

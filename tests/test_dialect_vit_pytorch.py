@@ -11,9 +11,9 @@ from dialect_proof import prove, redraw, twin_logits
 from dialect_torch import logits_of, save_torch, strictly
 from tiny import error
 
-from parity.checkpoint import read_checkpoint
-from parity.conversion import convert
-from parity.family.peer import import_timm
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.verification.peers import import_timm
 from vit_config import ConfigError
 
 import_timm()

@@ -9,8 +9,8 @@ from sides import port, sides
 from tiny import variant
 
 from parity.cli import main
-from parity.diff import compare_sides
 from parity.faults import inject
+from parity.verifier.diff import compare_sides
 
 CLEAN = ["plain", "rope_mixed", "parallel", "map"]  # tools/mutation_score.py has more
 
@@ -88,8 +88,8 @@ def test_by_map(tmp_path, capsys):
 
 def test_a_sample_of_large_tensors_is_enough(tmp_path):
     """What was kept as a sample is compared by it."""
-    from parity.diff import Recorded
-    from parity.traces import record
+    from parity.measure.traces import record
+    from parity.verifier.diff import Recorded
 
     rng = np.random.default_rng(0)
     arrays = rng.standard_normal((2, 7, 11)), rng.standard_normal((2, 7, 11))

@@ -11,8 +11,8 @@ import pytest
 
 import parity
 from parity.cli import main
-from parity.diff import process
-from parity.diff.server import Server
+from parity.verifier.diff import process
+from parity.verifier.diff.server import Server
 
 HERE = Path(__file__).parent / "bad_models.py"
 
@@ -24,7 +24,7 @@ class _InThisProcess:
     """A process that serves a side, without starting one: the same questions and answers."""
 
     def __init__(self, command, **options):
-        assert command[1:] == ["-m", "parity.diff.server"]
+        assert command[1:] == ["-m", "parity.verifier.diff.server"]
         self.stdin = self.stdout = self
         self._server, self._answers = Server(), []
 

@@ -14,9 +14,9 @@ from foreign import compared, side, twins_of
 from torch import nn
 
 import vit_jax
-from parity.conversion import convert
-from parity.diagnose.diagnosis import diagnose
-from parity.diff import InProcess, compare_sides, subject_of
+from parity.porting.conversion import convert
+from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.diff import InProcess, compare_sides, subject_of
 from vit_torch.weights import to_numpy
 
 EAGER = {"attn_implementation": "eager"}

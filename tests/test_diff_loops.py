@@ -13,10 +13,10 @@ import parity
 import vit_jax
 import vit_torch
 from parity.cli import main
-from parity.diagnose.diagnosis import diagnose
-from parity.diff import Recorded, compare_sides
-from parity.diff.nudge import nudged
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.diff import Recorded, compare_sides
+from parity.verifier.diff.nudge import nudged
 from vit_config.parameters import parameters
 
 CFG = TINY.replace(depth=1)

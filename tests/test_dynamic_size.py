@@ -6,15 +6,15 @@ import torch
 from peers import EXACT, nchw, redrawn, run_both, run_torch
 from tiny import TINY, error
 
-from parity.compare import Runs, compare
-from parity.family import peer
-from parity.family.shrink import shrunk_arguments, shrunk_schema
-from parity.redraw import Batch, redraw
-from parity.run_jax import JaxTwin
-from parity.run_torch import TorchTwin
+from parity.measure.compare import Runs, compare
+from parity.measure.redraw import Batch, redraw
+from parity.twins.run_jax import JaxTwin
+from parity.twins.run_torch import TorchTwin
+from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.shrink import shrunk_arguments, shrunk_schema
 from vit_config import PRESETS, InputError, resize_weights
-from vit_config.resample import RULES
-from vit_config.rope import Rope
+from vit_config.numerics.resample import RULES
+from vit_config.numerics.rope import Rope
 
 pytestmark = pytest.mark.slow
 
@@ -103,8 +103,8 @@ def test_timm_agrees_at_another_size(name):
     cfg, module = PRESETS[name], peer.architectures()[name]
     model = peer.create_float64(name, **shrunk_arguments(cfg, module), dynamic_img_size=True)
     small = shrunk_schema(cfg, model).replace(dynamic_image_size=True)
-    from parity.dialects.timm import read_state
-    from parity.family.walk import redraw_model
+    from parity.porting.dialects.timm import read_state
+    from parity.twins.timm_sweep.walk import redraw_model
 
     state = redraw_model(model, 0)
     model.load_state_dict(state, strict=True)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-import parity.family.walk
+import parity.twins.timm_sweep.walk
 from parity.cli import main
-from parity.containers import Stored
-from parity.dialects import called
-from parity.dialects.table import bind_ours, bind_theirs
-from parity.dialects.transfer import read, write
-from parity.family import peer
-from parity.family.shrink import DEPTH, GRID, shrunk_arguments, shrunk_schema
-from parity.family.walk import check_architecture
+from parity.porting.dialects import called
+from parity.porting.dialects.table import bind_ours, bind_theirs
+from parity.porting.dialects.transfer import read, write
+from parity.porting.formats import Stored
+from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.shrink import DEPTH, GRID, shrunk_arguments, shrunk_schema
+from parity.twins.timm_sweep.walk import check_architecture
 from vit_config import PRESETS, ViTConfig
 
 # between them: every block, attention, pool, position kind, norm and MLP that timm has
@@ -76,7 +76,7 @@ def test_shrinking_leaves_every_switch_alone(name):
 def wrong(monkeypatch, name, **changes):
     """The verdict on an architecture whose preset is wrong."""
     presets = {name: PRESETS[name].replace(**changes)}
-    monkeypatch.setattr(parity.family.walk, "PRESETS", presets)
+    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", presets)
     return check_architecture(name, MODULES[name])
 
 
@@ -94,8 +94,10 @@ def wrong(monkeypatch, name, **changes):
 )
 def test_a_wrong_preset_is_named(monkeypatch, name, changes, said):
     if "num_heads" in changes:  # shrinking would hide it
-        monkeypatch.setattr("parity.family.shrink.shrunk_arguments", lambda cfg, module: SMALL)
-        monkeypatch.setattr("parity.family.shrink.shrunk_schema", lambda cfg, model: SMALL_SCHEMA)
+        monkeypatch.setattr("parity.twins.timm_sweep.shrink.shrunk_arguments", lambda cfg, module: SMALL)
+        monkeypatch.setattr(
+            "parity.twins.timm_sweep.shrink.shrunk_schema", lambda cfg, model: SMALL_SCHEMA
+        )
     result = wrong(monkeypatch, name, **changes)
     assert not result.passed
     assert any(said in problem for problem in result.problems), result.problems
@@ -109,7 +111,7 @@ SMALL_SCHEMA = ViTConfig(
 
 def test_an_unknown_architecture_is_refused_by_name(monkeypatch, capsys):
     known = {name: cfg for name, cfg in PRESETS.items() if name != "test_vit2"}
-    monkeypatch.setattr(parity.family.walk, "PRESETS", known)
+    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", known)
     assert main(["check", "--all", "test_vit2", "--processes", "1"]) == 1
     out = capsys.readouterr().out
     assert "test_vit2: timm has it, but no preset describes it" in out
@@ -152,7 +154,7 @@ def test_timm_is_itself_again_afterwards():
 
 def test_timms_own_rotary_table_is_ours_rounded():
     """timm makes it in float32 whatever the model's type; the walk asks it for float64."""
-    from vit_config.rope import rotation_table
+    from vit_config.numerics.rope import rotation_table
 
     cfg = PRESETS["vit_base_patch16_dinov3"]
     rope = peer.import_timm().create_model("vit_base_patch16_dinov3", depth=1).rope

@@ -14,7 +14,7 @@ import vit_jax
 import vit_torch
 from parity.faults import FAULTS, inject, parse
 from parity.faults.twin import TWINS, twin
-from parity.redraw import random_batch, redraw
+from parity.measure.redraw import random_batch, redraw
 from vit_config import ConfigError, ViTConfig
 from vit_jax.functional import get_params, make_apply
 from vit_jax.leaves import leaves as jax_leaves

@@ -18,11 +18,11 @@ from fleet_folder import ANSWER, BROKEN, CFG, answer, fill, forget, own_file
 from rich.console import Console
 
 from parity.cli import main
-from parity.conversion import convert
-from parity.fleet import Manifest, run_manifest
-from parity.fleet.ledger import LEDGER
+from parity.porting.conversion import convert
+from parity.porting.fleet import Manifest, run_manifest
+from parity.porting.fleet.ledger import LEDGER
 from vit_config import ConfigError, MissingFileError, read_weights
-from vit_config.safetensors_header import read_file_header
+from vit_config.files.safetensors_header import read_file_header
 
 GOOD = 34
 

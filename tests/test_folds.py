@@ -9,9 +9,9 @@ import torch
 from dialect_proof import images_for, redraw
 from tiny import TINY, error, variant
 
-from parity.containers.base import Stored
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.folds import FOLDS, CannotFoldError, State, express
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, express
+from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig
 from vit_torch import ViT, from_arrays, to_arrays
 

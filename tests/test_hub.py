@@ -16,10 +16,10 @@ from safetensors.numpy import save_file
 from tiny import TINY, error
 
 import parity
-from parity import hub
 from parity.cli import main
-from parity.containers.folder import WEIGHTS
-from parity.provenance import from_header
+from parity.porting import hub
+from parity.porting.formats.folder import WEIGHTS
+from parity.porting.provenance import from_header
 from vit_config import (
     ConfigError,
     MissingFileError,

@@ -29,7 +29,7 @@ import vit_jax
 import vit_jax.init
 import vit_torch
 import vit_torch.init
-from parity.dialects.timm import read_state
+from parity.porting.dialects.timm import read_state
 from vit_config import PRESETS
 from vit_config.init import ZERO, Draw
 from vit_torch.weights import abstract_model

@@ -12,10 +12,10 @@ import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
 from parity import save
-from parity.anatomy import anatomy
 from parity.cli import main
+from parity.twins.anatomy import anatomy
 from vit_config import PRESETS, Preprocess, ViTConfig, WeightsError, preset, read_weights, write_weights
-from vit_config.weights_file import read_header
+from vit_config.files.weights_file import read_header
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from tiny import TINY
 
-from parity.containers import Stored
-from parity.dialects import dialects
-from parity.dialects.table import bind_ours, bind_theirs
-from parity.dialects.transfer import read, write
-from parity.match import Matched, match
-from parity.match.table_text import table_text
+from parity.porting.dialects import dialects
+from parity.porting.dialects.table import bind_ours, bind_theirs
+from parity.porting.dialects.transfer import read, write
+from parity.porting.formats import Stored
+from parity.verifier.match import Matched, match
+from parity.verifier.match.table_text import table_text
 from vit_config import ConfigError, parameters
 
 TOOLS = Path(__file__).parent.parent / "tools"

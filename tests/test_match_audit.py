@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from parity.cli import run
-from parity.containers import Stored, write_npz, write_safetensors
-from parity.match import match
-from parity.match.audit import audit
-from parity.traces import record
+from parity.measure.traces import record
+from parity.porting.formats import Stored, write_npz, write_safetensors
+from parity.verifier.match import match
+from parity.verifier.match.audit import audit
 from vit_config import ConfigError
 
 WIDTH, HIDDEN, HEADS = 12, 23, 3

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from parity.cli import run
-from parity.match import Matched
-from parity.match.files import match_paths
-from parity.traces import record
+from parity.measure.traces import record
+from parity.verifier.match import Matched
+from parity.verifier.match.files import match_paths
 
 WIDTH, HIDDEN, CLASSES, BATCH = 6, 11, 5, 7
 

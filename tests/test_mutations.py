@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.dialects import called
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.dialects import called
+from parity.porting.formats import open_container
 from vit_config import ConfigError, WeightsError
 
 TOOLS = str(Path(__file__).parent.parent / "tools")

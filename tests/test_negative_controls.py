@@ -3,9 +3,9 @@
 import pytest
 from flips import BASE, FLIPS, REFUSED, ROPE, ROPE_FLIPS, UNSEEN
 
-from parity.check import check_config
+from parity.twins.check import check_config
 from vit_config import InputError, ViTConfig
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 QUICK = {"act", "rope", "pool"}  # what `make quick` looks at
 

@@ -11,14 +11,14 @@ import pytest
 from PIL import Image
 from tiny import TINY
 
-from parity.card import Card
-from parity.conversion import convert
-from parity.dialects import called
-from parity.dialects.sidecars import unsaid
-from parity.family.peer import import_timm
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.conversion import convert
+from parity.porting.dialects import called
+from parity.porting.dialects.sidecars import unsaid
+from parity.porting.metadata import Card
+from parity.porting.verification.peers import import_timm
 from vit_config import Preprocess, parameters, write_weights
-from vit_config.pixels import prepare_batch
+from vit_config.images.pixels import prepare_batch
 
 import_timm()
 with warnings.catch_warnings():

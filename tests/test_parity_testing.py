@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from parity.lock import ROOM, check_lock
 from parity.testing import LEVELS, assert_parity, worst_errors
+from parity.verifier.lock import ROOM, check_lock
 from vit_config import ConfigError, InputError
 
 X = np.random.default_rng(0).standard_normal((3, 7))

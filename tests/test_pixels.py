@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess
-from vit_config.pixels import decode, fit, prepare, prepare_batch
-from vit_config.preprocess import crop_fraction
+from vit_config.images.pixels import decode, fit, prepare, prepare_batch
+from vit_config.images.preprocess import crop_fraction
 
 sys.path.append(str(Path(__file__).parent.parent / "tools"))
 import compare_preprocessing as peers

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from vit_config.tables import sincos2d
-from vit_jax.train import plots
+from vit_config.numerics.tables import sincos2d
+from vit_train import plots
 
 
 def images_of(figure):

@@ -10,7 +10,7 @@ from PIL import Image
 from tiny import TINY, error
 
 import parity
-from parity.model import BATCH, Prediction
+from parity.porting.model import BATCH, Prediction
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess, WeightsError, write_weights
 
 TWINS = ("jax", "torch")

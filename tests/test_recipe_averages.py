@@ -6,7 +6,7 @@ import optax
 import torch
 from recipe_sides import BASE, assert_equal, by_jax, by_torch, differ, gradients, small, values
 
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 
 
 def _averages():

@@ -6,7 +6,7 @@ import optax
 import torch
 from recipe_sides import small
 
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 from vit_config import Recipe
 
 

@@ -21,11 +21,11 @@ from vit_config.job import Job
 from vit_config.recipe import Augment, Recipe
 from vit_jax.functional import get_params
 from vit_jax.step import TrainState, make_gradients
-from vit_jax.train.data import open_dataset, train_batches
 from vit_jax.train.run import numerics, train
 from vit_jax.train.sharding import Program
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_gradients as make_torch_gradients
+from vit_train.data import open_dataset, train_batches
 
 CFG = TINY.replace(depth=1, dropout_embed=0.3)
 RECIPE = BASE.replace(batch_size=8, checkpoint_every_epochs=2)

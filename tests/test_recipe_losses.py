@@ -9,7 +9,7 @@ import torch
 from tiny import error
 from torch.nn import functional as F
 
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 from vit_jax.loss import cross_entropy
 from vit_torch.loss import cross_entropy as torch_cross_entropy
 

@@ -10,7 +10,7 @@ from tiny import TINY, error
 
 import vit_jax
 import vit_torch
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
 from vit_config import ConfigError, InputError, Recipe
 from vit_jax.functional import get_params
 from vit_jax.leaves import leaves

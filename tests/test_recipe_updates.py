@@ -23,7 +23,7 @@ from tiny import error, variant
 
 import vit_jax
 import vit_torch
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 from vit_config import ConfigError
 from vit_config.recipe import is_decayed
 from vit_jax.optim import make_optimizer

@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from parity import recording
-from parity.recording import Key, Recording
+from parity.measure import recording
+from parity.measure.recording import Key, Recording
 
 
 @pytest.mark.parametrize("limit", [10**9, 100])

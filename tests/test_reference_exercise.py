@@ -20,7 +20,7 @@ import vit_torch.patch
 import vit_torch.weights
 from vit_config import preset
 from vit_config.init import Draw, initial_draws
-from vit_config.tables import fixed_position_table, sincos1d
+from vit_config.numerics.tables import fixed_position_table, sincos1d
 from vit_jax.leaves import count_parameters
 
 PRESET = preset("mnist_exercise")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from peers import import_timm
 
 from vit_config import ConfigError, InputError
-from vit_config.resample import (
+from vit_config.numerics.resample import (
     AXIS_RULES,
     PATCH_RULES,
     RULES,

@@ -8,8 +8,8 @@ from peers import import_timm
 from tiny import TINY, error
 
 from vit_config import ConfigError, InputError, ViTConfig, WeightsError
-from vit_config.resample import RULES, resample_rows
-from vit_config.resize import resize_weights
+from vit_config.numerics.resample import RULES, resample_rows
+from vit_config.numerics.resize import resize_weights
 
 pytestmark = pytest.mark.slow
 

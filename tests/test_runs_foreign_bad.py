@@ -11,7 +11,7 @@ from test_runs_foreign_lightning import trained as lightning_file
 from test_runs_foreign_trainer import OPTIONS
 from test_runs_foreign_trainer import trained as trainer_folder
 
-from parity.containers import Stored
+from parity.porting.formats import Stored
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.groups import assign
 from parity.runs.foreign.optimizer import Group, OptimizerState

@@ -22,9 +22,9 @@ from runs_foreign import (
     timm_run,
 )
 
-from parity.family import peer
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import timm_order
+from parity.twins.timm_sweep import peer
 from vit_config import PRESETS, Recipe
 from vit_config.errors import CheckpointError, UnstatedError
 

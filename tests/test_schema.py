@@ -14,8 +14,8 @@ import vit_jax
 import vit_torch
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.init import initial_draws
+from vit_config.numerics.rope import Rope
 from vit_config.presets.own import OWN
-from vit_config.rope import Rope
 
 
 def _flip(field):

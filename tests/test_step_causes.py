@@ -14,11 +14,11 @@ import pytest
 import torch
 from torch import nn
 
-from parity.diagnose.step_segments import step_segment
-from parity.diagnose.steps.explain import explain_step
-from parity.diagnose.verdict import Verdict
-from parity.traces import Trace, record
-from parity.traces.format import Stage
+from parity.measure.traces import Trace, record
+from parity.measure.traces.format import Stage
+from parity.verifier.diagnose.step_segments import step_segment
+from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.verdict import Verdict
 
 BATCH, WIDTH, HIDDEN, CLASSES, STEPS = 11, 5, 7, 3, 4
 RATE = 1e-2

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from test_step_causes import RATE, both, groups, only, run_torch
 
-from parity.diagnose.segment import StepSegment
-from parity.diagnose.step_segments import step_segment
-from parity.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.segment import StepSegment
+from parity.verifier.diagnose.step_segments import step_segment
+from parity.verifier.diagnose.steps.explain import explain_step
 
 
 def changed(segment: StepSegment, result: dict[str, np.ndarray]) -> StepSegment:

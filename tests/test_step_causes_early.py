@@ -25,9 +25,9 @@ from test_step_causes import (
 from test_step_causes_begun import changed
 from torch import nn
 
-from parity.diagnose.step_segments import step_segment
-from parity.diagnose.steps.explain import explain_step
-from parity.diagnose.verdict import Verdict
+from parity.verifier.diagnose.step_segments import step_segment
+from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.verdict import Verdict
 
 cross = nn.functional.cross_entropy
 

@@ -9,8 +9,8 @@ from tiny import TINY, error
 
 import vit_jax
 import vit_torch
-from parity.redraw import redraw
-from parity.tolerance import LIMITS, RATIO, epsilon
+from parity.measure.redraw import redraw
+from parity.measure.tolerance import LIMITS, RATIO, epsilon
 from vit_config import Recipe
 from vit_config.recipe import is_decayed
 from vit_jax.functional import get_params, make_merge

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny import TINY
 
-from vit_config.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
+from vit_config.numerics.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
 
 ROWS, COLUMNS, D = 3, 5, 12
 

@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tiny import TINY, error
 
 import parity
-from parity.traces import Site
+from parity.measure.traces import Site
 from vit_config import InputError, Recipe
 from vit_jax import ViT
 from vit_jax.step import init_state, make_train_step

@@ -16,8 +16,8 @@ from torch.utils.checkpoint import checkpoint
 import parity
 import vit_jax
 import vit_torch
-from parity.redraw import redraw
-from parity.traces import Site
+from parity.measure.redraw import redraw
+from parity.measure.traces import Site
 from vit_config import ConfigError
 
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))

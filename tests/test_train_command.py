@@ -13,11 +13,11 @@ import pytest
 from tiny_tfds import write_tiny_set
 
 import parity
-import parity.port
-import vit_jax.train.conduct as conduct_room
+import parity.porting.export
+import vit_train.conduct as conduct_room
 from parity.cli import run
-from parity.commands.train import _without_stop
-from parity.options import parse
+from parity.cli.support.train_options import parse
+from parity.cli.train import _without_stop
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images
@@ -324,7 +324,7 @@ def test_training_ends_with_equal_twins(capsys, interrupted):
 def test_without_pytorch_jax_scores_and_says_where_to_go_on(capsys, monkeypatch, interrupted):
     run_dir, argv, *_ = interrupted
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(parity.port, "MAX_BYTES", 10 * 21 * 15 * 3)
+    monkeypatch.setattr(parity.porting.export, "MAX_BYTES", 10 * 21 * 15 * 3)
     (run_dir / "curves.png").unlink(missing_ok=True)
     assert run("train", argv) == 0
     out = capsys.readouterr().out
@@ -347,7 +347,7 @@ def test_a_missing_package_is_one_line(capsys, monkeypatch):
 
 
 def test_an_error_of_the_system_is_one_line(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr("parity.commands.plot.draw_curves", lambda run_dir: run_dir.read_text())
+    monkeypatch.setattr("parity.cli.plot.draw_curves", lambda run_dir: run_dir.read_text())
     assert run("plot", [str(tmp_path)], prog="python train.py plot") == 2
     assert capsys.readouterr().err == f"python train.py plot: {tmp_path}: Is a directory\n"
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_jax.leaves import leaves
 from vit_jax.train.checkpoint import to_named

@@ -8,8 +8,8 @@ import pytest
 
 import vit_jax.evaluate
 import vit_torch.evaluate
-from parity.port import WITHOUT_JAX, export, score_in_torch
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.export import WITHOUT_JAX, export, score_in_torch
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model

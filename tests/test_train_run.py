@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 from tiny_tfds import write_tiny_set
 
-import vit_jax.train.conduct as conduct_room
 import vit_jax.train.run as run_room
+import vit_train.conduct as conduct_room
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.errors import ConfigError
 from vit_config.job import Job, default_job
 from vit_jax.train.checkpoint import Checkpoints
-from vit_jax.train.log import read_log
-from vit_jax.train.manifest import Manifest, claim, locked, make_manifest
 from vit_jax.train.run import train
 from vit_jax.train.sharding import make_program
+from vit_train.log import read_log
+from vit_train.manifest import Manifest, claim, locked, make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),

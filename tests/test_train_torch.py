@@ -14,24 +14,24 @@ import pytest
 import torch
 from tiny_tfds import write_tiny_set
 
-import vit_jax.train.conduct as conduct_room
 import vit_jax.train.run as run_room
+import vit_train.conduct as conduct_room
 from parity.runs.state_jax import JaxLayout, from_jax
 from parity.runs.state_torch import to_torch
-from parity.runs.train_torch import train
 from vit_config import CheckpointError, ConfigError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.job import Job
 from vit_jax.train.checkpoint import Checkpoints as JaxCheckpoints
-from vit_jax.train.conduct import make_task
-from vit_jax.train.log import read_log
-from vit_jax.train.manifest import claim, make_manifest
 from vit_jax.train.run import numerics as jax_numerics
 from vit_jax.train.run import train as train_in_jax
 from vit_jax.train.sharding import make_program as make_jax_program
 from vit_torch import ViT
 from vit_torch.train.checkpoint import Checkpoints, read_checkpoint, to_named
 from vit_torch.train.program import make_program
+from vit_torch.train.run import train
 from vit_torch.train.state import store
+from vit_train.conduct import make_task
+from vit_train.log import read_log
+from vit_train.manifest import claim, make_manifest
 
 CFG = ViTConfig(
     image_size=(21, 15),
@@ -308,7 +308,7 @@ def test_another_version_of_torch_is_said(data_dir, tmp_path, capsys, monkeypatc
     here = {"data_dir": data_dir, "run_dir": tmp_path / "run", "stop_after": 0}
     train(JOB, **here)
     assert "no longer bit for bit" not in capsys.readouterr().out
-    monkeypatch.setattr("parity.runs.train_torch.version", lambda name: "99.0")
+    monkeypatch.setattr("vit_torch.train.run.version", lambda name: "99.0")
     train(JOB, **here)
     said = " ".join(capsys.readouterr().out.split())
     assert f"continuing with torch 99.0, the run began with {torch.__version__}" in said

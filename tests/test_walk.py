@@ -10,7 +10,7 @@ from tiny import TINY, VARIANTS, variant
 
 import vit_jax
 import vit_torch
-from parity.pairing import pair, state_to_jax, state_to_torch, to_jax, to_torch
+from parity.twins.pairing import pair, state_to_jax, state_to_torch, to_jax, to_torch
 from vit_config import WeightsError
 from vit_jax.functional import get_params
 

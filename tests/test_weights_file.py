@@ -21,7 +21,7 @@ from safetensors.numpy import save_file
 from tiny import TINY
 
 import parity
-import vit_config.seal
+import vit_config.files.seal
 import vit_jax
 import vit_jax.weights
 import vit_torch
@@ -352,7 +352,7 @@ def test_safetensors_of_someone_else_are_refused(tmp_path):
 
 
 def test_a_later_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr(vit_config.seal, "FORMAT", "4")
+    monkeypatch.setattr(vit_config.files.seal, "FORMAT", "4")
     write_weights(path, CFG, arrays_of("float32"))
     monkeypatch.undo()
     refused(path, "format 4, this version reads 2 and 3")

@@ -8,7 +8,7 @@ from tiny import TINY, error
 
 import vit_jax
 import vit_torch
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
 from vit_config import parameters
 
 IMAGES = np.random.default_rng(0).standard_normal((2, *TINY.image_size, 3))  # (B, H, W, C)

@@ -6,8 +6,8 @@ import torch
 from dialect_proof import redraw
 from safetensors.numpy import load_file
 
-from parity.family import peer
-from parity.family.shrink import shrunk_arguments
+from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.shrink import shrunk_arguments
 from vit_config import (
     PRESETS,
 )

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit_config import ViTConfig
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 TINY = ViTConfig(
     image_size=(21, 15),

@@ -14,10 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from parity.family.peer import import_timm
+from parity.porting.verification.peers import import_timm
 from vit_config import Preprocess
-from vit_config.pixels import prepare_batch
-from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
+from vit_config.images.pixels import prepare_batch
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)

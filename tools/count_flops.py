@@ -12,7 +12,7 @@ from pathlib import Path
 
 import tyro
 
-from parity.anatomy import anatomy
+from parity.twins.anatomy import anatomy
 from vit_config import PRESETS
 from vit_config.presets import from_timm
 from vit_config.presets.costs import PATH

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.conversion import Converted, convert
-from parity.dialects import dialects
-from parity.dialects.dialect import NEUTRAL, Dialect
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion import Converted, convert
+from parity.porting.dialects import dialects
+from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from vit_config import ConfigError, Rope, ViTConfig, parameters, write_weights
 
 BASE = ViTConfig(

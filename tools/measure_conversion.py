@@ -22,22 +22,22 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.containers import Stored, write_safetensors
+from parity.porting.formats import Stored, write_safetensors
 from vit_config import preset
 from vit_config.parameters import parameters
 
 CONVERT = """
 import json, os, re, sys, time
-import parity.commands.convert, parity.conversion, parity.dialects
-from parity.checkpoint import read_checkpoint
-parity.dialects.dialects()
+import parity.cli.convert, parity.porting.conversion, parity.porting.dialects
+from parity.porting.checkpoint import read_checkpoint
+parity.porting.dialects.dialects()
 # not ru_maxrss, which a process inherits from the larger one that started it
 peak = lambda: int(re.search("VmHWM: *(.*) kB", open("/proc/self/status").read().expandtabs())[1]) / 1024
 imports = peak()
 source, out, to, like = sys.argv[1:]
 cores = lambda: sum(os.times()[:2])
 start, used = time.perf_counter(), cores()
-parity.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
+parity.porting.conversion.convert(read_checkpoint(source, like=like), to=to, out=out)
 print(json.dumps([time.perf_counter() - start, cores() - used, imports, peak()]))
 """
 

@@ -23,8 +23,8 @@ from mutation.changes import Mutation, change, change_config
 from mutation.samples import Sample, of_transformers, resaved, samples, write_sample
 from mutation.verdicts import Verdict, judge
 
-from parity.containers.folder import SIDECARS
-from parity.dialects import called
+from parity.porting.dialects import called
+from parity.porting.formats.folder import SIDECARS
 
 OTHER_KINDS = (("hf-vit", ".bin"), ("timm-vit", ".pth"), ("google", ".safetensors"), ("clip", ".npz"))
 """Dialects in other kinds of files than their own."""

@@ -17,11 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.check import environment
 from parity.faults.step_table import STEP_FAULTS
-from parity.runs.check import StepsReport, check_steps
-from parity.runs.plan import RANDOM
-from parity.tolerance import DType
+from parity.measure.tolerance import DType
+from parity.twins.check import environment
+from parity.twins.steps.check import StepsReport, check_steps
+from parity.twins.steps.plan import RANDOM
 from vit_config import Recipe, preset
 from vit_config.job import Job
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from parity.dialects.timm import read_state
+from parity.porting.dialects.timm import read_state
 from vit_config import ConfigError, ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model

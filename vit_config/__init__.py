@@ -10,15 +10,15 @@ from vit_config.errors import (
     TrainingError,
     WeightsError,
 )
+from vit_config.files.weights_file import Weights, read_weights, write_weights
+from vit_config.images.preprocess import Preprocess
+from vit_config.numerics.resize import resize_weights
+from vit_config.numerics.rope import Rope
 from vit_config.output import ViTOutput
 from vit_config.parameters import Parameter, parameters
-from vit_config.preprocess import Preprocess
 from vit_config.presets import PRESETS, preset, preset_preprocess, preset_tags
 from vit_config.recipe import Augment, Recipe
-from vit_config.resize import resize_weights
-from vit_config.rope import Rope
 from vit_config.schema import ViTConfig
-from vit_config.weights_file import Weights, read_weights, write_weights
 
 __all__ = [
     "PRESETS",

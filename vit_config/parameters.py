@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from vit_config.init import Kind
+from vit_config.numerics.tables import count_relative_positions
 from vit_config.schema import ViTConfig
-from vit_config.tables import count_relative_positions
 
 
 class Parameter(NamedTuple):

@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from vit_config.base import IntTuple, Schema, Size
 from vit_config.contradictions import contradictions, nearest_sizes
 from vit_config.errors import InputError
-from vit_config.rope import Rope
+from vit_config.numerics.rope import Rope
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
@@ -100,7 +100,7 @@ class ViTConfig(Schema, frozen=True):
     where the table knows only the grid."""
     pos_embed_resize: Resampling = "bicubic_antialias"
     """How a learned position table is fitted to another grid, when weights are loaded for another image
-    size and, with dynamic_image_size, at call time; see `vit_config.resample`."""
+    size and, with dynamic_image_size, at call time; see `vit_config.numerics.resample`."""
     dynamic_image_size: bool = False
     """Take images of any size that patches divide, not only of image_size."""
     rope: Rope | None = None

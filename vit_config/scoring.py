@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vit_config.errors import DataError, InputError, MissingFileError
-from vit_config.preprocess import Preprocess
+from vit_config.images.preprocess import Preprocess
 from vit_config.schema import ViTConfig
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
-from vit_config.tables import fixed_position_table
+from vit_config.numerics.tables import fixed_position_table
 from vit_jax.block import make_block
 from vit_jax.drop import Dropout, PatchDropout
 from vit_jax.init import initialise

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from vit_config import ViTConfig
-from vit_config.resample import grid_matrices
+from vit_config.numerics.resample import grid_matrices
 
 
 def resample_positions(table: jax.Array, cfg: ViTConfig, grid: tuple[int, int]) -> jax.Array:
     """The table (1, prefix + N, D) of the schema's grid, for another grid, by the schema's rule.
 
-    The rule is a matrix per axis, computed once in float64 (`vit_config.resample`); prefix rows stay.
+    The rule is a matrix per axis, computed once in float64 (`grid_matrices`); prefix rows stay.
     """
     if grid == cfg.grid:
         return table

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
-from vit_config.tables import count_relative_positions, relative_position_index
+from vit_config.numerics.tables import count_relative_positions, relative_position_index
 
 
 class RelativePositionBias(nnx.Module):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import Rope, ViTConfig
-from vit_config.rope import coordinates, rotation_table
+from vit_config.numerics.rope import coordinates, rotation_table
 
 
 class Rotation(NamedTuple):
@@ -30,7 +30,7 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 
     Args:
         x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
-        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
+        pairs: ``interleaved`` or ``half``, see `vit_config.numerics.rope.Rope`.
     """
     P = x.shape[1] - rotation.sin.shape[1]
     patches = x[:, P:].astype(rotation.sin.dtype)

@@ -8,7 +8,7 @@ import numpy as np
 from flax import nnx
 
 from vit_config import ViTConfig, WeightsError
-from vit_config.weights_file import match_arrays
+from vit_config.files.weights_file import match_arrays
 from vit_jax.leaves import leaves
 from vit_jax.model import ViT
 

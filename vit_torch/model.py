@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vit_config import InputError, ViTConfig, ViTOutput
-from vit_config.tables import fixed_position_table
+from vit_config.numerics.tables import fixed_position_table
 from vit_torch.block import make_block
 from vit_torch.drop import Dropout, PatchDropout
 from vit_torch.init import initialise

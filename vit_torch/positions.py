@@ -3,13 +3,13 @@
 import torch
 
 from vit_config import ViTConfig
-from vit_config.resample import grid_matrices
+from vit_config.numerics.resample import grid_matrices
 
 
 def resample_positions(table: torch.Tensor, cfg: ViTConfig, grid: tuple[int, int]) -> torch.Tensor:
     """The table (1, prefix + N, D) of the schema's grid, for another grid, by the schema's rule.
 
-    The rule is a matrix per axis, computed once in float64 (`vit_config.resample`); prefix rows stay.
+    The rule is a matrix per axis, computed once in float64 (`grid_matrices`); prefix rows stay.
     """
     if grid == cfg.grid:
         return table

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
-from vit_config.tables import count_relative_positions, relative_position_index
+from vit_config.numerics.tables import count_relative_positions, relative_position_index
 
 
 class RelativePositionBias(nn.Module):

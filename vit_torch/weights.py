@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
-from vit_config.weights_file import match_arrays
+from vit_config.files.weights_file import match_arrays
 from vit_torch.leaves import leaves
 from vit_torch.model import ViT
 

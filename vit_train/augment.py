@@ -7,7 +7,7 @@ import math
 import numpy as np
 from PIL import Image
 
-from vit_config.pixels import through_pil
+from vit_config.images.pixels import through_pil
 from vit_config.recipe import Augment
 
 

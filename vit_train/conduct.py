@@ -17,13 +17,13 @@ from rich.console import Console
 from vit_config import CheckpointError, ConfigError, Preprocess, TrainingError
 from vit_config.job import Job
 from vit_config.scoring import Score
-from vit_jax.train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
-from vit_jax.train.fit import check_fit, hold_out, make_preprocess
-from vit_jax.train.log import RunLog
-from vit_jax.train.manifest import Manifest, claim, locked, make_manifest
-from vit_jax.train.progress import TrainingBar
-from vit_jax.train.records import Records
-from vit_jax.train.sources import ImageDataset
+from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
+from vit_train.fit import check_fit, hold_out, make_preprocess
+from vit_train.log import RunLog
+from vit_train.manifest import Manifest, claim, locked, make_manifest
+from vit_train.progress import TrainingBar
+from vit_train.records import Records
+from vit_train.sources import ImageDataset
 
 Framework = Literal["jax", "torch"]
 NAMES = {"jax": "JAX", "torch": "PyTorch"}

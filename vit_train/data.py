@@ -17,12 +17,12 @@ import grain
 import numpy as np
 
 from vit_config.errors import DataError
-from vit_config.preprocess import Preprocess
+from vit_config.images.preprocess import Preprocess
 from vit_config.recipe import Augment, Recipe
-from vit_jax.train.augment import augment
-from vit_jax.train.images import fit_image
-from vit_jax.train.records import Records
-from vit_jax.train.sources import ImageDataset, open_dataset
+from vit_train.augment import augment
+from vit_train.images import fit_image
+from vit_train.records import Records
+from vit_train.sources import ImageDataset, open_dataset
 
 __all__ = [
     "EvalBatch",

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from vit_config import DataError, Preprocess, ViTConfig
-from vit_jax.train.data import channel_statistics
-from vit_jax.train.records import Records
-from vit_jax.train.sources import ImageDataset
+from vit_train.data import channel_statistics
+from vit_train.records import Records
+from vit_train.sources import ImageDataset
 
 
 def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:

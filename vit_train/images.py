@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from vit_config.pixels import fit
-from vit_config.preprocess import Preprocess
+from vit_config.images.pixels import fit
+from vit_config.images.preprocess import Preprocess
 
 
 def fit_image(image: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
-    """Resize and crop an image of a data set by the rule of `vit_config.pixels`.
+    """Resize and crop an image of a data set by the rule of `vit_config.images.pixels`.
 
     An image that already has the size is returned as it is, whatever the preprocessing would crop: a set
     made for the model is seen whole.

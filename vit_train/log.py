@@ -17,7 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import (
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from vit_config import CheckpointError, MissingFileError
-from vit_config.weights_file import write_atomically
+from vit_config.files.weights_file import write_atomically
 
 FILE = "log.jsonl"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from vit_config import CheckpointError
+from vit_config.files.weights_file import write_atomically
 from vit_config.job import Job, flatten
-from vit_config.weights_file import write_atomically
 
 FILE = "run.json"
 PACKAGES = ("vit-parity", "grain")

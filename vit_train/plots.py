@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vit_config.weights_file import write_atomically
+from vit_config.files.weights_file import write_atomically
 
 COLOURS = {"train": "#4477aa", "validation": "#ee7733", "test": "#aa3377"}
 MAX_BLOCKS = 12
@@ -34,7 +34,7 @@ def curves(events: Sequence[dict[str, Any]]) -> Figure:
     """Loss, accuracy and learning rate of a run over its epochs.
 
     Args:
-        events: as `vit_jax.train.log.read_log` gives them, at least one of kind ``train``.
+        events: as `vit_train.log.read_log` gives them, at least one of kind ``train``.
     """
     figure = Figure(figsize=(12, 4), dpi=DPI, layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))

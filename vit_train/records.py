@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from vit_config.errors import DataError
-from vit_config.pixels import decode
+from vit_config.images.pixels import decode
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""

@@ -13,8 +13,8 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 
 from vit_config.errors import DataError, MissingFileError
-from vit_jax.train import digits
-from vit_jax.train.records import ImageShape, Records
+from vit_train import digits
+from vit_train.records import ImageShape, Records
 
 FINGERPRINT_RECORDS = 256
 """How many records of each split, evenly spread, a fingerprint looks at."""

@@ -1,1 +1,5 @@
-"""One module per subcommand of `parity`, each with `main(argv)` returning the exit status."""
+"""The `parity` command: one module per subcommand, each with ``main(argv, prog)``."""
+
+from parity.cli.dispatch import main, run
+
+__all__ = ["main", "run"]

@@ -11,19 +11,27 @@ from typing import Annotated, Any
 
 import tyro
 
-from parity import hub
-from parity.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
-from parity.command_line import parse
-from parity.commands.reading import is_path, shown_as
-from parity.family.report import check_family
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from parity.faults import FAULTS
 from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS
-from parity.precision import PRECISIONS, Precision
-from parity.report import REDUCED, print_report, summary_header, summary_lines, write_json, write_svg
-from parity.tolerance import DType
+from parity.measure.precision import PRECISIONS, Precision
+from parity.measure.tolerance import DType
+from parity.porting import hub
+from parity.porting.hub import is_path
+from parity.twins.check import DEFAULT_DTYPES, Report, check_preset, check_weights, environment
+from parity.twins.report import (
+    REDUCED,
+    print_report,
+    summary_header,
+    summary_lines,
+    write_json,
+    write_svg,
+)
+from parity.twins.timm_sweep.report import check_family
 from vit_config import PRESETS, ConfigError
-from vit_config.weights_file import check_writable
+from vit_config.files.weights_file import check_writable
 
 STEPS_ONLY = ("config", "data", "data_dir", "plot")
 """Flags that go with --steps alone."""
@@ -128,7 +136,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         return _check_several(arguments, subjects)
     certify = None
     if arguments.certificate:
-        from parity.commands.certifying import function_certifier
+        from parity.cli.support.certifying import function_certifier
 
         wrong = _wrong(arguments.wrong)
         certify = function_certifier(arguments, is_file=_is_file(subjects[0]), wrong=wrong)
@@ -144,7 +152,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
 
 
 def _check_steps(arguments: Arguments, subject: str) -> int:
-    from parity.commands.check_steps import check_picture, run, steps_job
+    from parity.cli.support.check_steps import check_picture, run, steps_job
 
     _check_batch_size(arguments)
     if subject not in PRESETS and is_path(subject):
@@ -163,7 +171,7 @@ def _check_steps(arguments: Arguments, subject: str) -> int:
     )
     certify = None
     if arguments.certificate:
-        from parity.commands.certifying import training_certifier
+        from parity.cli.support.certifying import training_certifier
 
         certify = training_certifier(arguments, job)
     return run(

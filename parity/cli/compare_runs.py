@@ -10,10 +10,10 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from parity.command_line import parse
-from parity.commands.reading import shown_as
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
-from vit_config.atomic import check_writable, write_atomically
+from vit_config.files.atomic import check_writable, write_atomically
 
 
 @dataclass(frozen=True)

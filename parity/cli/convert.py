@@ -18,11 +18,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
-from parity.checkpoint import read_checkpoint
-from parity.command_line import parse
-from parity.commands.reading import Reading, shown_as
-from parity.commands.sizes import parse_size
-from parity.conversion import convert
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.sizes import parse_size
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from vit_config import ConfigError
 
 
@@ -108,7 +108,7 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
     console.print(f"[bold]{escape(str(out))}[/]  {result.dialect}, {result.nbytes:,} bytes of tensors")
     if not arguments.verify:
         return 0
-    from parity.verify import print_verification, verify, write_verification
+    from parity.porting.verification.verify import print_verification, verify, write_verification
 
     verification = verify(result)
     write_verification(verification, result)
@@ -117,7 +117,7 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
 
 
 def _convert_manifest(arguments: Arguments, console: Console) -> int:
-    from parity.fleet import run_manifest
+    from parity.porting.fleet import run_manifest
 
     if arguments.manifest is None or arguments.paths:
         raise ConfigError("--manifest: takes --out DIR, not SRC and DST")

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from parity.command_line import parse
-from parity.commands.reading import Reading, shown_as
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import Reading, shown_as
 from parity.runs.folder import (
     CHECKPOINTS,
     MANIFEST,
@@ -26,7 +26,7 @@ from parity.runs.run import Run
 from vit_config import ConfigError, Recipe, WeightsError
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.job import Job
-from vit_jax.train.manifest import Manifest
+from vit_train.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ def _refuse_part(source: Path) -> None:
 
 def _settle(arguments: Arguments, run: Run) -> tuple[Run, Manifest]:
     """Another library's run on a data set here: the description of the run that it becomes."""
-    from vit_jax.train.conduct import make_task
-    from vit_jax.train.manifest import make_manifest
+    from vit_train.conduct import make_task
+    from vit_train.manifest import make_manifest
 
     name = arguments.data or run.data
     if name is None:
@@ -185,7 +185,7 @@ def _settle(arguments: Arguments, run: Run) -> tuple[Run, Manifest]:
 def _steps_per_epoch(arguments: Arguments, run: Run) -> int | None:
     if run.data is None:
         return None
-    from vit_jax.train.conduct import make_task
+    from vit_train.conduct import make_task
 
     return make_task(Job(run.config, run.recipe, run.data), _data_dir(arguments)).steps_per_epoch
 

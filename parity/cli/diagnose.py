@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from parity.command_line import parse
-from parity.commands.comparing import Comparing
-from parity.diagnose.diagnosis import diagnose
-from parity.diagnose.report import print_diagnosis, to_dict
-from vit_config.atomic import write_atomically
+from parity.cli.support.command_line import parse
+from parity.cli.support.comparing import Comparing
+from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.diagnose.report import print_diagnosis, to_dict
+from vit_config.files.atomic import write_atomically
 
 
 @dataclass(frozen=True)

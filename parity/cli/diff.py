@@ -9,11 +9,11 @@ from typing import Annotated
 
 from rich.console import Console
 
-from parity.command_line import parse
-from parity.commands.comparing import Comparing
-from parity.commands.reading import shown_as
-from parity.diff.report import print_difference, to_dict
-from vit_config.atomic import check_writable, write_atomically
+from parity.cli.support.command_line import parse
+from parity.cli.support.comparing import Comparing
+from parity.cli.support.reading import shown_as
+from parity.verifier.diff.report import print_difference, to_dict
+from vit_config.files.atomic import check_writable, write_atomically
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     if arguments.json:
         write_atomically(arguments.json, (json.dumps(to_dict(difference), indent=2) + "\n").encode())
     if arguments.picture:
-        from parity.diff.picture import draw
+        from parity.verifier.diff.picture import draw
 
         draw(difference, arguments.picture)
     return 0 if difference.equal and not difference.uncertified else 1

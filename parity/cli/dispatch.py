@@ -47,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
-    """Run ``parity.commands.COMMAND.main(argv, prog)``; a user's mistake becomes one line and status 2.
+    """Run ``parity.cli.COMMAND.main(argv, prog)``; a user's mistake becomes one line and status 2.
 
     Args:
         prog: how the user calls the command; "parity COMMAND" by default.
     """
     prog = prog or f"parity {command}"
     try:
-        module = importlib.import_module(f"parity.commands.{command.replace('-', '_')}")
+        module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")
         return module.main(list(argv), prog)
     except USER_ERRORS as error:
         said = str(error)

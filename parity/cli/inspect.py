@@ -12,13 +12,9 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from parity.anatomy import Part, anatomy
-from parity.anomalies import anomalies
-from parity.card import Card
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.command_line import parse
-from parity.commands import checkpoint_facts as facts
-from parity.commands.layer_table import (
+from parity.cli.support import checkpoint_facts as facts
+from parity.cli.support.command_line import parse
+from parity.cli.support.layer_table import (
     bytes_text,
     flops_text,
     layer_table,
@@ -27,8 +23,13 @@ from parity.commands.layer_table import (
     shape_text,
     totals,
 )
-from parity.commands.reading import Reading, is_path, shown_as
-from parity.commands.sizes import parse_size
+from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.sizes import parse_size
+from parity.porting.anomalies import anomalies
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.hub import is_path
+from parity.porting.metadata import Card
+from parity.twins.anatomy import Part, anatomy
 from vit_config import (
     PRESETS,
     ConfigError,
@@ -37,7 +38,7 @@ from vit_config import (
     preset_preprocess,
     preset_tags,
 )
-from vit_config.weights_file import check_writable, write_atomically
+from vit_config.files.weights_file import check_writable, write_atomically
 
 JSON_VERSION = 3
 MAX_BATCH = 2**12
@@ -116,7 +117,7 @@ def _subject(arguments: Arguments) -> Subject:
     Raises:
         ConfigError: there is no such preset or tag, or something has to be stated.
         MissingFileError: there is no such file.
-        WeightsError: see `parity.checkpoint.read_checkpoint`.
+        WeightsError: see `parity.porting.checkpoint.read_checkpoint`.
     """
     name = arguments.subject
     if name in PRESETS or not is_path(name):

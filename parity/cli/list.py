@@ -15,12 +15,12 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from parity.command_line import parse
-from parity.dialects import dialects
+from parity.cli.support.command_line import parse
+from parity.porting.dialects import dialects
 from vit_config import PRESETS, ConfigError, preset_tags
+from vit_config.files.weights_file import check_writable, write_atomically
 from vit_config.presets import from_timm
 from vit_config.presets.costs import costs
-from vit_config.weights_file import check_writable, write_atomically
 
 JSON_VERSION = 1
 

@@ -10,14 +10,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from parity.command_line import parse
-from parity.commands.reading import shown_as
-from parity.match.audit import audit, read_map
-from parity.match.files import match_paths
-from parity.match.report import print_audit, print_links, print_rest, to_dict
-from parity.match.table_text import table_text
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
+from parity.verifier.match.audit import audit, read_map
+from parity.verifier.match.files import match_paths
+from parity.verifier.match.report import print_audit, print_links, print_rest, to_dict
+from parity.verifier.match.table_text import table_text
 from vit_config import ConfigError
-from vit_config.atomic import check_writable, write_atomically
+from vit_config.files.atomic import check_writable, write_atomically
 
 
 @dataclass(frozen=True)

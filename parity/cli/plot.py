@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.port import IMAGES, WEIGHTS
+from parity.porting.export import IMAGES, WEIGHTS
 from vit_config import ConfigError, InputError, MissingFileError
 
 USAGE = """usage: {prog} RUN
@@ -55,8 +55,8 @@ def draw_curves(run_dir: Path) -> Path:
         MissingFileError: no log.
         InputError: the log has no training step yet.
     """
-    from vit_jax.train.log import read_log
-    from vit_jax.train.plots import curves, save_png
+    from vit_train.log import read_log
+    from vit_train.plots import curves, save_png
 
     events = read_log(run_dir)
     if not any(event["kind"] == "train" for event in events):
@@ -70,10 +70,10 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
     """Draw the positions and the attention of a weights file, beside it."""
     import jax
 
-    from parity.files import load
+    from parity.porting.files import load
+    from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
-    from vit_config.tables import fixed_position_table, sincos1d
-    from vit_jax.train import plots
+    from vit_train import plots
 
     written: dict[str, plots.Figure] = {}
     with jax.enable_x64(True):

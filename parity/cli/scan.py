@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.command_line import parse
-from parity.fleet import Job, Scan, scan
+from parity.cli.support.command_line import parse
+from parity.porting.fleet import Job, Scan, scan
 from vit_config import ConfigError
-from vit_config.atomic import check_writable, write_atomically
+from vit_config.files.atomic import check_writable, write_atomically
 
 COLOURS = {"ready": "green", "ask": "yellow", "broken": "red"}
 

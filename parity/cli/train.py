@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from parity.options import Request, parse
+from parity.cli.support.train_options import Request, parse
 from vit_config.scoring import Score
 
 if TYPE_CHECKING:
-    from vit_jax.train.conduct import Trained
+    from vit_train.conduct import Trained
 
 CHECKED_IMAGES = 16
 """Test images in the batch on which the twins are compared."""
@@ -39,10 +39,10 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         say(f"stopped after step {trained.step}{asked}; to continue: {prog} {again}".rstrip())
         return 0 if enough else 130
 
-    from parity.commands.plot import draw_curves
-    from parity.port import IMAGES, WEIGHTS, export, score_in_torch, write_images
+    from parity.cli.plot import draw_curves
+    from parity.porting.export import IMAGES, WEIGHTS, export, score_in_torch, write_images
     from vit_jax.evaluate import evaluate_file
-    from vit_jax.train.conduct import NAMES
+    from vit_train.conduct import NAMES
 
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
     export(weights, job.model, trained.params, trained.preprocess, framework=request.framework)
@@ -62,8 +62,8 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         )
         return 0
 
-    from parity.check import check_weights
-    from parity.report import print_report
+    from parity.twins.check import check_weights
+    from parity.twins.report import print_report
 
     try:
         port = "PyTorch, from the weights file, in a process without JAX"
@@ -80,7 +80,7 @@ def _train(request: Request, console: Console) -> Trained:
     where: Any = {"data_dir": request.data_dir, "run_dir": request.run_dir}
     how: Any = {"console": console, "stop_after": request.stop_after}
     if request.framework == "torch":
-        from parity.runs.train_torch import train as train_in_torch
+        from vit_torch.train.run import train as train_in_torch
 
         return train_in_torch(request.job, **where, **how)
     from vit_jax.train.run import train

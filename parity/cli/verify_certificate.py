@@ -9,9 +9,9 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from parity.command_line import parse
-from parity.commands.check_steps import data_folder
-from parity.commands.reading import shown_as
+from parity.cli.support.check_steps import data_folder
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
 
 
@@ -36,8 +36,8 @@ def main(argv: list[str], prog: str = "parity verify-certificate") -> int:
     arguments = parse(Arguments, argv, prog=prog)
     if len(arguments.file) != 1:
         raise ConfigError(f"expected one certificate, got {len(arguments.file)}; {prog} --help explains")
-    from parity.certificate.report import print_verification
-    from parity.certificate.verify import verify
+    from parity.twins.certificate.report import print_verification
+    from parity.twins.certificate.verify import verify
 
     errors = Console(stderr=True)
     with errors.status("running the check again") as status:

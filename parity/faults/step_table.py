@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.faults.adam import Rule
 from parity.faults.twin import TWINS, Twin, TwinName
-from parity.traces import Stage
+from parity.measure.traces import Stage
 from vit_config import Recipe
 
 Clip = Callable[[Sequence[Any], float], list[Any]]

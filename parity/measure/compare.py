@@ -9,8 +9,8 @@ from statistics import median
 
 import numpy as np
 
-from parity.recording import LEVELS, Key, Level, Recording
-from parity.tolerance import FEW, FLOAT64, LIMITS, RATIO, epsilon, relative_error
+from parity.measure.recording import LEVELS, Key, Level, Recording
+from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO, epsilon, relative_error
 
 
 @dataclass(frozen=True)

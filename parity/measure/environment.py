@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
-from parity.tolerance import DType
+from parity.measure.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
+from parity.measure.tolerance import DType
 
 
 def environment(precision: Precision = "highest") -> dict[str, str]:

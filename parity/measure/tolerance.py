@@ -24,7 +24,7 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
-from parity.recording import Level
+from parity.measure.recording import Level
 
 DType = Literal["float64", "float32", "bfloat16"]
 

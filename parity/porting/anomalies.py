@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.containers.base import Stored
+from parity.porting.formats.base import Stored
 
 
 def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:

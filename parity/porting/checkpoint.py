@@ -10,25 +10,25 @@ from typing import Any
 
 import numpy as np
 
-from parity import hub
-from parity.card import Card
-from parity.containers import open_container
-from parity.containers.base import Container, Stored
-from parity.dialects import called, dialects
-from parity.dialects.buffers import compare_buffers
-from parity.dialects.dialect import Dialect
-from parity.dialects.folds import canonical
-from parity.dialects.matching import match, some
-from parity.dialects.recognise import Found, find
-from parity.dialects.resolve import GIVEN, Resolved, resolve
-from parity.dialects.transfer import cast, letters, read
-from parity.provenance import Hop, from_header
-from parity.sources import read_card, schema_sources
+from parity.porting import hub
+from parity.porting.dialects import called, dialects
+from parity.porting.dialects.buffers import compare_buffers
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import match, some
+from parity.porting.dialects.recognise import Found, find
+from parity.porting.dialects.resolve import GIVEN, Resolved, resolve
+from parity.porting.dialects.rewrites import canonical
+from parity.porting.dialects.transfer import cast, letters, read
+from parity.porting.formats import open_container
+from parity.porting.formats.base import Container, Stored
+from parity.porting.metadata import Card
+from parity.porting.origins import read_card, schema_sources
+from parity.porting.provenance import Hop, from_header
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
-from vit_config.matching import match_arrays
+from vit_config.files.matching import match_arrays
+from vit_config.files.weights_file import DIALECT
 from vit_config.parameters import parameters
-from vit_config.weights_file import DIALECT
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def read_checkpoint(
     """Open a checkpoint; tensors are read when they are used.
 
     Args:
-        path: a file or folder, or a name on the Hub, see `parity.hub`.
+        path: a file or folder, or a name on the Hub, see `parity.porting.hub`.
         dialect: its dialect, if it should not be recognised.
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parity.card import Card
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.containers import write_msgpack, write_npz, write_safetensors, write_torch
-from parity.containers.base import Progress, Stored
-from parity.containers.flatten import nested
-from parity.dialects import called
-from parity.dialects.buffers import make_buffers
-from parity.dialects.dialect import Dialect
-from parity.dialects.folds import State, express
-from parity.dialects.sidecars import unsaid
-from parity.dialects.table import bind_ours
-from parity.dialects.transfer import write
-from parity.provenance import Hop, digest_of, to_json, versions
-from parity.transform import as_type, resized, with_classes
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.dialects import called
+from parity.porting.dialects.buffers import make_buffers
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.rewrites import State, express
+from parity.porting.dialects.sidecars import unsaid
+from parity.porting.dialects.table import bind_ours
+from parity.porting.dialects.transfer import write
+from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
+from parity.porting.formats.base import Progress, Stored
+from parity.porting.formats.flatten import nested
+from parity.porting.metadata import Card
+from parity.porting.provenance import Hop, digest_of, to_json, versions
+from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError, ViTConfig
-from vit_config.atomic import atomic_folder
-from vit_config.safetensors_stream import Late, ignore
+from vit_config.files.atomic import atomic_folder
+from vit_config.files.safetensors_stream import Late, ignore
 
 SUFFIXES = {
     ".safetensors": "safetensors",

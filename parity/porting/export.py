@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import vit_config
-from parity.model import Framework
+from parity.porting.model import Framework
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
+from vit_config.files.weights_file import write_atomically
 from vit_config.scoring import Score
-from vit_config.weights_file import write_atomically
 
 if TYPE_CHECKING:
-    from vit_jax.train.records import Records
+    from vit_train.records import Records
 
 WEIGHTS, IMAGES = "weights.safetensors", "test_images.npz"
 """What is written into the folder of a run."""
@@ -48,7 +48,7 @@ def export(
         return
     import jax
 
-    from parity.files import save
+    from parity.porting.files import save
     from vit_jax.functional import make_merge
 
     with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
@@ -64,7 +64,7 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
     Returns:
         The images, (N, H, W, C) uint8.
     """
-    from vit_jax.train.images import fit_image
+    from vit_train.images import fit_image
 
     size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
     kept = min(len(records), max(MAX_BYTES // size, 1))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from parity.checkpoint import read_checkpoint
-from parity.model import Framework, Loaded
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.model import Framework, Loaded
 from vit_config import ConfigError, Preprocess, WeightsError, write_weights
 
 
@@ -15,8 +15,8 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
 
     Args:
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
-            ``timm:name.tag``, see `parity.hub`.
-        reading: what the checkpoint does not say itself, see `parity.checkpoint.read_checkpoint`.
+            ``timm:name.tag``, see `parity.porting.hub`.
+        reading: what the checkpoint does not say itself, see `read_checkpoint`.
 
     Raises:
         MissingFileError: there is no such file, or nothing of that name.

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.containers.folder import SIDECARS, WEIGHTS
+from parity.porting.formats.folder import SIDECARS, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
 from vit_config.presets import from_timm
 
@@ -42,6 +42,13 @@ class Located(NamedTuple):
 def is_name(source: str | Path) -> bool:
     """Whether this is a name on the Hub rather than a path."""
     return str(source).startswith((HUB, TIMM)) and not Path(source).exists()
+
+
+def is_path(subject: str) -> bool:
+    """Whether a word means a file or folder, or a name on the Hub, and not a preset."""
+    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".msgpack")
+    known = Path(subject).exists() or is_name(subject)
+    return known or "/" in subject or subject.endswith(endings)
 
 
 def parse(name: str | Path) -> Repository:

@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity.card import Card
+from parity.porting.metadata import Card
 from vit_config import InputError, Preprocess, ViTConfig
-from vit_config.pixels import Picture, prepare_batch
+from vit_config.images.pixels import Picture, prepare_batch
 
 Framework = Literal["jax", "torch"]
 BATCH = 32

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from parity.card import PREPROCESS, Card
-from parity.containers.base import Container
-from parity.dialects import sidecars
-from parity.dialects.dialect import FALLBACK_FIELDS, Dialect
-from parity.dialects.recognise import Found
-from parity.dialects.resolve import GIVEN, SHAPES, Sources
+from parity.porting.dialects import sidecars
+from parity.porting.dialects.dialect import FALLBACK_FIELDS, Dialect
+from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.resolve import GIVEN, SHAPES, Sources
+from parity.porting.formats.base import Container
+from parity.porting.metadata import PREPROCESS, Card
 from vit_config import (
     PRESETS,
     ConfigError,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.folds import State
-from parity.dialects.transfer import changed
+from parity.porting.dialects.rewrites import State
+from parity.porting.dialects.transfer import changed
+from parity.porting.formats.base import Stored
 from vit_config import ConfigError
+from vit_config.numerics.resize import resize_weights
 from vit_config.parameters import parameters
-from vit_config.resize import resize_weights
 
 DTYPES = {
     "float64": np.dtype(np.float64),

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.invisible import Sight
 from parity.runs.distance import distance, unseen_difference
 from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, read_run, saved_steps
 from parity.runs.folder_manifest import read_job
-from parity.runs.invisible import Sight
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.runs.invisible import Sight
+from parity.measure.invisible import Sight
 from parity.runs.state import Arrays, TrainingState
 
 

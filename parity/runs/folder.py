@@ -14,12 +14,12 @@ from parity.runs.folder_manifest import move, read_job, read_manifest
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
-from vit_config.atomic import atomic_folder, write_atomically
-from vit_jax.train.conduct import CHECKPOINTS, NAMES, Framework
-from vit_jax.train.log import FILE as LOG
-from vit_jax.train.log import read_log
-from vit_jax.train.manifest import FILE as MANIFEST
-from vit_jax.train.manifest import Manifest, locked
+from vit_config.files.atomic import atomic_folder, write_atomically
+from vit_train.conduct import CHECKPOINTS, NAMES, Framework
+from vit_train.log import FILE as LOG
+from vit_train.log import read_log
+from vit_train.manifest import FILE as MANIFEST
+from vit_train.manifest import Manifest, locked
 
 __all__ = [
     "CHECKPOINTS",

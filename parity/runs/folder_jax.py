@@ -18,7 +18,7 @@ from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
-from vit_jax.train.manifest import COMPUTING, Manifest
+from vit_train.manifest import COMPUTING, Manifest
 
 __all__ = ["COMPUTING", "read", "write"]
 

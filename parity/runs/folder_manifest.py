@@ -11,8 +11,8 @@ from pathlib import Path
 from parity.runs.run import Run
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_config.job import flatten
-from vit_jax.train.conduct import NAMES, Framework
-from vit_jax.train.manifest import ENVIRONMENT, FILE, PACKAGES, Manifest
+from vit_train.conduct import NAMES, Framework
+from vit_train.manifest import ENVIRONMENT, FILE, PACKAGES, Manifest
 
 _PARTS = ("model", "recipe", "versions")
 _DRAWN = ("dropout_", "stochastic_depth")

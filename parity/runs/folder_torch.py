@@ -13,15 +13,15 @@ from parity.runs.folder_choice import choose, without_moments
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
-from parity.runs.train_torch import COMPUTING
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_config.job import Job
-from vit_jax.train.manifest import Manifest
 from vit_torch.optim import init_ema, make_optimizer
 from vit_torch.train.checkpoint import Checkpoints, DamagedError
 from vit_torch.train.program import make_program
+from vit_torch.train.run import COMPUTING
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
+from vit_train.manifest import Manifest
 
 __all__ = ["COMPUTING", "read", "write"]
 

@@ -10,14 +10,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.checkpoint import read_checkpoint
-from parity.compare import Divergence, LevelResult, Runs, compare
-from parity.digest import digest, digest_of
-from parity.environment import environment, flags, uncertified
-from parity.precision import Precision
-from parity.recording import Key, Recording
-from parity.redraw import Batch, Weights, branch_norms, random_batch, redraw
-from parity.tolerance import DType
+from parity.measure.compare import Divergence, LevelResult, Runs, compare
+from parity.measure.digest import digest, digest_of
+from parity.measure.environment import environment, flags, uncertified
+from parity.measure.precision import Precision
+from parity.measure.recording import Key, Recording
+from parity.measure.redraw import Batch, Weights, branch_norms, random_batch, redraw
+from parity.measure.tolerance import DType
+from parity.porting.checkpoint import read_checkpoint
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
 
@@ -109,8 +109,8 @@ def check_config(
         dtypes: types to compare in.
         batch_size: images in the batch.
         seed: of weights and batch.
-        precision: of float32 products in both twins, see `parity.precision`; less than the highest is
-            measured, but certifies nothing.
+        precision: of float32 products in both twins, see `Precision`; less than the highest is measured,
+            but certifies nothing.
         token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
@@ -175,7 +175,7 @@ def check_weights(
         precision: see `check_config`.
 
     Raises:
-        MissingFileError, WeightsError, ConfigError: see `parity.checkpoint.read_checkpoint`.
+        MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
         InputError: images that the model was not built for.
     """
     stored = read_checkpoint(source)
@@ -229,8 +229,8 @@ def _check(
     seen: Callable[[str, Recording, Recording], None],
 ) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
     from parity.faults import inject
-    from parity.run_jax import JaxTwin
-    from parity.run_torch import TorchTwin
+    from parity.twins.run_jax import JaxTwin
+    from parity.twins.run_torch import TorchTwin
 
     references: dict[str, tuple[Recording, Recording]] = {}
     results: list[LevelResult] = []

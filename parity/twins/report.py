@@ -12,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.check import Report
-from parity.compare import LevelResult
-from parity.recording import LEVELS
-from parity.tolerance import epsilon
-from vit_config.weights_file import write_atomically
+from parity.measure.compare import LevelResult
+from parity.measure.recording import LEVELS
+from parity.measure.tolerance import epsilon
+from parity.twins.check import Report
+from vit_config.files.weights_file import write_atomically
 
 JSON_VERSION = 1
 REDUCED = "float32 products ran at reduced precision"

@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from parity.precision import Precision, jax_at
-from parity.recording import Key, Recording
-from parity.redraw import Batch, Weights
-from parity.traces.watch_jax import watch_nnx
-from parity.traces.watching import Where, is_main
+from parity.measure.precision import Precision, jax_at
+from parity.measure.recording import Key, Recording
+from parity.measure.redraw import Batch, Weights
+from parity.measure.traces.watch_jax import watch_nnx
+from parity.measure.traces.watching import Where, is_main
 from vit_config import ViTConfig
 from vit_jax.functional import Params, make_merge
 from vit_jax.leaves import Leaf, leaves

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.precision import Precision, torch_at
-from parity.recording import Key, Recording
-from parity.redraw import Batch, Weights
-from parity.traces.watch_torch import watch
-from parity.traces.watching import Where, is_main
+from parity.measure.precision import Precision, torch_at
+from parity.measure.recording import Key, Recording
+from parity.measure.redraw import Batch, Weights
+from parity.measure.traces.watch_torch import watch
+from parity.measure.traces.watching import Where, is_main
 from vit_config import ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.loss import cross_entropy

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from vit_config import ConfigError
-from vit_config.weights_file import write_atomically
+from vit_config.files.weights_file import write_atomically
 
 ROOM = 4.0
 """How many times a kept error may be exceeded: another processor rounds otherwise."""

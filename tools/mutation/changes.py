@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.containers import open_container
-from parity.containers.comment import pack
-from parity.containers.folder import SIDECARS
+from parity.porting.formats import open_container
+from parity.porting.formats.comment import pack
+from parity.porting.formats.folder import SIDECARS
 
 KINDS = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 

@@ -15,12 +15,12 @@ import numpy as np
 from dialect_table import sample as schema_of
 
 from mutation.changes import rewrite
-from parity.checkpoint import read_checkpoint
-from parity.containers import open_container
-from parity.conversion import convert
-from parity.dialects import dialects
-from parity.dialects.dialect import Dialect
-from parity.redraw import redraw
+from parity.measure.redraw import redraw
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import dialects
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.formats import open_container
 from vit_config import Preprocess, ViTConfig, parameters, read_weights, write_weights
 from vit_config.errors import UnstatedError
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from mutation.changes import Mutation
 from mutation.samples import Model, Sample, outcome
-from parity.dialects.dialect import NEUTRAL
+from parity.porting.dialects.dialect import NEUTRAL
 from vit_config import Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
-from parity.check import environment
 from parity.faults import FAULTS
 from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS, TWINS
+from parity.twins.check import environment
 from verifier.scores import Clean, Result
 
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]

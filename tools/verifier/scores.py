@@ -13,11 +13,11 @@ import fault_steps
 from fault_subjects import subject
 from tiny import variant
 
-from parity.diagnose.diagnosis import diagnose
-from parity.diff import Difference, Recorded, compare_sides
 from parity.faults import FAULTS, Fault, inject
 from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
+from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.diff import Difference, Recorded, compare_sides
 from verifier.twins import TRAIN, reference, side, trained
 
 BLOCK = 1

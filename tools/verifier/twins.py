@@ -13,11 +13,11 @@ import numpy as np
 
 import vit_jax
 import vit_torch
-from parity.diff import InProcess, Recorded, Side, Subject
-from parity.diff.feed import Feed
 from parity.faults.twin import TwinName
-from parity.redraw import random_batch, redraw
-from parity.traces import Trace
+from parity.measure.redraw import random_batch, redraw
+from parity.measure.traces import Trace
+from parity.verifier.diff import InProcess, Recorded, Side, Subject
+from parity.verifier.diff.feed import Feed
 from vit_config import Recipe, ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model
@@ -36,11 +36,11 @@ class Kept:
 
     @property
     def notes(self) -> Sequence[str]:
-        """As `parity.diff.sides.Side`."""
+        """As `parity.verifier.diff.sides.Side`."""
         return self._side.notes
 
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
-        """As `parity.diff.sides.Side`."""
+        """As `parity.verifier.diff.sides.Side`."""
         key = feed is not None, nudge
         if key not in self._traces:
             path = Path(self._folder.name) / f"{len(self._traces)}.trace"

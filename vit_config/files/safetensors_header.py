@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config.errors import WeightsError
-from vit_config.stored import Stored, checked_shape, counts, guarded
+from vit_config.files.stored import Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
 """Bytes; the limit of the safetensors library."""

@@ -14,9 +14,9 @@ from typing import BinaryIO
 import numpy as np
 
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.safetensors_header import TYPES
-from vit_config.seal import array_bytes, hasher_of, put_seal
-from vit_config.stored import Stored
+from vit_config.files.safetensors_header import TYPES
+from vit_config.files.seal import array_bytes, hasher_of, put_seal
+from vit_config.files.stored import Stored
 
 _NAMES = {name: kind for kind, name in TYPES.items()}
 _BLANK = "0" * 32

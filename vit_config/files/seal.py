@@ -18,8 +18,8 @@ import numpy as np
 import xxhash
 
 from vit_config.errors import WeightsError
-from vit_config.safetensors_header import FileHeader, read_entry
-from vit_config.stored import Stored, guarded
+from vit_config.files.safetensors_header import FileHeader, described, read_entry
+from vit_config.files.stored import Stored, guarded
 
 FORMAT = "3"
 """What is written."""
@@ -92,12 +92,14 @@ def check_seal(path: Path, header: FileHeader) -> Seal:
     return Seal(version, digests)
 
 
-def sealed_tensors(header: FileHeader, path: Path) -> dict[str, Stored]:
-    """The tensors of a sealed file; `load` of one whose bytes are damaged raises WeightsError.
+def tensors_of(header: FileHeader, path: Path) -> dict[str, Stored]:
+    """The tensors of a file; if it is sealed, `load` of one whose bytes are damaged raises WeightsError.
 
     Raises:
         WeightsError: see `check_seal`.
     """
+    if not is_sealed(header):
+        return described(header, path)
     seal = check_seal(path, header)
 
     def one(name: str) -> Stored:

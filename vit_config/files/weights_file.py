@@ -3,7 +3,7 @@
 One safetensors file; parameters under their timm-style names in PyTorch's layout. The header's metadata
 holds ``vit.format`` (the version), ``vit.schema`` and ``vit.preprocess`` (JSON), ``vit.dialect`` (who
 spells parameters like this: here ``parity``), ``vit.provenance`` (JSON, where the weights come from),
-``vit.digests`` and ``vit.seal`` (see `vit_config.seal`). Both twins read it without the other's
+``vit.digests`` and ``vit.seal`` (see `vit_config.files.seal`). Both twins read it without the other's
 framework.
 """
 
@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from vit_config.atomic import atomic_file, check_writable, write_atomically
 from vit_config.errors import MissingFileError, WeightsError
-from vit_config.matching import Described, match_arrays
-from vit_config.preprocess import Preprocess
-from vit_config.safetensors_header import FileHeader, read_entry, read_file_header
-from vit_config.safetensors_stream import write_stream
+from vit_config.files.atomic import atomic_file, check_writable, write_atomically
+from vit_config.files.matching import Described, match_arrays
+from vit_config.files.safetensors_header import FileHeader, read_entry, read_file_header
+from vit_config.files.safetensors_stream import write_stream
+from vit_config.files.seal import Seal, check_seal, damaged
+from vit_config.files.stored import Stored
+from vit_config.images.preprocess import Preprocess
 from vit_config.schema import ViTConfig
-from vit_config.seal import Seal, check_seal, damaged
-from vit_config.stored import Stored
 
 __all__ = [
     "DIALECT",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from vit_config.errors import InputError, MissingFileError
-from vit_config.preprocess import Preprocess
+from vit_config.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.resample import (
+from vit_config.numerics.resample import (
     PATCH_RULES,
     apply_matrices,
     check_rule,

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from vit_config.errors import ConfigError
-from vit_config.preprocess import Preprocess
+from vit_config.images.preprocess import Preprocess
 from vit_config.presets import from_timm
 from vit_config.presets.own import OWN
 from vit_config.schema import ViTConfig

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from vit_config.preprocess import Preprocess
+from vit_config.images.preprocess import Preprocess
 from vit_config.schema import ViTConfig
 
 PATH = Path(__file__).with_name("timm.json")

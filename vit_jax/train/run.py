@@ -13,8 +13,8 @@ from vit_config import Recipe
 from vit_config.job import Job
 from vit_jax.train import loop
 from vit_jax.train.checkpoint import Checkpoints
-from vit_jax.train.conduct import Trained, Trainer, conduct, make_task
 from vit_jax.train.sharding import Device, Parallel, Sharding, make_program
+from vit_train.conduct import Trained, Trainer, conduct, make_task
 
 
 def train(

@@ -10,11 +10,11 @@ import torch
 from rich.console import Console
 
 from vit_config.job import Job
-from vit_jax.train.conduct import Trained, Trainer, conduct, make_task
-from vit_jax.train.manifest import Manifest
 from vit_torch.train import loop
 from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
+from vit_train.conduct import Trained, Trainer, conduct, make_task
+from vit_train.manifest import Manifest
 
 COMPUTING = ("torch", "numpy")
 """Packages that decide how a step rounds: a run may go on with others."""

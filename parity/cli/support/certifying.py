@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.markup import escape
 
-from parity.certificate import facts
-from parity.certificate.files import Destination, destination, write
-from parity.certificate.format import Arguments as Asked
-from parity.certificate.format import Certificate
-from parity.certificate.function import of_function
-from parity.check import Report
-from parity.commands.check_steps import data_folder
-from parity.runs.check import StepsReport
+from parity.cli.support.check_steps import data_folder
+from parity.twins.certificate import facts
+from parity.twins.certificate.files import Destination, destination, write
+from parity.twins.certificate.format import Arguments as Asked
+from parity.twins.certificate.format import Certificate
+from parity.twins.certificate.function import of_function
+from parity.twins.check import Report
+from parity.twins.steps.check import StepsReport
 from vit_config import ConfigError
 from vit_config.job import Job
 
 if TYPE_CHECKING:
-    from parity.commands.check import Arguments
+    from parity.cli.check import Arguments
 
 
 def function_certifier(
@@ -34,7 +34,7 @@ def function_certifier(
         wrong: fields that the PyTorch twin is given another value of, on purpose.
 
     Raises:
-        ConfigError, MissingFileError: it could not be written, see `parity.certificate.files`.
+        ConfigError, MissingFileError: it could not be written, see `parity.twins.certificate.files`.
     """
     where = _destination(arguments)
     batch_size = 2 if arguments.batch_size is None else arguments.batch_size
@@ -54,10 +54,10 @@ def training_certifier(arguments: Arguments, job: Job) -> Callable[[StepsReport]
         job: what is trained.
 
     Raises:
-        ConfigError, MissingFileError: it could not be written, see `parity.certificate.files`.
+        ConfigError, MissingFileError: it could not be written, see `parity.twins.certificate.files`.
         DataError: the data set cannot be read.
     """
-    from parity.certificate.training import of_training
+    from parity.twins.certificate.training import of_training
 
     where = _destination(arguments)
     fingerprint = facts.fingerprint(job.data, data_folder(arguments.data_dir))

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.progress import Progress
 
-from parity.options import base_job
-from parity.precision import Precision
-from parity.runs.plan import RANDOM
-from parity.tolerance import DType
+from parity.cli.support.train_options import base_job
+from parity.measure.precision import Precision
+from parity.measure.tolerance import DType
+from parity.twins.steps.plan import RANDOM
 from vit_config import ConfigError
 from vit_config.job import Job
 
 if TYPE_CHECKING:
-    from parity.runs.check import StepsReport
+    from parity.twins.steps.check import StepsReport
 
 
 def steps_job(
@@ -57,8 +57,8 @@ def run(
     certify: Callable[[StepsReport], int] | None = None,
 ) -> int:
     """Check, print, and write what was asked for; gives the exit status, `certify`'s if there is one."""
-    from parity.runs.check import check_steps
-    from parity.runs.report import draw_steps, print_steps, write_steps_json
+    from parity.twins.steps.check import check_steps
+    from parity.twins.steps.report import draw_steps, print_steps, write_steps_json
 
     errors = Console(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.card import Card
-from parity.checkpoint import Checkpoint
-from parity.commands.layer_table import bytes_text, shape_text
-from parity.dialects.resolve import ASSUMED
-from parity.provenance import Hop
+from parity.cli.support.layer_table import bytes_text, shape_text
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.dialects.resolve import ASSUMED
+from parity.porting.metadata import Card
+from parity.porting.provenance import Hop
 from vit_config import Preprocess, Schema, ViTConfig
 
 MANY = 5

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 import tyro
 
-from parity.commands.reading import shown_as
-from parity.diff.align import HOW, How
-from parity.diff.build import Order
-from parity.diff.difference import Difference, compare_sides
-from parity.diff.named import named_side
-from parity.diff.sides import Recorded
-from parity.precision import PRECISIONS, Precision
+from parity.cli.support.reading import shown_as
+from parity.measure.precision import PRECISIONS, Precision
+from parity.verifier.diff.align import HOW, How
+from parity.verifier.diff.build import Order
+from parity.verifier.diff.difference import Difference, compare_sides
+from parity.verifier.diff.named import named_side
+from parity.verifier.diff.sides import Recorded
 from vit_config import ConfigError
-from vit_config.atomic import check_writable
+from vit_config.files.atomic import check_writable
 
 
 def _choice(names: tuple[str, ...]) -> Any:
@@ -62,7 +62,8 @@ class Comparing:
         """Compare the two.
 
         Raises:
-            ConfigError, InputError, WeightsError, MissingFileError: see `parity.diff.compare_sides`.
+            ConfigError, InputError, WeightsError, MissingFileError: see
+                `parity.verifier.diff.compare_sides`.
         """
         if self.batch_size < 1:
             raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from parity.anatomy import Part, Run, Shape, fold
+from parity.twins.anatomy import Part, Run, Shape, fold
 
 IDLE = ("Dropout", "DropPath", "PatchDropout", "Identity")
 """Layers that do nothing in evaluation."""

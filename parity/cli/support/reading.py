@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from parity import hub
 from vit_config import ConfigError, Preprocess, ViTConfig
 
 
@@ -40,7 +39,7 @@ class Reading:
     """The licence of the weights, if the file does not state it."""
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `parity.checkpoint.read_checkpoint`.
+        """The arguments of `parity.porting.checkpoint.read_checkpoint`.
 
         Raises:
             ConfigError: a field or value that is not valid.
@@ -78,10 +77,3 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
         if name not in known:
             ViTConfig(**{name: found[name]})  # says which field was meant
     return found
-
-
-def is_path(subject: str) -> bool:
-    """Whether a word means a file or folder, or a name on the Hub, and not a preset."""
-    endings = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".msgpack")
-    known = Path(subject).exists() or hub.is_name(subject)
-    return known or "/" in subject or subject.endswith(endings)

@@ -16,8 +16,8 @@ import tyro
 from pydantic import BaseModel, Field
 from tyro import constructors
 
-from parity.command_line import parse as read
-from parity.model import Framework
+from parity.cli.support.command_line import parse as read
+from parity.porting.model import Framework
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
 from vit_config.job import Job, default_job
 

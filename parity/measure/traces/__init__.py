@@ -1,7 +1,7 @@
 """Traces: what one program computed, written down so that another can be compared with it."""
 
-from parity.traces.format import Event, ModuleFacts, Site, Stage
-from parity.traces.reader import Trace
-from parity.traces.recorder import Recorder, record
+from parity.measure.traces.format import Event, ModuleFacts, Site, Stage
+from parity.measure.traces.reader import Trace
+from parity.measure.traces.recorder import Recorder, record
 
 __all__ = ["Event", "ModuleFacts", "Recorder", "Site", "Stage", "Trace", "record"]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from parity.traces.format import Stage
-from parity.traces.stream import Kept
-from parity.traces.watching import Where
+from parity.measure.traces.format import Stage
+from parity.measure.traces.stream import Kept
+from parity.measure.traces.watching import Where
 
 
 @dataclass

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from parity.traces.format import Stage
+from parity.measure.traces.format import Stage
 
 if TYPE_CHECKING:
-    from parity.traces.recorder import Recorder
+    from parity.measure.traces.recorder import Recorder
 
 
 class Framework(Protocol):

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.containers.safetensors import read_safetensors
-from parity.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts, Site, Stage
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts, Site, Stage
 from vit_config import ConfigError, MissingFileError, WeightsError
+from vit_config.files.safetensors_header import read_file_header
+from vit_config.files.seal import tensors_of
+from vit_config.files.stored import Stored
 
 _LONGEST = 1000
 """Letters of a complaint: a file that is damaged in one place may be wrong in all."""
@@ -78,7 +79,7 @@ class Trace:
                 raise MissingFileError(
                     f"{self.path}: its file {file} is missing; copy the whole folder again"
                 )
-            self._files[file] = dict(read_safetensors(path).tensors)
+            self._files[file] = tensors_of(read_file_header(path), path)
         return self._files[file]
 
     def _check(self, event: Event) -> None:

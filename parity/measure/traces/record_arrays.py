@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.traces.format import Stage
-from parity.traces.recorder import Recorder
+from parity.measure.traces.format import Stage
+from parity.measure.traces.recorder import Recorder
 from vit_config import InputError
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.precision import torch_precision
-from parity.traces.format import Stage
-from parity.traces.record_arrays import Arrays
-from parity.traces.recorder import OPTIMIZER, Recorder
-from parity.traces.watch_torch import exchange, is_array, watch
-from parity.traces.watching import Tap, Where
+from parity.measure.precision import torch_precision
+from parity.measure.traces.format import Stage
+from parity.measure.traces.record_arrays import Arrays
+from parity.measure.traces.recorder import OPTIMIZER, Recorder
+from parity.measure.traces.watch_torch import exchange, is_array, watch
+from parity.measure.traces.watching import Tap, Where
 
 
 class Torch(Arrays):

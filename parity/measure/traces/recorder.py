@@ -20,11 +20,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from parity.traces.format import STAGES, Site, Stage
-from parity.traces.framework import Framework
-from parity.traces.stream import Kept
-from parity.traces.watching import Where, facts_of, kind_of
-from parity.traces.writer import Writer
+from parity.measure.traces.format import STAGES, Site, Stage
+from parity.measure.traces.framework import Framework
+from parity.measure.traces.stream import Kept
+from parity.measure.traces.watching import Where, facts_of, kind_of
+from parity.measure.traces.writer import Writer
 from vit_config import ConfigError
 
 OPTIMIZER = "(optimizer)"
@@ -101,7 +101,7 @@ class Recorder:
         """Record a value of the step that runs: an array, a number, or a tree of them.
 
         Args:
-            stage: one of `parity.traces.format.STAGES`.
+            stage: one of `parity.measure.traces.format.STAGES`.
             path: its name; the names within a tree are put behind it.
 
         Raises:
@@ -210,16 +210,16 @@ def record(
 
 def _framework(model: Any, optimizer: Any) -> Framework:
     if model is None:
-        from parity.traces.record_arrays import Arrays
+        from parity.measure.traces.record_arrays import Arrays
 
         return Arrays()
     roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in roots:
-        from parity.traces.record_torch import Torch
+        from parity.measure.traces.record_torch import Torch
 
         return Torch(model, optimizer)
     if "flax" in roots:
-        from parity.traces.record_jax import Jax
+        from parity.measure.traces.record_jax import Jax
 
         return Jax(model, optimizer)
     raise ConfigError(

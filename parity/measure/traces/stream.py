@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.containers import write_safetensors
-from parity.traces.format import Statistics, sample_indices
+from parity.measure.traces.format import Statistics, sample_indices
 from vit_config import ConfigError
-from vit_config.safetensors_header import TYPES
-from vit_config.seal import array_bytes, hasher_of
-from vit_config.stored import Stored
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_header import TYPES
+from vit_config.files.safetensors_stream import write_stream
+from vit_config.files.seal import array_bytes, hasher_of
+from vit_config.files.stored import Stored
 
 FILE_BYTES = 2**26
 """A file is written when its tensors take up so much."""
@@ -139,6 +140,7 @@ class Stream:
     def _flush(self) -> None:
         if self._pending:
             path = self._folder / f"{self._files:05}.safetensors"
-            write_safetensors(path, self._pending, {}, sealed=True)
+            with atomic_file(path) as file:
+                write_stream(file, self._pending, {}, sealed=True)
             self._files += 1
             self._pending, self._pending_bytes = {}, 0

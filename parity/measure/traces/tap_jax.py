@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from parity.traces.arrivals import Arrivals, Source
-from parity.traces.format import Stage
-from parity.traces.recorder import Recorder
-from parity.traces.watch_jax import exchange, report
-from parity.traces.watching import Where
+from parity.measure.traces.arrivals import Arrivals, Source
+from parity.measure.traces.format import Stage
+from parity.measure.traces.recorder import Recorder
+from parity.measure.traces.watch_jax import exchange, report
+from parity.measure.traces.watching import Where
 
 
 class RecordingTap:

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.traces.format import INDEX, STAGES, Event, Index, ModuleFacts, Site
-from parity.traces.stream import Kept, Stream
+from parity.measure.traces.format import INDEX, STAGES, Event, Index, ModuleFacts, Site
+from parity.measure.traces.stream import Kept, Stream
 from vit_config import ConfigError
-from vit_config.atomic import atomic_folder
+from vit_config.files.atomic import atomic_folder
 
 
 class Writer:

@@ -10,7 +10,7 @@ import importlib
 from functools import cache
 from importlib.metadata import entry_points
 
-from parity.dialects.dialect import Dialect
+from parity.porting.dialects.dialect import Dialect
 from vit_config import ConfigError
 
 ROOMS = (
@@ -35,7 +35,7 @@ def dialects() -> tuple[Dialect, ...]:
                 raise ConfigError(f"entry point {entry.value} is a {type(each).__name__}, not a Dialect")
             found.append(each)
     for room in ROOMS:
-        found += importlib.import_module(f"parity.dialects.{room}").DIALECTS
+        found += importlib.import_module(f"parity.porting.dialects.{room}").DIALECTS
     names = [each.name for each in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"several dialects are called {', '.join(twice)}")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder
-from parity.dialects.table import Table, dense, flax_norm, respelled, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder
+from parity.porting.dialects.table import Table, dense, flax_norm, respelled, row
 from vit_config import Preprocess, ViTConfig
 
 MAP, KERNEL = "MAPHead_0", "i g e -> (g e) i"

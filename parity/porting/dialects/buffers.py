@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 import ml_dtypes
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.dialect import Dialect
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.formats.base import Stored
 from vit_config import ViTConfig, WeightsError
 
 ROUNDING = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.open_clip_config import MEAN, STD, OpenClipSettings
-from parity.dialects.table import REST, Table, layer, respelled, rest_under, row
-from parity.dialects.timm import EVERY
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.open_clip_config import MEAN, STD, OpenClipSettings
+from parity.porting.dialects.table import REST, Table, layer, respelled, rest_under, row
+from parity.porting.dialects.timm import EVERY
 from vit_config import Preprocess, ViTConfig
 
 BLOCK = "visual.transformer.resblocks.{i}"

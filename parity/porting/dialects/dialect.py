@@ -8,8 +8,8 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from parity.card import Card
-from parity.dialects.table import Table
+from parity.porting.dialects.table import Table
+from parity.porting.metadata import Card
 from vit_config import Preprocess, ViTConfig
 
 T = TypeVar("T")

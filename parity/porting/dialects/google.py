@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import Table, dense, flax_attention, flax_norm, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import Table, dense, flax_attention, flax_norm, row
 from vit_config import Preprocess, ViTConfig
 
 PATCH: Table = (

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parity.dialects.dialect import Dialect
-from parity.dialects.hf import beit, clip, vit
-from parity.dialects.table import Row, Table
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.hf import beit, clip, vit
+from parity.porting.dialects.table import Row, Table
 
 CONV, DENSE = "p q c o -> o c p q", "i o -> o i"
 

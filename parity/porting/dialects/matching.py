@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from parity.containers.base import Stored
-from parity.dialects.dialect import Dialect
-from parity.dialects.recognise import Found
-from parity.dialects.table import REST, Bound, Table, bind_theirs
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.table import REST, Bound, Table, bind_theirs
+from parity.porting.formats.base import Stored
 from vit_config import WeightsError
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import layer, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import layer, row
 from vit_config import Preprocess, ViTConfig
-from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 BLOCK = ("norm1", "attn.qkv", "attn.proj", "norm2", "mlp.fc1", "mlp.fc2")
 TABLE = (

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from parity.card import Card
+from parity.porting.metadata import Card
 from vit_config import ConfigError, Preprocess, ViTConfig, preset
 
 FILE = "open_clip_config.json"

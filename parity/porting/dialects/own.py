@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import REST
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import REST
 from vit_config import ViTConfig
 
 OWN = Dialect(

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from parity.containers.base import Container, Stored
-from parity.dialects import sidecars
-from parity.dialects.dialect import Dialect
-from parity.dialects.table import bind_theirs
+from parity.porting.dialects import sidecars
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.table import bind_theirs
+from parity.porting.formats.base import Container, Stored
 from vit_config import WeightsError
 from vit_config.errors import UnstatedError
 

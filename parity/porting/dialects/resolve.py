@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.dialects.dialect import NEUTRAL, Dialect
-from parity.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
+from parity.porting.dialects.dialect import NEUTRAL, Dialect
+from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
@@ -50,7 +50,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
 
     Args:
         shapes: the checkpoint's tensors by the twins' names.
-        letters: what its layouts say, see `parity.dialects.transfer.letters`.
+        letters: what its layouts say, see `parity.porting.dialects.transfer.letters`.
 
     Raises:
         WeightsError: two sources contradict each other, or the tensors are not those of the schema.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from parity.card import Card
-from parity.dialects.dialect import Dialect
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.metadata import Card
 from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
 

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import product
 from typing import Any, NamedTuple
 
-from parity.dialects.layout import Layout
+from parity.porting.dialects.layout import Layout
 from vit_config import ViTConfig
 
 
@@ -27,7 +27,7 @@ class Row:
     theirs: tuple[str, ...]
     """The other format's tensors."""
     layout: str = ""
-    """How each tensor of theirs is laid out, see `parity.dialects.layout`; empty: as ours."""
+    """How each tensor of theirs is laid out, see `parity.porting.dialects.layout`; empty: as ours."""
     parts: tuple[int, ...] | None = None
     """Where one tensor makes several: what share of the first axis each has; by default they are
     queries, keys and values."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import layer, respelled, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.encoder_layer_{i}"

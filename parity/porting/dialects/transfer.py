@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.table import Bound, layout_of
+from parity.porting.dialects.table import Bound, layout_of
+from parity.porting.formats.base import Stored
 from vit_config import ViTConfig, WeightsError
 
 Shape = tuple[int, ...]

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import Table, layer, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import Table, layer, row
 from vit_config import ViTConfig
 
 ATTENTION, MLP = "transformer.layers.{i}.0", "transformer.layers.{i}.1.net"

@@ -5,8 +5,8 @@ file says, `run.py` works through it. What was done is in a ledger (`ledger.py`)
 stopped, or killed, goes on where it was.
 """
 
-from parity.fleet.manifest import Job, Manifest
-from parity.fleet.run import run_manifest
-from parity.fleet.scan import Scan, scan
+from parity.porting.fleet.manifest import Job, Manifest
+from parity.porting.fleet.run import run_manifest
+from parity.porting.fleet.scan import Scan, scan
 
 __all__ = ["Job", "Manifest", "Scan", "run_manifest", "scan"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from vit_config.atomic import write_atomically
+from vit_config.files.atomic import write_atomically
 
 
 @dataclass(frozen=True)

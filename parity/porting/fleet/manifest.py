@@ -75,7 +75,7 @@ class Job(Schema, frozen=True):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How to read it: arguments of `parity.checkpoint.read_checkpoint`."""
+        """How to read it: arguments of `parity.porting.checkpoint.read_checkpoint`."""
         return {
             "given": {name: value for name, value in self.set.items() if value is not None},
             "like": self.like,
@@ -87,7 +87,7 @@ class Job(Schema, frozen=True):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What to change: arguments of `parity.conversion.convert`."""
+        """What to change: arguments of `parity.porting.conversion.convert`."""
         return {"dtype": self.dtype, "image_size": self.image_size, "num_classes": self.num_classes}
 
     @model_validator(mode="after")

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from parity.dialects import called
-from parity.fleet.walk import INDICES, SUFFIXES
+from parity.porting.dialects import called
+from parity.porting.fleet.walk import INDICES, SUFFIXES
 
 LONGEST = 100
 """Characters of a name, without its suffix."""
@@ -58,8 +58,8 @@ def _flat(path: str, root: Path, *, dots: bool) -> str:
 def sweep(folder: Path, names: Mapping[str, str]) -> int:
     """Remove the temporary files and folders in which outputs were being written when a run was killed.
 
-    They are those of `vit_config.atomic`: a dot, the output's name, eight characters. Nobody else may be
-    writing in the folder.
+    They are those of `atomic_file`: a dot, the output's name, eight characters. Nobody else may
+    be writing in the folder.
 
     Returns:
         How many there were.

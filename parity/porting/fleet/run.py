@@ -10,16 +10,16 @@ from typing import Any
 
 from rich.console import Console
 
-from parity.dialects import called
-from parity.fleet.junit import Result, write_junit
-from parity.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
-from parity.fleet.manifest import Manifest
-from parity.fleet.names import output_names, suffix_of, sweep
-from parity.fleet.pool import Told, run_tasks
-from parity.fleet.screen import Screen, print_summary
-from parity.fleet.work import STARTED, Outcome, Task, convert_one
+from parity.porting.dialects import called
+from parity.porting.fleet.junit import Result, write_junit
+from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
+from parity.porting.fleet.manifest import Manifest
+from parity.porting.fleet.names import output_names, suffix_of, sweep
+from parity.porting.fleet.pool import Told, run_tasks
+from parity.porting.fleet.screen import Screen, print_summary
+from parity.porting.fleet.work import STARTED, Outcome, Task, convert_one
 from vit_config import ConfigError, MissingFileError
-from vit_config.atomic import check_writable
+from vit_config.files.atomic import check_writable
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -44,7 +44,7 @@ def run_manifest(
     stopped, or killed, is continued by calling this again.
 
     Args:
-        path: the manifest, see `parity.fleet.scan`.
+        path: the manifest, see `parity.porting.fleet.scan`.
         to: a dialect or a family of them.
         out: a folder, created if it is not there; its parent must be.
         jobs: how many processes convert at once.

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.containers import open_container
-from parity.dialects import dialects
-from parity.dialects.recognise import find
-from parity.fleet.lines import line_about, printable
-from parity.fleet.manifest import Found, Job, Manifest, folder_for
-from parity.fleet.walk import Place, Walk, walk
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.dialects import dialects
+from parity.porting.dialects.recognise import find
+from parity.porting.fleet.lines import line_about, printable
+from parity.porting.fleet.manifest import Found, Job, Manifest, folder_for
+from parity.porting.fleet.walk import Place, Walk, walk
+from parity.porting.formats import open_container
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import UnstatedError
 

@@ -19,7 +19,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from parity.fleet.junit import Result
+from parity.porting.fleet.junit import Result
 
 COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "yellow", "failed": "red"}
 

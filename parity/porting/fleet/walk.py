@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.containers.folder import SIDECARS, WEIGHTS
-from parity.containers.orbax import find_checkpoint
-from parity.fleet.ledger import LEDGER
+from parity.porting.fleet.ledger import LEDGER
+from parity.porting.formats.folder import SIDECARS, WEIGHTS
+from parity.porting.formats.orbax import find_checkpoint
 from vit_config import MissingFileError
 
 SUFFIXES = (

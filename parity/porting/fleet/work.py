@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.conversion import Converted, convert
-from parity.fleet.ledger import Entry
-from parity.fleet.lines import line_about
-from parity.fleet.pool import Tell
-from parity.provenance import digest_of
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion import Converted, convert
+from parity.porting.fleet.ledger import Entry
+from parity.porting.fleet.lines import line_about
+from parity.porting.fleet.pool import Tell
+from parity.porting.provenance import digest_of
 from vit_config.errors import UnstatedError
 
 STARTED = "started"
@@ -132,7 +132,7 @@ def _watched(tell: Tell) -> dict[str, Any]:
 
 def _verify(result: Converted) -> str | None:
     """Run source and result on the same images; what is not equal."""
-    from parity.verify import verify, write_verification
+    from parity.porting.verification.verify import verify, write_verification
 
     verification = verify(result)
     write_verification(verification, result)

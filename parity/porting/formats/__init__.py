@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from parity.containers.base import Container, Stored, guarded
-from parity.containers.folder import find_weights, read_shards, read_sidecars
-from parity.containers.msgpack_writer import write_msgpack
-from parity.containers.npz import write_npz
-from parity.containers.safetensors import write_safetensors
-from parity.containers.sniff import read_file
-from parity.containers.torch_writer import write_torch
+from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.folder import find_weights, read_shards, read_sidecars
+from parity.porting.formats.msgpack_writer import write_msgpack
+from parity.porting.formats.npz import write_npz
+from parity.porting.formats.safetensors import write_safetensors
+from parity.porting.formats.sniff import read_file
+from parity.porting.formats.torch_writer import write_torch
 from vit_config.errors import MissingFileError
 
 __all__ = [
@@ -54,7 +54,7 @@ def open_container(path: str | Path) -> Container:
 
 
 def _open_folder(folder: Path) -> Container:
-    from parity.containers.orbax import find_checkpoint, read_orbax
+    from parity.porting.formats.orbax import find_checkpoint, read_orbax
 
     if checkpoint := find_checkpoint(folder):
         return read_orbax(checkpoint)

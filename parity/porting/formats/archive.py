@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 import numpy as np
 
-from parity.containers.comment import unpack
+from parity.porting.formats.comment import unpack
 from vit_config.errors import WeightsError
-from vit_config.stored import guarded
+from vit_config.files.stored import guarded
 
 _CHUNK = 2**20
 _UTF8 = 0x800

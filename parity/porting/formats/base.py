@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vit_config.stored import Stored, guarded
+from vit_config.files.stored import Stored, guarded
 
 __all__ = ["Container", "Progress", "Stored", "guarded"]
 

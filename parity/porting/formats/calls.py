@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
-from parity.containers.inert import Global, Inert, NumpyArray, Refused, shown
-from parity.containers.numpy_pickles import from_buffer, make_scalar, make_type
-from parity.containers.stack import key_of
-from parity.containers.torch_types import View, make_view, torch_dtype
-from vit_config.stored import Stored
+from parity.porting.formats.inert import Global, Inert, NumpyArray, Refused, shown
+from parity.porting.formats.numpy_pickles import from_buffer, make_scalar, make_type
+from parity.porting.formats.stack import key_of
+from parity.porting.formats.torch_types import View, make_view, torch_dtype
+from vit_config.files.stored import Stored
 
 
 def call(function: Any, args: Any) -> Any:

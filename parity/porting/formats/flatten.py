@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.containers.inert import Inert, NumpyArray, NumpyType, Refused
-from parity.containers.torch_types import Storage, View
+from parity.porting.formats.inert import Inert, NumpyArray, NumpyType, Refused
+from parity.porting.formats.torch_types import Storage, View
 from vit_config.errors import WeightsError
-from vit_config.stored import Stored
+from vit_config.files.stored import Stored
 
 _DEEPEST = 100
 _MOST_ENTRIES = 500_000

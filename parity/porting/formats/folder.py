@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from parity.containers.base import Container
+from parity.porting.formats.base import Container
 from vit_config.errors import MissingFileError, WeightsError
-from vit_config.stored import guarded
+from vit_config.files.stored import guarded
 
 WEIGHTS = (
     "model.safetensors",

@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.containers.flatten import Flat
-from parity.containers.torch_types import DTYPES
+from parity.porting.formats.base import Stored
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import WeightsError
-from vit_config.stored import checked_shape, guarded
+from vit_config.files.stored import checked_shape, guarded
 
 CHUNKED = "__msgpack_chunked_array__"
 ARRAY, COMPLEX, SCALAR = 1, 2, 3

@@ -10,13 +10,13 @@ from typing import Any, BinaryIO
 import msgpack
 import numpy as np
 
-from parity.containers.base import Progress, Stored
-from parity.containers.msgpack_reader import ARRAY, CHUNKED
-from parity.containers.torch_types import DTYPES
-from vit_config.atomic import atomic_file
+from parity.porting.formats.base import Progress, Stored
+from parity.porting.formats.msgpack_reader import ARRAY, CHUNKED
+from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import ConfigError
-from vit_config.safetensors_stream import checked_load, ignore, write_chunks
-from vit_config.seal import array_bytes
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import checked_load, ignore, write_chunks
+from vit_config.files.seal import array_bytes
 
 LONGEST = 2**30
 """Bytes of an array that flax writes as one value; a longer one becomes chunks."""

@@ -13,16 +13,16 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.containers.archive import Archive
-from parity.containers.base import Progress, Stored
-from parity.containers.comment import pack
-from parity.containers.flatten import Flat
-from parity.containers.numpy_pickles import ML_TYPES
-from vit_config.atomic import atomic_file
+from parity.porting.formats.archive import Archive
+from parity.porting.formats.base import Progress, Stored
+from parity.porting.formats.comment import pack
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.safetensors_stream import Late, checked_load, ignore, write_chunks
-from vit_config.seal import array_bytes
-from vit_config.stored import checked_shape
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import Late, checked_load, ignore, write_chunks
+from vit_config.files.seal import array_bytes
+from vit_config.files.stored import checked_shape
 
 _LONGEST_HEADER = 70_000
 _LONGEST_TEXT = 2**20
@@ -62,7 +62,7 @@ def write_npz(
     Args:
         progress: called with the number of bytes just written.
         force: replace a file that exists.
-        metadata: what the file says of itself, see `parity.containers.comment`.
+        metadata: what the file says of itself, see `parity.porting.formats.comment`.
         late: what is known of it when every tensor is written.
 
     Raises:

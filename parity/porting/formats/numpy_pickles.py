@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.containers.inert import Global, NumpyArray, NumpyType, shown
-from vit_config.stored import checked_shape
+from parity.porting.formats.inert import Global, NumpyArray, NumpyType, shown
+from vit_config.files.stored import checked_shape
 
 _PLAIN = re.compile(r"[<>|=]?([biufcSUV])(\d{0,7})")
 ML_TYPES = (

@@ -11,11 +11,11 @@ import pickletools
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from parity.containers.allowed import check_allowed, renamed
-from parity.containers.calls import call
-from parity.containers.inert import Global, Inert, NumpyArray, NumpyType
-from parity.containers.numpy_pickles import set_array, set_type
-from parity.containers.stack import Stack
+from parity.porting.formats.allowed import check_allowed, renamed
+from parity.porting.formats.calls import call
+from parity.porting.formats.inert import Global, Inert, NumpyArray, NumpyType
+from parity.porting.formats.numpy_pickles import set_array, set_type
+from parity.porting.formats.stack import Stack
 
 _MOST_OPCODES = 20_000_000
 _MOST_COPIED = 1_000_000

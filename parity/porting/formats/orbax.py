@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.containers.base import Container, Stored, guarded
-from parity.containers.flatten import Flat
+from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.flatten import Flat
 from vit_config.errors import ConfigError, MissingFileError, WeightsError
-from vit_config.stored import checked_shape
+from vit_config.files.stored import checked_shape
 
 _TREE = "_METADATA"
 _STEP = re.compile(r"(?:[A-Za-z_.-]*[_.-])?(\d+)")

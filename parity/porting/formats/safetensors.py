@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.containers.base import Container, Progress, Stored
-from vit_config.atomic import atomic_file
-from vit_config.safetensors_header import described, read_file_header
-from vit_config.safetensors_stream import Late, ignore, write_stream
-from vit_config.seal import is_sealed, sealed_tensors
+from parity.porting.formats.base import Container, Progress, Stored
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_header import read_file_header
+from vit_config.files.safetensors_stream import Late, ignore, write_stream
+from vit_config.files.seal import tensors_of
 
 
 def read_safetensors(path: Path) -> Container:
@@ -19,8 +19,7 @@ def read_safetensors(path: Path) -> Container:
         WeightsError: truncated, a header that contradicts itself, or a broken seal.
     """
     header = read_file_header(path)
-    read = sealed_tensors if is_sealed(header) else described
-    return Container(path, (path,), "safetensors", read(header, path), metadata=header.metadata)
+    return Container(path, (path,), "safetensors", tensors_of(header, path), metadata=header.metadata)
 
 
 def write_safetensors(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.containers.archive import Archive
-from parity.containers.base import Container, guarded
-from parity.containers.flatten import Flat
-from parity.containers.safetensors import read_safetensors
-from parity.containers.torch_legacy import read_torch_legacy
-from parity.containers.torch_zip import is_torchscript, prefix_of, read_torch_zip
-from parity.containers.torchscript import read_torchscript
+from parity.porting.formats.archive import Archive
+from parity.porting.formats.base import Container, guarded
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.safetensors import read_safetensors
+from parity.porting.formats.torch_legacy import read_torch_legacy
+from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_torch_zip
+from parity.porting.formats.torchscript import read_torchscript
 from vit_config.errors import WeightsError
 
 _TAR = slice(257, 262)
@@ -46,7 +46,7 @@ def read_file(path: Path) -> Container:
     if head[_TAR] == b"ustar":
         raise WeightsError(f"{path}: is a tar archive; unpack it and give the path of the file in it")
     if head[:1] and (0x80 <= head[0] <= 0x8F or head[0] in (0xDE, 0xDF)):
-        from parity.containers.msgpack_reader import read_msgpack
+        from parity.porting.formats.msgpack_reader import read_msgpack
 
         with guarded(path, "msgpack file"):
             return _container(path, "msgpack", read_msgpack(path))
@@ -64,7 +64,7 @@ def _read_zip(path: Path) -> Container:
     if prefix is not None:
         return _container(path, "torch", read_torch_zip(archive, prefix), archive.metadata)
     if archive.names and all(name.endswith(".npy") for name in archive.names):
-        from parity.containers.npz import read_npz
+        from parity.porting.formats.npz import read_npz
 
         return _container(path, "npz", read_npz(archive), archive.metadata)
     raise WeightsError(

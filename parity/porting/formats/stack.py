@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.containers.inert import Global, Inert
+from parity.porting.formats.inert import Global, Inert
 
 _MARK = object()
 _LONGEST_KEY = 4096

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.containers.flatten import Flat
-from parity.containers.inert import Refused, shown
-from parity.containers.opcodes import Machine
-from parity.containers.torch_types import Storage, storage_dtype
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.inert import Refused, shown
+from parity.porting.formats.opcodes import Machine
+from parity.porting.formats.torch_types import Storage, storage_dtype
 from vit_config.errors import WeightsError
-from vit_config.stored import guarded
+from vit_config.files.stored import guarded
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _VERSION = 1001

@@ -10,9 +10,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.containers.inert import Global, Refused, shown
-from parity.containers.numpy_pickles import ML_TYPES
-from vit_config.stored import Stored, checked_shape, counts
+from parity.porting.formats.inert import Global, Refused, shown
+from parity.porting.formats.numpy_pickles import ML_TYPES
+from vit_config.files.stored import Stored, checked_shape, counts
 
 _EXPANDED = 2**30
 """Bytes that a tensor may have beyond its storage's (an expanded tensor repeats the same values)."""

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
-from parity.containers.base import Progress, Stored
-from parity.containers.comment import pack
-from parity.containers.torch_types import DTYPES, STORAGES
-from vit_config.atomic import atomic_file
+from parity.porting.formats.base import Progress, Stored
+from parity.porting.formats.comment import pack
+from parity.porting.formats.torch_types import DTYPES, STORAGES
 from vit_config.errors import ConfigError
-from vit_config.safetensors_stream import Late, checked_load, ignore, write_chunks
-from vit_config.seal import array_bytes
+from vit_config.files.atomic import atomic_file
+from vit_config.files.safetensors_stream import Late, checked_load, ignore, write_chunks
+from vit_config.files.seal import array_bytes
 
 _ALIGNMENT = 64
 _CLASSES = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedStorage"}
@@ -37,7 +37,7 @@ def write_torch(
         progress: called with the number of bytes just written.
         force: replace a file that exists.
         wrapper: the key of a dictionary around the state dict, if there shall be one.
-        metadata: what the file says of itself, see `parity.containers.comment`.
+        metadata: what the file says of itself, see `parity.porting.formats.comment`.
         late: what is known of it when every tensor is written.
 
     Raises:

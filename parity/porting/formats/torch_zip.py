@@ -5,11 +5,11 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from parity.containers.archive import Archive
-from parity.containers.flatten import Flat
-from parity.containers.inert import Refused
-from parity.containers.opcodes import Machine
-from parity.containers.torch_types import Storage, storage_dtype
+from parity.porting.formats.archive import Archive
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.inert import Refused
+from parity.porting.formats.opcodes import Machine
+from parity.porting.formats.torch_types import Storage, storage_dtype
 from vit_config.errors import WeightsError
 
 _LARGEST_PICKLE = 2**29

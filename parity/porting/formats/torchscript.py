@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from parity.containers.archive import Archive
-from parity.containers.flatten import Flat
-from parity.containers.torch_zip import read_torch_zip
+from parity.porting.formats.archive import Archive
+from parity.porting.formats.flatten import Flat
+from parity.porting.formats.torch_zip import read_torch_zip
 from vit_config.errors import WeightsError
 
 

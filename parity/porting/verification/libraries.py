@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.checkpoint import Checkpoint
-from parity.tolerance import FLOAT64
+from parity.measure.tolerance import FLOAT64
+from parity.porting.checkpoint import Checkpoint
 
 Run = Callable[[np.ndarray], np.ndarray]
 """Images (B, H, W, C) float64 to logits (B, classes)."""
@@ -39,7 +39,7 @@ def library(checkpoint: Checkpoint) -> Library | str:
 
 
 def _torchvision(checkpoint: Checkpoint) -> Library | str:
-    from parity.family.peer import import_timm
+    from parity.porting.verification.peers import import_timm
 
     cfg = checkpoint.config
     import_timm()  # declares the operators without which torchvision does not load here
@@ -59,7 +59,7 @@ def _torchvision(checkpoint: Checkpoint) -> Library | str:
 
 
 def _timm(checkpoint: Checkpoint) -> Library | str:
-    from parity.family.peer import import_timm
+    from parity.porting.verification.peers import import_timm
 
     path = checkpoint.path
     if not (path / "config.json").is_file():
@@ -71,7 +71,7 @@ def _timm(checkpoint: Checkpoint) -> Library | str:
 
 
 def _transformers(checkpoint: Checkpoint) -> Library | str:
-    from parity.family.peer import import_timm
+    from parity.porting.verification.peers import import_timm
 
     import_timm()  # as above: transformers imports torchvision
     import transformers

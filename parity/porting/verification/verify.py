@@ -12,15 +12,15 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from parity.checkpoint import read_checkpoint
-from parity.containers.base import Stored
-from parity.conversion import Converted
-from parity.libraries import Library, library
-from parity.provenance import versions
-from parity.redraw import random_batch
-from parity.tolerance import FLOAT64, relative_error
+from parity.measure.redraw import random_batch
+from parity.measure.tolerance import FLOAT64, relative_error
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import Converted
+from parity.porting.formats.base import Stored
+from parity.porting.provenance import versions
+from parity.porting.verification.libraries import Library, library
 from vit_config import ViTConfig
-from vit_config.weights_file import write_atomically
+from vit_config.files.weights_file import write_atomically
 
 BATCH = 2
 """Images that are compared."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.containers import Container, open_container
+from parity.porting.formats import Container, open_container
 
 _ENUM = re.compile(r"[\w.]+\('([^']*)'\)")
 

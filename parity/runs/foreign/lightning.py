@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.containers import Container
+from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import Records
 from parity.runs.foreign.statements import Statements

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.checkpoint import Checkpoint
-from parity.containers.base import Stored
-from parity.dialects.matching import match
-from parity.dialects.recognise import Found
-from parity.dialects.table import Bound
-from parity.dialects.transfer import read
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.dialects.matching import match
+from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.table import Bound
+from parity.porting.dialects.transfer import read
+from parity.porting.formats.base import Stored
 from parity.runs.foreign.optimizer import OptimizerState
 from parity.runs.state import ADAM, SGD, Arrays
 from vit_config.errors import CheckpointError, WeightsError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from parity.containers.base import Stored
+from parity.porting.formats.base import Stored
 from parity.runs.foreign.entries import Entries, plain
 from vit_config.errors import CheckpointError
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from parity.checkpoint import Checkpoint, read_checkpoint
-from parity.containers import Container, open_container
-from parity.dialects.table import Bound
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.dialects.table import Bound
+from parity.porting.formats import Container, open_container
 from parity.runs.foreign.clock import check_learning_rate, counted, step_of, steps_an_epoch
 from parity.runs.foreign.groups import Shapes, assign_any, decay_of
 from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed
@@ -74,7 +74,7 @@ def read_foreign(
         path: timm's ``last.pth.tar``, the Trainer's folder ``checkpoint-N``, or Lightning's ``.ckpt``.
         recipe: states what the file leaves open. A field that it sets (`model_fields_set`) to something
             else than the file has is refused; one that it does not set, it does not state.
-        dialect: see `parity.checkpoint.read_checkpoint`, as `like`, `given` and `part`.
+        dialect: see `parity.porting.checkpoint.read_checkpoint`, as `like`, `given` and `part`.
         cold: let parameters without moments start with zeros.
         steps_per_epoch: updates in an epoch, where the file does not say.
 

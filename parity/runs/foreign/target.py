@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parity.card import Card
-from parity.containers.base import Stored
-from parity.dialects import called
-from parity.dialects.buffers import make_buffers
-from parity.dialects.dialect import Dialect
-from parity.dialects.folds import State, express
-from parity.dialects.table import Bound, bind_ours
-from parity.dialects.transfer import write
+from parity.porting.dialects import called
+from parity.porting.dialects.buffers import make_buffers
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.rewrites import State, express
+from parity.porting.dialects.table import Bound, bind_ours
+from parity.porting.dialects.transfer import write
+from parity.porting.formats.base import Stored
+from parity.porting.metadata import Card
 from parity.runs.foreign.groups import spared_by_timm, spared_by_trainer
 from parity.runs.foreign.order import HF_WRITTEN, hf_orders, timm_order
 from parity.runs.foreign.read import Opened, naming, open_foreign

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from parity.containers.folder import read_json
+from parity.porting.formats.folder import read_json
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import Records
 from parity.runs.foreign.statements import Statements

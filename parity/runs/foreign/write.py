@@ -9,15 +9,15 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from parity.containers import write_safetensors
-from parity.containers.base import Stored
+from parity.porting.formats import write_safetensors
+from parity.porting.formats.base import Stored
 from parity.runs.foreign import lightning, timm, trainer
 from parity.runs.foreign.order import HF_WRITTEN
 from parity.runs.foreign.target import FAMILIES, Named, Target, plan
 from parity.runs.run import Run
 from vit_config import ConfigError
-from vit_config.atomic import atomic_file, atomic_folder
 from vit_config.errors import CheckpointError
+from vit_config.files.atomic import atomic_file, atomic_folder
 from vit_config.recipe import decay_strength
 from vit_config.schedule import learning_rate
 

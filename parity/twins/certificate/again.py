@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from parity import hub
-from parity.certificate import facts
-from parity.certificate.format import Certificate, CheckpointFile
-from parity.certificate.function import of_function
-from parity.check import check_config, check_weights
+from parity.porting import hub
+from parity.twins.certificate import facts
+from parity.twins.certificate.format import Certificate, CheckpointFile
+from parity.twins.certificate.function import of_function
+from parity.twins.check import check_config, check_weights
 from vit_config import DataError, Recipe, ViTConfig, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.job import Job
@@ -98,8 +98,8 @@ def located(stated: CheckpointFile, where: Path) -> CheckpointFile:
 
 
 def _training(certificate: Certificate, where: Path, data_dir: Path, progress: Progress) -> Certificate:
-    from parity.certificate.training import of_training
-    from parity.runs.check import check_steps
+    from parity.twins.certificate.training import of_training
+    from parity.twins.steps.check import check_steps
 
     arguments, data = certificate.arguments, certificate.data
     fingerprint = facts.fingerprint(data.name, data_dir)

@@ -6,8 +6,8 @@ import datetime
 import json
 from typing import Any
 
-from parity.certificate import facts
-from parity.certificate.format import (
+from parity.twins.certificate import facts
+from parity.twins.certificate.format import (
     FORMAT,
     VERSION,
     Arguments,
@@ -16,10 +16,10 @@ from parity.certificate.format import (
     Flags,
     Verdict,
 )
-from parity.certificate.seal import sha256_of
-from parity.check import Report
-from parity.report import REDUCED
-from parity.runs.check import StepsReport
+from parity.twins.certificate.seal import sha256_of
+from parity.twins.check import Report
+from parity.twins.report import REDUCED
+from parity.twins.steps.check import StepsReport
 
 
 def assemble(

@@ -11,10 +11,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from parity.certificate.format import CheckpointFile
-from parity.checkpoint import read_checkpoint
-from parity.provenance import digest_of
-from parity.tolerance import FEW, FLOAT64, LIMITS, RATIO, SHADOW, STEP_LIMITS, DType
+from parity.measure.tolerance import FEW, FLOAT64, LIMITS, RATIO, SHADOW, STEP_LIMITS, DType
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.provenance import digest_of
+from parity.twins.certificate.format import CheckpointFile
 
 PACKAGES = ("vit-parity", "jaxlib", "optax", "ml-dtypes")
 """What has a say in the numbers, beside what every report names."""
@@ -26,7 +26,7 @@ def checkpoint_file(source: str) -> CheckpointFile:
     """A checkpoint by its digest, so that another file of its name is not taken for it.
 
     Raises:
-        MissingFileError, WeightsError, ConfigError: see `parity.checkpoint.read_checkpoint`.
+        MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
     found = read_checkpoint(source)
     return CheckpointFile(
@@ -43,11 +43,11 @@ def fingerprint(data: str, data_dir: Path) -> str | None:
     Raises:
         DataError, MissingFileError: it cannot be read, or is not there.
     """
-    from parity.runs.plan import RANDOM
+    from parity.twins.steps.plan import RANDOM
 
     if data == RANDOM:
         return None
-    from vit_jax.train.data import open_dataset
+    from vit_train.data import open_dataset
 
     return open_dataset(data, data_dir).fingerprint
 
@@ -89,7 +89,7 @@ def _source(folder: Path) -> str:
 
 
 def tolerances(kind: Literal["function", "training"], dtypes: Iterable[DType]) -> dict[str, float]:
-    """Every tolerance of `parity.tolerance` that a check judges by, by a name for each."""
+    """Every tolerance of `parity.measure.tolerance` that a check judges by, by a name for each."""
     found = {"float64": FLOAT64}
     if kind == "training":
         found["shadow"] = SHADOW

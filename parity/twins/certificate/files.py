@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from parity.certificate.format import Certificate
-from parity.certificate.markdown import page
-from parity.certificate.picture import draw_levels
-from parity.certificate.seal import to_text
-from parity.runs.check import StepsReport
+from parity.twins.certificate.format import Certificate
+from parity.twins.certificate.markdown import page
+from parity.twins.certificate.picture import draw_levels
+from parity.twins.certificate.seal import to_text
+from parity.twins.steps.check import StepsReport
 from vit_config import ConfigError
-from vit_config.atomic import atomic_file, check_writable
+from vit_config.files.atomic import atomic_file, check_writable
 
 PICTURES = {
     "levels": "the worst error of each level and its limit",
@@ -96,7 +96,7 @@ def write(certificate: Certificate, where: Destination, report: StepsReport | No
 
 
 def _curves(report: StepsReport) -> bytes:
-    from parity.runs.report import draw_steps
+    from parity.twins.steps.report import draw_steps
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "curves.png")

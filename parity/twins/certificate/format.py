@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from parity.precision import Precision
-from parity.tolerance import DType
+from parity.measure.precision import Precision
+from parity.measure.tolerance import DType
 from vit_config.base import Schema
 
 FORMAT = "vit-parity certificate"

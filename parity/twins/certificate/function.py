@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import cast
 
-from parity.certificate import facts
-from parity.certificate.content import assemble
-from parity.certificate.format import (
+from parity.measure.compare import LevelResult
+from parity.measure.tolerance import DType
+from parity.twins.certificate import facts
+from parity.twins.certificate.content import assemble
+from parity.twins.certificate.format import (
     Arguments,
     Certificate,
     CheckpointFile,
@@ -17,9 +19,7 @@ from parity.certificate.format import (
     Worst,
     Yardstick,
 )
-from parity.check import Report
-from parity.compare import LevelResult
-from parity.tolerance import DType
+from parity.twins.check import Report
 
 
 def of_function(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.certificate.format import Certificate, Level
-from parity.certificate.seal import seal_of
+from parity.twins.certificate.format import Certificate, Level
+from parity.twins.certificate.seal import seal_of
 
 CLAIMS = {
     "function": "the Flax model and the PyTorch model are the same function",
@@ -113,7 +113,7 @@ def _worst(level: Level) -> str:
 def _yardstick(certificate: Certificate) -> list[str]:
     tolerances = certificate.yardstick.tolerances
     stated = ", ".join(f"{name} {value:g}" for name, value in tolerances.items())
-    said = ["## Yardstick", "", f"Tolerances (`parity/tolerance.py`): {stated}.", ""]
+    said = ["## Yardstick", "", f"Tolerances (`parity/measure/tolerance.py`): {stated}.", ""]
     for dtype, run in certificate.yardstick.runs.items():
         rows = [
             (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 
-from parity.certificate.format import Certificate, Level
+from parity.twins.certificate.format import Certificate, Level
 
 FLOOR = 1e-18
 """Where an error or a limit of zero is drawn."""

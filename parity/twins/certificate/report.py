@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.certificate.format import Level
-from parity.certificate.verify import Verification, by_level
+from parity.twins.certificate.format import Level
+from parity.twins.certificate.verify import Verification, by_level
 
 
 def print_verification(found: Verification, console: Console | None = None) -> None:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from parity.certificate.format import FORMAT, VERSION, Certificate
+from parity.twins.certificate.format import FORMAT, VERSION, Certificate
 from vit_config import WeightsError
 from vit_config.errors import MissingFileError
 

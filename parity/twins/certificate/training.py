@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import cast
 
-from parity.certificate import facts
-from parity.certificate.content import assemble
-from parity.certificate.format import (
+from parity.measure.digest import digest
+from parity.measure.tolerance import DType
+from parity.twins.certificate import facts
+from parity.twins.certificate.content import assemble
+from parity.twins.certificate.format import (
     Arguments,
     Certificate,
     Curves,
@@ -20,12 +22,10 @@ from parity.certificate.format import (
     Worst,
     Yardstick,
 )
-from parity.digest import digest
-from parity.runs.check import StepsReport
-from parity.runs.judge import StepVerdict
-from parity.runs.trainer_torch import TorchTrainer
-from parity.runs.walk import SHADOWS, Walk
-from parity.tolerance import DType
+from parity.twins.steps.check import StepsReport
+from parity.twins.steps.judge import StepVerdict
+from parity.twins.steps.trainer_torch import TorchTrainer
+from parity.twins.steps.walk import SHADOWS, Walk
 
 
 def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | None) -> Certificate:

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
-from parity.digest import digest
-from parity.environment import environment, flags, uncertified
 from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
-from parity.precision import Precision
-from parity.runs.plan import Plan, make_plan
-from parity.runs.stability import Stability, stability
-from parity.runs.trainer import Batch
-from parity.runs.walk import Walk, walk
-from parity.tolerance import DType
+from parity.measure.digest import digest
+from parity.measure.environment import environment, flags, uncertified
+from parity.measure.precision import Precision
+from parity.measure.tolerance import DType
+from parity.twins.steps.plan import Plan, make_plan
+from parity.twins.steps.stability import Stability, stability
+from parity.twins.steps.trainer import Batch
+from parity.twins.steps.walk import Walk, walk
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
@@ -85,7 +85,7 @@ def check_steps(
 
     Args:
         subject: what the job is called.
-        job: what is trained; its data may also be `parity.runs.plan.RANDOM`.
+        job: what is trained; its data may also be `parity.twins.steps.plan.RANDOM`.
         data_dir: the folder of prepared data sets.
         dtypes: types to compute in, in place of the recipe's.
         precision: of float32 products in both twins.

@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.compare import beside
-from parity.runs.invisible import Sight
+from parity.measure.compare import beside
+from parity.measure.invisible import Sight
+from parity.measure.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
 from parity.runs.state import Arrays, TrainingState
-from parity.runs.trainer import Taken
-from parity.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
+from parity.twins.steps.trainer import Taken
 
 CLEAR = 16.0
 """Size of a direction, in units of its rounding, from which on it is one."""
@@ -81,7 +81,7 @@ def judge_narrow(
     torch64: Outcome,
 ) -> Iterator[StepVerdict]:
     """Each twin's distance to its own float64 step: within K epsilons of the type, and not farther than
-    `RATIO` times the other's; see `parity.tolerance`.
+    `RATIO` times the other's; see `parity.measure.tolerance`.
 
     Of parameters and averages the change is judged, which is all that the step made; it cannot be finer
     than the parameters are stored. Where the direction is rounding noise, as at the first step of a

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.runs.trainer import Batch
+from parity.twins.steps.trainer import Batch
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
@@ -65,8 +65,8 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
         return Plan(
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
-    from vit_jax.train.data import open_dataset, steps_per_epoch, train_batches
-    from vit_jax.train.fit import check_fit, hold_out, make_preprocess
+    from vit_train.data import open_dataset, steps_per_epoch, train_batches
+    from vit_train.fit import check_fit, hold_out, make_preprocess
 
     whole = open_dataset(job.data, data_dir)
     check_fit(cfg, whole)

@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.report import REDUCED
-from parity.runs.check import StepsReport
-from parity.runs.judge import StepVerdict
-from parity.runs.walk import Walk
-from parity.tolerance import FLOAT64, SHADOW
+from parity.measure.tolerance import FLOAT64, SHADOW
+from parity.twins.report import REDUCED
+from parity.twins.steps.check import StepsReport
+from parity.twins.steps.judge import StepVerdict
+from parity.twins.steps.walk import Walk
 from vit_config import ConfigError
-from vit_config.weights_file import write_atomically
+from vit_config.files.weights_file import write_atomically
 
 JSON_VERSION = 1
 SHOWN = 8

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 import jax
 import jax.numpy as jnp
 
-from parity.precision import Precision, jax_at
+from parity.measure.precision import Precision, jax_at
 from parity.runs.state import TrainingState, moments_of
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
-from parity.runs.trainer import Batch, Taken
+from parity.twins.steps.trainer import Batch, Taken
 from vit_config import Recipe, ViTConfig
 from vit_jax import step as steps
 from vit_jax.functional import Params

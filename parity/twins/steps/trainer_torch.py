@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from parity.precision import Precision, torch_at
+from parity.measure.precision import Precision, torch_at
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
-from parity.runs.trainer import Batch, Taken
+from parity.twins.steps.trainer import Batch, Taken
 from vit_config import Recipe, ViTConfig
 from vit_torch import optim
 from vit_torch import step as steps

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.precision import Precision
+from parity.measure.invisible import Sight
+from parity.measure.precision import Precision
+from parity.measure.tolerance import FLOAT64, SHADOW, epsilon
 from parity.runs.distance import distances, unseen_difference
-from parity.runs.invisible import Sight
-from parity.runs.judge import Outcome, StepVerdict, judge_float64, judge_narrow
-from parity.runs.plan import Plan
 from parity.runs.state import TrainingState
-from parity.runs.trainer import Batch, Session, Taken
-from parity.runs.trainer_jax import JaxSession, JaxTrainer
-from parity.runs.trainer_torch import TorchTrainer
-from parity.tolerance import FLOAT64, SHADOW, epsilon
+from parity.twins.steps.judge import Outcome, StepVerdict, judge_float64, judge_narrow
+from parity.twins.steps.plan import Plan
+from parity.twins.steps.trainer import Batch, Session, Taken
+from parity.twins.steps.trainer_jax import JaxSession, JaxTrainer
+from parity.twins.steps.trainer_torch import TorchTrainer
 from vit_config import Recipe
 
 SHADOWS = 3

@@ -9,10 +9,10 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from parity.family.walk import ArchitectureResult, check_all
+from parity.twins.timm_sweep.walk import ArchitectureResult, check_all
 from vit_config import PRESETS, ConfigError
+from vit_config.files.weights_file import write_atomically
 from vit_config.presets.costs import costs
-from vit_config.weights_file import write_atomically
 
 JSON_VERSION = 1
 HEADER = (
@@ -59,7 +59,7 @@ def check_family(
         ConfigError: no architecture matches.
         ModuleNotFoundError: timm is not installed.
     """
-    from parity.family import peer
+    from parity.twins.timm_sweep import peer
 
     every = peer.architectures()
     for pattern in patterns:

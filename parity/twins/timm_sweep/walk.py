@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity.compare import LevelResult, Runs, compare
-from parity.recording import Key, Recording
-from parity.redraw import Batch, branch_norms, random_batch, redraw
-from parity.tolerance import FLOAT64, relative_error
+from parity.measure.compare import LevelResult, Runs, compare
+from parity.measure.recording import Key, Recording
+from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
+from parity.measure.tolerance import FLOAT64, relative_error
 from vit_config import PRESETS, InputError, ViTConfig
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from parity.run_jax import JaxTwin
+    from parity.twins.run_jax import JaxTwin
 
 OUTPUTS = ("tokens", "pooled", "logits")
 """What timm's model is compared in: all tokens after the last norm, what the head sees, the logits."""
@@ -126,8 +126,8 @@ def check_architecture(
     The tensors' names and shapes are those of the real model; the numbers are those of a copy shrunk in
     depth and width, every switch intact, unless `full_size`.
     """
-    from parity.family import peer
-    from parity.family.shrink import shrunk_arguments, shrunk_schema
+    from parity.twins.timm_sweep import peer
+    from parity.twins.timm_sweep.shrink import shrunk_arguments, shrunk_schema
 
     if name not in PRESETS:
         why = f"{name}: timm has it, but no preset describes it; run tools/generate_presets.py"
@@ -165,7 +165,7 @@ def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
     import vit_jax.weights
     import vit_torch.leaves
     import vit_torch.weights
-    from parity.dialects.timm import read_state
+    from parity.porting.dialects.timm import read_state
 
     state = read_state(real.state_dict(), join=torch.cat)  # on the meta device: nothing is allocated
     theirs = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -192,8 +192,8 @@ def _compare_function(
     """
     import torch
 
-    from parity.dialects.timm import read_state
-    from parity.run_torch import TorchTwin
+    from parity.porting.dialects.timm import read_state
+    from parity.twins.run_torch import TorchTwin
     from vit_torch.weights import abstract_model
 
     model.load_state_dict(redraw_model(model, seed, branch_norms=branch_norms(cfg)), strict=True)
@@ -223,7 +223,7 @@ def _compare_function(
 
 @lru_cache(maxsize=2)  # architectures come sorted by likeness
 def _jax_twin(cfg: ViTConfig, modules: bool, gradients: bool) -> JaxTwin:
-    from parity.run_jax import JaxTwin
+    from parity.twins.run_jax import JaxTwin
 
     return JaxTwin(cfg, modules=modules, gradients=gradients)
 
@@ -235,7 +235,7 @@ def _backward_bytes(cfg: ViTConfig) -> int:
 
 
 def redraw_model(model: nn.Module, seed: int, *, branch_norms: int = 0) -> dict[str, torch.Tensor]:
-    """A new value for every tensor of timm's model, by timm's names; see `parity.redraw.redraw`."""
+    """A new value for every tensor of timm's model, by timm's names; see `redraw`."""
     import torch
 
     norms = {name for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}
@@ -251,7 +251,7 @@ def redraw_model(model: nn.Module, seed: int, *, branch_norms: int = 0) -> dict[
 def _run(model: Any, batch: Batch) -> dict[str, np.ndarray]:
     import torch
 
-    from parity.family.peer import float64
+    from parity.twins.timm_sweep.peer import float64
 
     images = torch.from_numpy(batch.images).permute(0, 3, 1, 2)
     with torch.no_grad(), float64():

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parity.diagnose.catalogue.activation import FUNCTIONS
-from parity.diagnose.verdict import Cause, Verdict
-from parity.tolerance import epsilon
+from parity.measure.tolerance import epsilon
+from parity.verifier.diagnose.catalogue.activation import FUNCTIONS
+from parity.verifier.diagnose.verdict import Cause, Verdict
 
 _STEP = 1e-5  # of central differences, relative to 1: their error is its square
 _SMOOTH = 1e-8

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parity.diagnose.search import Reproduction
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.search import Reproduction
+from parity.verifier.diagnose.segment import Segment
 
 CAUSES: dict[str, str] = {
     "activation-kind": "another activation",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parity.diagnose.backward import explain_gradient
-from parity.diagnose.explain import explain
-from parity.diagnose.segments import batch_segments, gradient_segments, segments, step_segments
-from parity.diagnose.steps.explain import explain_step
-from parity.diagnose.verdict import Cause, Verdict
-from parity.diff.difference import Difference
-from parity.diff.judge import Divergence
+from parity.verifier.diagnose.backward import explain_gradient
+from parity.verifier.diagnose.explain import explain
+from parity.verifier.diagnose.segments import batch_segments, gradient_segments, segments, step_segments
+from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.verdict import Cause, Verdict
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import Divergence
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 MOST_PLACES = 8

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.diagnose.causes import advice
-from parity.diagnose.norm_place import norm_place
-from parity.diagnose.search import Reproduction, narrow_type, reproductions
-from parity.diagnose.segment import Segment
-from parity.diagnose.verdict import Cause, Verdict
-from parity.tolerance import epsilon
+from parity.measure.tolerance import epsilon
+from parity.verifier.diagnose.causes import advice
+from parity.verifier.diagnose.norm_place import norm_place
+from parity.verifier.diagnose.search import Reproduction, narrow_type, reproductions
+from parity.verifier.diagnose.segment import Segment
+from parity.verifier.diagnose.verdict import Cause, Verdict
 
 _MOST = 3  # causes that explain a difference equally well
 _ALIKE = 1e-3  # two tensors that differ by less are the same tensor, seen in two programs

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.segment import Segment
 
 _NORM = r"norm|(^|[._])ln"
 _ALIKE = 1e-3  # of its norm: two tensors nearer than that are the same, seen in two programs

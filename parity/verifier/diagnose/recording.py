@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterator
 
 import numpy as np
 
-from parity.diagnose.backward import GradientSegment
-from parity.diagnose.segment import Segment
-from parity.diff.align import kind_of
-from parity.traces import Event, ModuleFacts, Site, Stage, Trace
+from parity.measure.traces import Event, ModuleFacts, Site, Stage, Trace
+from parity.verifier.diagnose.backward import GradientSegment
+from parity.verifier.diagnose.segment import Segment
+from parity.verifier.diff.align import kind_of
 
 UNKNOWN = "unknown"
 """The class of a module that the trace does not describe."""

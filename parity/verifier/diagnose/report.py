@@ -7,10 +7,10 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from parity.diagnose.diagnosis import Diagnosis
-from parity.diagnose.verdict import Cause
-from parity.diff import report
-from parity.diff.report import print_verdict
+from parity.verifier.diagnose.diagnosis import Diagnosis
+from parity.verifier.diagnose.verdict import Cause
+from parity.verifier.diff import report
+from parity.verifier.diff.report import print_verdict
 
 JSON_VERSION = 1
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.diagnose.catalogue import by_room, computations
-from parity.diagnose.catalogue.computation import Computation, Option
-from parity.diagnose.catalogue.numerics import rounded
-from parity.diagnose.segment import Segment
-from parity.tolerance import epsilon
+from parity.measure.tolerance import epsilon
+from parity.verifier.diagnose.catalogue import by_room, computations
+from parity.verifier.diagnose.catalogue.computation import Computation, Option
+from parity.verifier.diagnose.catalogue.numerics import rounded
+from parity.verifier.diagnose.segment import Segment
 
 SHARE = 0.02
 """A residual is at most this share of the difference that is to be explained."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.traces.format import ModuleFacts, Stage
+from parity.measure.traces.format import ModuleFacts, Stage
 
 
 @dataclass(frozen=True)

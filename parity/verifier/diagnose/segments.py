@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.diagnose.backward import GradientSegment
-from parity.diagnose.recording import Recording
-from parity.diagnose.segment import Segment, StepSegment
-from parity.diagnose.step_segments import step_segment
-from parity.diff.align import Alignment
-from parity.diff.difference import Difference
-from parity.diff.judge import Divergence, Traces
-from parity.traces import ModuleFacts, Site, Trace
+from parity.measure.traces import ModuleFacts, Site, Trace
+from parity.verifier.diagnose.backward import GradientSegment
+from parity.verifier.diagnose.recording import Recording
+from parity.verifier.diagnose.segment import Segment, StepSegment
+from parity.verifier.diagnose.step_segments import step_segment
+from parity.verifier.diff.align import Alignment
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import Divergence, Traces
 
 
 def segments(

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.diagnose.segment import StepSegment
-from parity.traces.format import Event, Site, Stage
-from parity.traces.reader import Trace
-from parity.traces.recorder import OPTIMIZER
+from parity.measure.traces.format import Event, Site, Stage
+from parity.measure.traces.reader import Trace
+from parity.measure.traces.recorder import OPTIMIZER
+from parity.verifier.diagnose.segment import StepSegment
 
 
 class Leaves(Mapping[str, np.ndarray]):

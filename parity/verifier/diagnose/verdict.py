@@ -13,7 +13,7 @@ class Cause:
     name: str
     """A stable slug: ``gelu-kind``, ``adam-beta2``."""
     stage: str
-    """Of the training step, as `parity.traces.format.Stage` names it."""
+    """Of the training step, as `parity.measure.traces.format.Stage` names it."""
     where: tuple[str, ...]
     """Paths of the modules, or names of the parameters, that it concerns; empty for all of a stage."""
     a: str

@@ -11,10 +11,10 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from parity.diff.calls import Call, Pair, Ports, kind_of, main_pair, pair_of
-from parity.diff.calls import layout_between as layout_between
-from parity.diff.order import by_order
-from parity.traces import Trace
+from parity.measure.traces import Trace
+from parity.verifier.diff.calls import Call, Pair, Ports, kind_of, main_pair, pair_of
+from parity.verifier.diff.calls import layout_between as layout_between
+from parity.verifier.diff.order import by_order
 from vit_config import ConfigError, InputError, MissingFileError
 
 How = Literal["auto", "name", "order", "values"]

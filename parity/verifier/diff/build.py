@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from parity.diff.subject import Subject, subject_of
-from parity.redraw import branch_norms, random_batch, redraw
+from parity.measure.redraw import branch_norms, random_batch, redraw
+from parity.verifier.diff.subject import Subject, subject_of
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
 from vit_config.base import Schema
 from vit_config.parameters import parameters
@@ -78,8 +78,8 @@ def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
             each: redraw(each, spec.kind, spec.shape, order.seed, branch_norms=norms)
             for each, spec in parameters(cfg).items()
         }
-    from parity.checkpoint import read_checkpoint
-    from parity.commands.reading import is_path
+    from parity.porting.checkpoint import read_checkpoint
+    from parity.porting.hub import is_path
 
     if not is_path(name):
         preset(name)  # says which are near

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from parity.traces import Event, Trace
+from parity.measure.traces import Event, Trace
 
 KINDS = {
     "norm": r"norm",

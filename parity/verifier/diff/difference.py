@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from parity.diff.align import Alignment, How, align
-from parity.diff.feed import Feed
-from parity.diff.judge import (
+from parity.measure.precision import reduced
+from parity.measure.traces import Stage, Trace
+from parity.verifier.diff.align import Alignment, How, align
+from parity.verifier.diff.feed import Feed
+from parity.verifier.diff.judge import (
     Comparison,
     Divergence,
     Judged,
@@ -23,10 +25,8 @@ from parity.diff.judge import (
     parameters_apart,
     stages_of,
 )
-from parity.diff.sides import Side
-from parity.diff.structure import check_comparable
-from parity.precision import reduced
-from parity.traces import Stage, Trace
+from parity.verifier.diff.sides import Side
+from parity.verifier.diff.structure import check_comparable
 
 NUDGE = 1
 """Seed of the reference's shadow."""
@@ -144,7 +144,7 @@ def compare_sides(
     of A, and so is A's shadow.
 
     Args:
-        how: how modules are aligned, see `parity.diff.align`.
+        how: how modules are aligned, see `parity.verifier.diff.align`.
         shadow: a recording of A so nudged, where A is a trace.
         folder: where to put the recordings; a temporary one by default.
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.diff.nudge import nudged
-from parity.traces import Site, Stage, Trace
-from parity.traces.watching import Where
+from parity.measure.traces import Site, Stage, Trace
+from parity.measure.traces.watching import Where
+from parity.verifier.diff.nudge import nudged
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diff.align import Alignment, Pair, layout_between
-from parity.diff.rounding import ASSUMED as ASSUMED
-from parity.diff.rounding import FACTOR as FACTOR
-from parity.diff.rounding import Mode, Traces, error, limit, norm, told, wide
-from parity.traces import Event, Site, Stage, Trace
-from parity.traces.format import STAGES
+from parity.measure.traces import Event, Site, Stage, Trace
+from parity.measure.traces.format import STAGES
+from parity.verifier.diff.align import Alignment, Pair, layout_between
+from parity.verifier.diff.rounding import ASSUMED as ASSUMED
+from parity.verifier.diff.rounding import FACTOR as FACTOR
+from parity.verifier.diff.rounding import Mode, Traces, error, limit, norm, told, wide
 
 NOISE = 1e-3
 """The share of its layer's gradients below which a gradient is compared on their scale."""

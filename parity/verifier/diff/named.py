@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parity.diff.build import Order
-from parity.diff.process import InOwnProcess
-from parity.diff.sides import Recorded, Side
-from parity.traces.reader import is_trace
+from parity.measure.traces.reader import is_trace
+from parity.verifier.diff.build import Order
+from parity.verifier.diff.process import InOwnProcess
+from parity.verifier.diff.sides import Recorded, Side
 
 
 def named_side(order: Order, python: Path | None = None) -> Side:

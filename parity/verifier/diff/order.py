@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from parity.diff.calls import Call, Ports, kind_of, main_pair
-from parity.traces import Event, Trace
+from parity.measure.traces import Event, Trace
+from parity.verifier.diff.calls import Call, Ports, kind_of, main_pair
 
 _Parameters = dict[tuple[int, ...], list[float]]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.traces.structure import visit_arrays
+from parity.measure.traces.structure import visit_arrays
 from vit_config import InputError
 
 PREFERRED = ("out", "out.logits", "out.last_hidden_state", "out.pooler_output")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.diff.difference import Difference
-from parity.diff.judge import Comparison
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import Comparison
 from vit_config import ConfigError
-from vit_config.atomic import write_atomically
+from vit_config.files.atomic import write_atomically
 
 FLOOR = 1e-18
 """Where an error of zero is drawn."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import parity
-from parity.diff.build import Order
-from parity.diff.feed import Feed
-from parity.traces import Trace
+from parity.measure.traces import Trace
+from parity.verifier.diff.build import Order
+from parity.verifier.diff.feed import Feed
 from vit_config import ConfigError, InputError, errors
 
 
@@ -39,7 +39,7 @@ class InOwnProcess:
         self.notes: list[str] = []
         root = str(Path(parity.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = [str(python or sys.executable), "-m", "parity.diff.server"]
+        command = [str(python or sys.executable), "-m", "parity.verifier.diff.server"]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.diff.difference import Difference
-from parity.diff.judge import ASSUMED, FACTOR, Comparison, Divergence, Judged
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import ASSUMED, FACTOR, Comparison, Divergence, Judged
 
 JSON_VERSION = 1
 _MOST_PLACES = 8

@@ -9,9 +9,9 @@ from typing import Literal
 
 import numpy as np
 
-from parity.diff.align import Pair
-from parity.tolerance import epsilon
-from parity.traces import Event, Site, Trace
+from parity.measure.tolerance import epsilon
+from parity.measure.traces import Event, Site, Trace
+from parity.verifier.diff.align import Pair
 
 FACTOR = 32.0
 """How many times the effect of one unit in the last place rounding may have. Measured: see
@@ -20,7 +20,7 @@ docs/verifying.md."""
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
 ASSUMED = 256.0
-"""Units in the last place that rounding may make without a shadow: the largest of `parity.tolerance`."""
+"""Units in the last place that rounding may make without a shadow: the largest of `LIMITS`."""
 
 Mode = Literal["flowing", "fed"]
 

@@ -16,17 +16,17 @@ import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
-from parity.diff.feed import Feed
-from parity.diff.nudge import nudged
-from parity.diff.output import cotangent, main_output
-from parity.diff.subject import TRAINING, Subject
-from parity.precision import Precision, jax_at
-from parity.traces.format import Site, Stage
-from parity.traces.record_jax import Jax
-from parity.traces.structure import visit_arrays
-from parity.traces.watch_jax import is_array, watch
-from parity.traces.watching import Where, facts_of, kind_of
-from parity.traces.writer import Writer
+from parity.measure.precision import Precision, jax_at
+from parity.measure.traces.format import Site, Stage
+from parity.measure.traces.record_jax import Jax
+from parity.measure.traces.structure import visit_arrays
+from parity.measure.traces.watch_jax import is_array, watch
+from parity.measure.traces.watching import Where, facts_of, kind_of
+from parity.measure.traces.writer import Writer
+from parity.verifier.diff.feed import Feed
+from parity.verifier.diff.nudge import nudged
+from parity.verifier.diff.output import cotangent, main_output
+from parity.verifier.diff.subject import TRAINING, Subject
 
 Fed = dict[str, jax.Array]
 """What is fed, by stage and place."""
@@ -49,7 +49,7 @@ class JaxRunner:
 
         Args:
             dtype: what parameters and inputs are cast to; None leaves them.
-            precision: of products, see `parity.precision`.
+            precision: of products, see `parity.measure.precision`.
         """
         self._subject = subject
         self._model = subject.model

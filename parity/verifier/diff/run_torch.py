@@ -11,17 +11,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.diff.feed import Feed
-from parity.diff.nudge import nudged
-from parity.diff.output import cotangent, main_output
-from parity.diff.subject import TRAINING, Subject
-from parity.precision import Precision, torch_at
-from parity.traces.record_torch import RecordingTap, Torch
-from parity.traces.recorder import Recorder
-from parity.traces.structure import visit_arrays
-from parity.traces.watch_torch import exchange, is_array
-from parity.traces.watching import Where
-from parity.traces.writer import Writer
+from parity.measure.precision import Precision, torch_at
+from parity.measure.traces.record_torch import RecordingTap, Torch
+from parity.measure.traces.recorder import Recorder
+from parity.measure.traces.structure import visit_arrays
+from parity.measure.traces.watch_torch import exchange, is_array
+from parity.measure.traces.watching import Where
+from parity.measure.traces.writer import Writer
+from parity.verifier.diff.feed import Feed
+from parity.verifier.diff.nudge import nudged
+from parity.verifier.diff.output import cotangent, main_output
+from parity.verifier.diff.subject import TRAINING, Subject
 from vit_torch.weights import from_numpy, to_numpy
 
 
@@ -33,7 +33,7 @@ class TorchRunner:
 
         Args:
             dtype: what parameters and inputs are cast to; None leaves them.
-            precision: of products, see `parity.precision`.
+            precision: of products, see `parity.measure.precision`.
         """
         self.notes: tuple[str, ...] = (TRAINING,) if subject.model.training else ()
         model = copy.deepcopy(subject.model).eval()

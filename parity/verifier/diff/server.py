@@ -1,6 +1,6 @@
 """The process of one side: builds its model once, and runs it as it is told, line by line.
 
-    python -m parity.diff.server
+    python -m parity.verifier.diff.server
 
 Standard input has one JSON object a line: first the order of what to build, then the runs. Each is
 answered by one line: what there is to note, or what went wrong.
@@ -47,9 +47,9 @@ class Server:
         return {"notes": list(self._side.notes)}
 
     def _obey(self, said: dict[str, Any]) -> None:
-        from parity.diff.build import Order, build
-        from parity.diff.feed import Feed
-        from parity.diff.sides import InProcess
+        from parity.verifier.diff.build import Order, build
+        from parity.verifier.diff.feed import Feed
+        from parity.verifier.diff.sides import InProcess
 
         if "build" in said:
             order = Order(**said["build"])

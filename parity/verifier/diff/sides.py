@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from parity.diff.feed import Feed
-from parity.diff.subject import Subject
-from parity.precision import Precision
-from parity.traces import Trace
+from parity.measure.precision import Precision
+from parity.measure.traces import Trace
+from parity.verifier.diff.feed import Feed
+from parity.verifier.diff.subject import Subject
 from vit_config import ConfigError
 
 _ONE_AT_A_TIME = threading.Lock()
@@ -31,7 +31,7 @@ class Side(Protocol):
         ...
 
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
-        """Run it and write a trace at `out`; see `parity.diff.run_torch`."""
+        """Run it and write a trace at `out`; see `parity.verifier.diff.run_torch`."""
         ...
 
 
@@ -67,11 +67,11 @@ class InProcess:
         """
         self.name = subject.name
         if subject.framework == "torch":
-            from parity.diff.run_torch import TorchRunner
+            from parity.verifier.diff.run_torch import TorchRunner
 
             self._runner = TorchRunner(subject, dtype, precision)
         else:
-            from parity.diff.run_jax import JaxRunner
+            from parity.verifier.diff.run_jax import JaxRunner
 
             self._runner = JaxRunner(subject, dtype, precision)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diff.align import layout_between
-from parity.traces import Event, Trace
+from parity.measure.traces import Event, Trace
+from parity.verifier.diff.align import layout_between
 from vit_config import InputError
 
 

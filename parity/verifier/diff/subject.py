@@ -81,7 +81,7 @@ def _is_linen(model: Any) -> bool:
 
 
 def _random_images(name: str, model: Any, framework: Framework) -> Any:
-    from parity.redraw import random_batch
+    from parity.measure.redraw import random_batch
     from vit_config import ViTConfig
 
     cfg = getattr(model, "cfg", None)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.dialects.layout import Layout
-from parity.match.fingerprint import bits, mixed
-from parity.match.links import Arrangement, Order, Shape
-from parity.match.orders import find_order
+from parity.porting.dialects.layout import Layout
+from parity.verifier.match.fingerprint import bits, mixed
+from parity.verifier.match.links import Arrangement, Order, Shape
+from parity.verifier.match.orders import find_order
 
 SAMPLES = 96
 """Numbers that are compared first."""

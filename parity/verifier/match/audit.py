@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from parity.match.links import Link, Matched
+from parity.verifier.match.links import Link, Matched
 from vit_config import ConfigError, MissingFileError
 
 Verdict = Literal[

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from parity.match.links import Link, Matched
+from parity.verifier.match.links import Link, Matched
 
 INDEX = "{i}"
 

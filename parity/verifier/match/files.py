@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from parity.match.leaves import Leaves, read_leaves
-from parity.match.links import Matched
-from parity.match.match import match_leaves
-from parity.match.probe import probe
-from parity.traces.reader import Trace, is_trace
+from parity.measure.traces.reader import Trace, is_trace
+from parity.verifier.match.leaves import Leaves, read_leaves
+from parity.verifier.match.links import Matched
+from parity.verifier.match.match import match_leaves
+from parity.verifier.match.probe import probe
 
 
 def match_paths(a: Path, b: Path) -> Matched:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.containers import open_container
-from parity.containers.base import Stored
-from parity.match.fingerprint import Fingerprint, common_type, fingerprint
-from parity.traces.reader import Trace, is_trace
+from parity.measure.traces.reader import Trace, is_trace
+from parity.porting.formats import open_container
+from parity.porting.formats.base import Stored
+from parity.verifier.match.fingerprint import Fingerprint, common_type, fingerprint
 from vit_config import WeightsError
 
 Shape = tuple[int, ...]

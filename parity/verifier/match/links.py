@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from parity.dialects.layout import Layout
+from parity.porting.dialects.layout import Layout
 
 Shape = tuple[int, ...]
 Grade = Literal["by value", "by place", "by probing"]
@@ -64,7 +64,7 @@ class Arrangement:
     """How B's numbers are arranged to be A's: a layout, then slices in another order."""
 
     layout: str
-    """As `parity.dialects.layout` has it, B's axes first; empty if no arrangement was recognised."""
+    """As `parity.porting.dialects.layout` has it, B's axes first; empty if none was found."""
     sizes: Mapping[str, int] = field(default_factory=dict)
     """Of its letters."""
     orders: tuple[Order, ...] = ()

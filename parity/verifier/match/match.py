@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.match.arrange import arrange
-from parity.match.leaves import Leaves
-from parity.match.links import Grade, Link, Matched, Part, Sum
-from parity.match.place import place
-from parity.match.search import Found, search
-from parity.match.sums import sums
+from parity.porting.formats.base import Stored
+from parity.verifier.match.arrange import arrange
+from parity.verifier.match.leaves import Leaves
+from parity.verifier.match.links import Grade, Link, Matched, Part, Sum
+from parity.verifier.match.place import place
+from parity.verifier.match.search import Found, search
+from parity.verifier.match.sums import sums
 
 
 def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndarray]) -> Matched:

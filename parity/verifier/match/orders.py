@@ -8,7 +8,7 @@ from itertools import pairwise, permutations
 
 import numpy as np
 
-from parity.match.links import Order
+from parity.verifier.match.links import Order
 
 MOST_FACTORS = 3
 MOST_SHOWN = 8

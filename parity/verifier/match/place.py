@@ -12,10 +12,10 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from parity.match.fingerprint import common_type
-from parity.match.leaves import Leaves, modules_above
-from parity.match.links import Part
-from parity.match.search import Found, Key, keys
+from parity.verifier.match.fingerprint import common_type
+from parity.verifier.match.leaves import Leaves, modules_above
+from parity.verifier.match.links import Part
+from parity.verifier.match.search import Found, Key, keys
 
 
 class Placed(NamedTuple):

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from parity.match.arrange import guesses
-from parity.match.fingerprint import bits, common_type
-from parity.match.leaves import Leaves, modules_above
-from parity.match.links import Arrangement, Link, Matched
-from parity.traces.format import Event, Statistics
-from parity.traces.reader import Trace
+from parity.measure.traces.format import Event, Statistics
+from parity.measure.traces.reader import Trace
+from parity.verifier.match.arrange import guesses
+from parity.verifier.match.fingerprint import bits, common_type
+from parity.verifier.match.leaves import Leaves, modules_above
+from parity.verifier.match.links import Arrangement, Link, Matched
 
 CLOSE = 0.01
 """How far, relative to its norm, a leaf may be from another that is taken for it among several."""

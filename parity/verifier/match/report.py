@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.match.audit import Line
-from parity.match.families import Family, families, show, skeleton, template
-from parity.match.families import block as block_of
-from parity.match.links import Link, Matched, Part, Shape
+from parity.verifier.match.audit import Line
+from parity.verifier.match.families import Family, families, show, skeleton, template
+from parity.verifier.match.families import block as block_of
+from parity.verifier.match.links import Link, Matched, Part, Shape
 
 JSON_VERSION = 1
 COLOURS = {"by value": "green", "by place": "yellow", "by probing": "cyan"}

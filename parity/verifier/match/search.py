@@ -2,7 +2,7 @@
 
 Four passes over fingerprints, the plainest relation first: whole leaves; a leaf that is a stretch of
 another; one that is spread evenly through another; slices of a stack that are stretches of others.
-What is found several times is left for `parity.match.place`.
+What is found several times is left for `parity.verifier.match.place`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.match.fingerprint import Fingerprint, common_type, windows
-from parity.match.leaves import Leaves
-from parity.match.links import Part
+from parity.verifier.match.fingerprint import Fingerprint, common_type, windows
+from parity.verifier.match.leaves import Leaves
+from parity.verifier.match.links import Part
 
 LEAST = 4
 """Numbers that a stretch of another leaf must have in common, of which two or three may by chance."""

@@ -8,9 +8,9 @@ from typing import Literal
 import ml_dtypes
 import numpy as np
 
-from parity.match.fingerprint import common_type
-from parity.match.leaves import Leaves
-from parity.match.links import Sum
+from parity.verifier.match.fingerprint import common_type
+from parity.verifier.match.leaves import Leaves
+from parity.verifier.match.links import Sum
 
 
 def sums(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import gcd
 
-from parity.dialects.layout import Layout
-from parity.match.families import Family, block, families, skeleton, template
-from parity.match.links import Arrangement, Link, Matched
+from parity.porting.dialects.layout import Layout
+from parity.verifier.match.families import Family, block, families, skeleton, template
+from parity.verifier.match.links import Arrangement, Link, Matched
 from vit_config import ConfigError
 
 KNOWN = frozenset("hdg")
@@ -39,7 +39,7 @@ def table_text(matched: Matched, title: str) -> str:
     lines = [
         f'"""{_plain(title)}: its names, as `parity match` found them."""',
         "",
-        "from parity.dialects.table import row",
+        "from parity.porting.dialects.table import row",
         "",
         "TABLE = (",
     ]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf.config import HfSettings, oblong
-from parity.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
-from parity.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, one_of
-from parity.dialects.table import layer, respelled, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf.config import HfSettings, oblong
+from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
+from parity.porting.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, one_of
+from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
 
 RELATIVE = "relative_position_bias.relative_position_bias_table"

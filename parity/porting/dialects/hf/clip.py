@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf.config import HfSettings, oblong
-from parity.dialects.hf.keys import ACTS, Key, sizes
-from parity.dialects.table import Table, apart, layer, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf.config import HfSettings, oblong
+from parity.porting.dialects.hf.keys import ACTS, Key, sizes
+from parity.porting.dialects.table import Table, apart, layer, row
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layers.{i}"

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.card import Card
-from parity.dialects.hf import labels, preprocessor
-from parity.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
+from parity.porting.dialects.hf import labels, preprocessor
+from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
+from parity.porting.metadata import Card
 from vit_config import ConfigError, ViTConfig
 
 __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf.vit import (
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf.vit import (
     CAN,
     ENCODER,
     IGNORED,
@@ -20,7 +20,7 @@ from parity.dialects.hf.vit import (
     pooler_limits,
     settings,
 )
-from parity.dialects.table import layer, row
+from parity.porting.dialects.table import layer, row
 from vit_config import ViTConfig
 
 TOKEN = "embeddings.distillation_token"

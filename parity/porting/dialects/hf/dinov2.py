@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf.config import NUMBERS, HfSettings, oblong
-from parity.dialects.hf.keys import ACTS, DROPOUT, Key, head_dim, head_dim_entry, sizes
-from parity.dialects.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, one_of
-from parity.dialects.table import apart, layer, only_when, respelled, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf.config import NUMBERS, HfSettings, oblong
+from parity.porting.dialects.hf.keys import ACTS, DROPOUT, Key, head_dim, head_dim_entry, sizes
+from parity.porting.dialects.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, one_of
+from parity.porting.dialects.table import apart, layer, only_when, respelled, row
 from vit_config import ViTConfig
 
 REGISTERS = "embeddings.register_tokens"

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_config import ConfigError, Preprocess
-from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD, crop_fraction
 
 FILE = "preprocessor_config.json"
 HALF = (0.5, 0.5, 0.5)

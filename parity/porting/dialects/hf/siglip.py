@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parity.card import Card
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf import preprocessor
-from parity.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
-from parity.dialects.hf.config import HfSettings, oblong
-from parity.dialects.hf.keys import ACTS, sizes
-from parity.dialects.table import layer, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf import preprocessor
+from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
+from parity.porting.dialects.hf.config import HfSettings, oblong
+from parity.porting.dialects.hf.keys import ACTS, sizes
+from parity.porting.dialects.table import layer, row
+from parity.porting.metadata import Card
 from vit_config import ViTConfig
 
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.hf.config import HfSettings
-from parity.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
-from parity.dialects.table import Table, apart, layer, respelled, row
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.hf.config import HfSettings
+from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
+from parity.porting.dialects.table import Table, apart, layer, respelled, row
 from vit_config import ViTConfig
 
 BLOCK = "encoder.layer.{i}"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.dialects.dialect import Dialect
-from parity.dialects.folds import biases, head, layers, positions
-from parity.dialects.folds.state import CannotFoldError, Fold, State, canonical, need
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.rewrites import biases, head, layers, positions
+from parity.porting.dialects.rewrites.state import CannotFoldError, Fold, State, canonical, need
 from vit_config import ConfigError
 
 __all__ = ["FOLDS", "CannotFoldError", "State", "canonical", "express"]

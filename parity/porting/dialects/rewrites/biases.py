@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.folds.state import (
+from parity.porting.dialects.rewrites.state import (
     Arrays,
     Fold,
     State,
@@ -16,7 +15,8 @@ from parity.dialects.folds.state import (
     need,
     under,
 )
-from parity.dialects.transfer import changed
+from parity.porting.dialects.transfer import changed
+from parity.porting.formats.base import Stored
 
 
 def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Fold:

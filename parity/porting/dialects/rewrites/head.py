@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.folds.state import (
+from parity.porting.dialects.rewrites.state import (
     CannotFoldError,
     State,
     allows,
     need,
 )
-from parity.dialects.transfer import changed
+from parity.porting.dialects.transfer import changed
 
 
 def final_norm(state: State, allowed: Any) -> State:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.dialects.folds.state import (
+from parity.porting.dialects.rewrites.state import (
     Arrays,
     State,
     all_equal,
@@ -16,7 +16,7 @@ from parity.dialects.folds.state import (
     need,
     under,
 )
-from parity.dialects.transfer import changed
+from parity.porting.dialects.transfer import changed
 from vit_config.parameters import parameters
 
 

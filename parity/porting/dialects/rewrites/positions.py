@@ -6,11 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.folds.state import Arrays, State, allows, canonical, constant, first, need
-from parity.dialects.transfer import changed
+from parity.porting.dialects.rewrites.state import (
+    Arrays,
+    State,
+    allows,
+    canonical,
+    constant,
+    first,
+    need,
+)
+from parity.porting.dialects.transfer import changed
+from parity.porting.formats.base import Stored
 from vit_config import ViTConfig
-from vit_config.tables import fixed_position_table
+from vit_config.numerics.tables import fixed_position_table
 
 
 def pos_embed(state: State, allowed: Any) -> State:

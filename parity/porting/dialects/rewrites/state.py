@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.containers.base import Stored
-from parity.dialects.dialect import ANY
+from parity.porting.dialects.dialect import ANY
+from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig
 from vit_config.parameters import parameters
 

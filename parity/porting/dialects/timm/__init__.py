@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.dialects.dialect import ANY, Dialect
-from parity.dialects.table import REST, apart, bind_theirs, layer, row
-from parity.dialects.timm.config import TimmSettings
-from parity.dialects.timm.records import trained
-from parity.dialects.timm.rules import (
+from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.table import REST, apart, bind_theirs, layer, row
+from parity.porting.dialects.timm.config import TimmSettings
+from parity.porting.dialects.timm.records import trained
+from parity.porting.dialects.timm.rules import (
     BEIT_CAN,
     EVA_CAN,
     VIT_CAN,

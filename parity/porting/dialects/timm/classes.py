@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parity.dialects.timm.argument import (
+from parity.porting.dialects.timm.argument import (
     EPS,
     NEEDLESS,
     TENSORS_TELL,

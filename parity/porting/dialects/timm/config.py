@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.card import Card
-from parity.dialects.timm.arguments import fields_of_arguments
-from parity.dialects.timm.nearest import nearest
+from parity.porting.dialects.timm.arguments import fields_of_arguments
+from parity.porting.dialects.timm.nearest import nearest
+from parity.porting.metadata import Card
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
 from vit_config.presets import from_timm
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from parity.dialects.dialect import NEUTRAL
-from parity.dialects.timm.arguments import architecture_only, arguments_of
+from parity.porting.dialects.dialect import NEUTRAL
+from parity.porting.dialects.timm.arguments import architecture_only, arguments_of
 from vit_config import PRESETS, ConfigError, ViTConfig
 from vit_config.presets import from_timm
 

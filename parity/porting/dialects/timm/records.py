@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parity.dialects.dialect import FALLBACK_FIELDS, Trained
-from parity.dialects.timm.arguments import fields_of_arguments
+from parity.porting.dialects.dialect import FALLBACK_FIELDS, Trained
+from parity.porting.dialects.timm.arguments import fields_of_arguments
 from vit_config import PRESETS
 from vit_config.presets import from_timm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parity.dialects.dialect import ANY
+from parity.porting.dialects.dialect import ANY
 from vit_config import ViTConfig
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.diagnose.catalogue import (
+from parity.verifier.diagnose.catalogue import (
     activation,
     attention,
     attention_pool,
@@ -18,8 +18,8 @@ from parity.diagnose.catalogue import (
     sums,
     tokens,
 )
-from parity.diagnose.catalogue.computation import Computation, hypotheses_of
-from parity.diagnose.segment import Hypothesis, Segment
+from parity.verifier.diagnose.catalogue.computation import Computation, hypotheses_of
+from parity.verifier.diagnose.segment import Hypothesis, Segment
 
 ROOMS = (
     activation,

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.numerics import erf, sigmoid, softmax
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.numerics import erf, sigmoid, softmax
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
 
 Function = Callable[[np.ndarray], np.ndarray]
 

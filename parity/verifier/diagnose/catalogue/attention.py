@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.diagnose.catalogue import heads as parts
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.heads_order import ARRANGEMENT, arranged, with_fitted_order
-from parity.diagnose.catalogue.linear import PRODUCTS
-from parity.diagnose.catalogue.logits import (
+from parity.verifier.diagnose.catalogue import heads as parts
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.heads_order import ARRANGEMENT, arranged, with_fitted_order
+from parity.verifier.diagnose.catalogue.linear import PRODUCTS
+from parity.verifier.diagnose.catalogue.logits import (
     BIASES,
     MASKS,
     SHARING,
@@ -20,10 +20,10 @@ from parity.diagnose.catalogue.logits import (
     mask_of,
     spread,
 )
-from parity.diagnose.catalogue.numerics import exactly, rounded, sigmoid, softmax
-from parity.diagnose.catalogue.projections import Projections, find
-from parity.diagnose.catalogue.rotation import Rotations, rotations
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.numerics import exactly, rounded, sigmoid, softmax
+from parity.verifier.diagnose.catalogue.projections import Projections, find
+from parity.verifier.diagnose.catalogue.rotation import Rotations, rotations
+from parity.verifier.diagnose.segment import Segment
 
 SCALES = (
     Option(

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.diagnose.catalogue import heads as parts
-from parity.diagnose.catalogue.attention import AXES, SCALES
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.linear import PRODUCTS
-from parity.diagnose.catalogue.numerics import sigmoid, softmax
-from parity.diagnose.catalogue.projections import NAMES, NORMS, named
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue import heads as parts
+from parity.verifier.diagnose.catalogue.attention import AXES, SCALES
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.linear import PRODUCTS
+from parity.verifier.diagnose.catalogue.numerics import sigmoid, softmax
+from parity.verifier.diagnose.catalogue.projections import NAMES, NORMS, named
+from parity.verifier.diagnose.segment import Segment
 
 _BOTH = r"(^|[._])(kv|to_kv|kv_proj|key_value|wkv)([._ ]|$)"
 _MOST_PREFIX = 6

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.segment import Hypothesis
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from itertools import permutations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.linear import PRODUCTS
-from parity.diagnose.catalogue.pixels import CHANNELS, affines
-from parity.diagnose.catalogue.tensors import BIAS, sources, vector
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.linear import PRODUCTS
+from parity.verifier.diagnose.catalogue.pixels import CHANNELS, affines
+from parity.verifier.diagnose.catalogue.tensors import BIAS, sources, vector
+from parity.verifier.diagnose.segment import Segment
 
 _ORDERS = tuple(
     "".join(order) for order in permutations("cyx")

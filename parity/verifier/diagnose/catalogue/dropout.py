@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
 
 
 def computations(segment: Segment) -> Iterator[Computation]:

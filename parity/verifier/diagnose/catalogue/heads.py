@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Option
+from parity.verifier.diagnose.catalogue.computation import Option
 
 PACKINGS: dict[str, tuple[str, str]] = {
     "(3, h, d)": ("shd", "s"),

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option
-from parity.diagnose.catalogue.heads import split
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option
+from parity.verifier.diagnose.catalogue.heads import split
 
 IN_ORDER = Option(
     "heads in order",

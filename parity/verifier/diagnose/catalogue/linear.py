@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.numerics import exactly, rounded, tf32, tf32_cut
-from parity.diagnose.catalogue.tensors import BIAS, sources, vector
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.numerics import exactly, rounded, tf32, tf32_cut
+from parity.verifier.diagnose.catalogue.tensors import BIAS, sources, vector
+from parity.verifier.diagnose.segment import Segment
 
 _F32 = "torch.set_float32_matmul_precision('highest')"
 _HIGHEST = "jax.default_matmul_precision('highest')"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Option
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Option
+from parity.verifier.diagnose.segment import Segment
 
 MASKS = (
     Option("every token attends to every token", "all"),

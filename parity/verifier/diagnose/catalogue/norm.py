@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.tensors import BIAS, GAIN, is_named, sources, vector
-from parity.diagnose.segment import Segment
-from parity.tolerance import epsilon
+from parity.measure.tolerance import epsilon
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.tensors import BIAS, GAIN, is_named, sources, vector
+from parity.verifier.diagnose.segment import Segment
 
 COMMON = (1e-6, 1e-5, 1e-12, 1e-3, 1e-8, 0.0)
 

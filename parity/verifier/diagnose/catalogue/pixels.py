@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
-from vit_config.preprocess import IMAGENET_MEAN, IMAGENET_STD
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 Affine = tuple[np.ndarray, np.ndarray]
 """Factor and shift of each channel."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
 
 Pool = Callable[[np.ndarray], np.ndarray]
 _MOST_PREFIX = 6

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Option
+from parity.verifier.diagnose.catalogue.computation import Option
 from vit_config.errors import ConfigError, InputError
-from vit_config.resample import RULES, resample_rows
+from vit_config.numerics.resample import RULES, resample_rows
 
 Grid = tuple[int, int]
 

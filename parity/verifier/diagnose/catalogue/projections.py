@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.diagnose.catalogue import heads as parts
-from parity.diagnose.catalogue.computation import Aspect, Option, Values
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue import heads as parts
+from parity.verifier.diagnose.catalogue.computation import Aspect, Option, Values
+from parity.verifier.diagnose.segment import Segment
 
 _COUNTS = 6  # numbers of heads that are tried besides the one that is stated
 NAMES = {

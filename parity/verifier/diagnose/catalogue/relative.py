@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.segment import Segment
-from vit_config.tables import count_relative_positions, relative_position_index
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.segment import Segment
+from vit_config.numerics.tables import count_relative_positions, relative_position_index
 
 _DIRECTIONS = (
     Option("offsets from query to key", "query", torch="table[index]", jax="table[index]"),

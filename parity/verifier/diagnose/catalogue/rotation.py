@@ -9,9 +9,9 @@ from itertools import combinations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Option, Values
-from parity.diagnose.catalogue.heads import rotated
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Option, Values
+from parity.verifier.diagnose.catalogue.heads import rotated
+from parity.verifier.diagnose.segment import Segment
 
 Way = tuple[str, int, str]
 """Pairs (``interleaved`` or ``half``); direction (1, -1, 0: none); of which: ``qk``, ``q``, ``qkv``."""

@@ -10,10 +10,10 @@ from itertools import combinations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
-from parity.tolerance import epsilon
+from parity.measure.tolerance import epsilon
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
 
 Term = tuple[str, str]
 """A tensor, and the parameters that multiply each channel of it, joined by `` x ``."""

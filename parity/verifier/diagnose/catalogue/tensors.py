@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.segment import Segment
 
 
 def sources(segment: Segment) -> Iterator[tuple[str, np.ndarray]]:

@@ -8,10 +8,10 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from parity.diagnose.catalogue.computation import Aspect, Computation, Option, Values
-from parity.diagnose.catalogue.positions import Table, table_options
-from parity.diagnose.catalogue.tensors import sources
-from parity.diagnose.segment import Segment
+from parity.verifier.diagnose.catalogue.computation import Aspect, Computation, Option, Values
+from parity.verifier.diagnose.catalogue.positions import Table, table_options
+from parity.verifier.diagnose.catalogue.tensors import sources
+from parity.verifier.diagnose.segment import Segment
 
 _POSITIONS = r"pos|position"
 _PREFIX = r"cls|class|dist|reg|token|prefix"

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.fitting import Flat, chosen, slope, snap, text
-from parity.diagnose.steps.noise import TINY, noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.fitting import Flat, chosen, slope, snap, text
+from parity.verifier.diagnose.steps.noise import TINY, noise
+from parity.verifier.diagnose.steps.sides import Side
 
 TORCH = 1e-6
 """What torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds nothing."""

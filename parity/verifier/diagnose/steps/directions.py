@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diagnose.steps.fitting import Flat, slope, snap, text, two_slopes
-from parity.diagnose.steps.moments import BUFFER, FIRST, SECOND
-from parity.diagnose.steps.noise import TINY, noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.steps.fitting import Flat, slope, snap, text, two_slopes
+from parity.verifier.diagnose.steps.moments import BUFFER, FIRST, SECOND
+from parity.verifier.diagnose.steps.noise import TINY, noise
+from parity.verifier.diagnose.steps.sides import Side
 
 EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
 """What is added in the denominator, the usual first."""

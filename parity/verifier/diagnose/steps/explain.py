@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis, StepSegment
-from parity.diagnose.steps import clipped, gradients, learning_rate, loss, moments, updated
-from parity.diagnose.steps.fitting import digits
-from parity.diagnose.steps.names import CAUSES
-from parity.diagnose.steps.noise import noise
-from parity.diagnose.steps.sides import Side, make_sides
-from parity.diagnose.verdict import Cause, Verdict
+from parity.verifier.diagnose.segment import Hypothesis, StepSegment
+from parity.verifier.diagnose.steps import clipped, gradients, learning_rate, loss, moments, updated
+from parity.verifier.diagnose.steps.fitting import digits
+from parity.verifier.diagnose.steps.names import CAUSES
+from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.sides import Side, make_sides
+from parity.verifier.diagnose.verdict import Cause, Verdict
 
 RULES: dict[str, tuple[Callable[[Side], Iterable[Hypothesis]], ...]] = {
     "loss": (loss.hypotheses,),

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.fitting import Flat, shared, slope, snap, text
-from parity.diagnose.steps.noise import noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.fitting import Flat, shared, slope, snap, text
+from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.sides import Side
 
 Pair = tuple[Hypothesis, Hypothesis]
 LARGEST_COUNT = 4096

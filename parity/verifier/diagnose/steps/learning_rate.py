@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.fitting import snap, text
-from parity.diagnose.steps.gradients import Pair
-from parity.diagnose.steps.noise import SHARES
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.fitting import snap, text
+from parity.verifier.diagnose.steps.gradients import Pair
+from parity.verifier.diagnose.steps.noise import SHARES
+from parity.verifier.diagnose.steps.sides import Side
 
 LONGEST = 20_000
 """Steps of a cosine that is looked for."""

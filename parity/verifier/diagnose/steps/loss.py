@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.fitting import digits, snap, text
-from parity.diagnose.steps.noise import noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.fitting import digits, snap, text
+from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.sides import Side
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """By which logits are multiplied or divided; a single number cannot be trusted to tell of any other."""

@@ -8,10 +8,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.fitting import Flat, chosen, digits, shared, slope, snap, text, two_slopes
-from parity.diagnose.steps.noise import noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.fitting import (
+    Flat,
+    chosen,
+    digits,
+    shared,
+    slope,
+    snap,
+    text,
+    two_slopes,
+)
+from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.sides import Side
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual beta1, for a first update, where beta1 and a gradient clipped out of sight look the same."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.steps.sides import Side
 
 SHARES = {
     "loss": 64,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.diagnose.segment import StepSegment
-from parity.traces.format import sample_indices
+from parity.measure.traces.format import sample_indices
+from parity.verifier.diagnose.segment import StepSegment
 
 KEPT = 512
 """Elements of a leaf that are looked at: half evenly spread, half where the results differ most."""

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.diagnose.segment import Hypothesis
-from parity.diagnose.steps.directions import Direction, denominators, directions
-from parity.diagnose.steps.fitting import Flat, chosen, shared, slope, snap, text
-from parity.diagnose.steps.noise import noise
-from parity.diagnose.steps.sides import Side
+from parity.verifier.diagnose.segment import Hypothesis
+from parity.verifier.diagnose.steps.directions import Direction, denominators, directions
+from parity.verifier.diagnose.steps.fitting import Flat, chosen, shared, slope, snap, text
+from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.sides import Side
 
 AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after the update"
 

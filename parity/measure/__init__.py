@@ -1,0 +1,1 @@
+"""How equality is measured: errors, tolerances, precision, weights that hide nothing, recordings."""

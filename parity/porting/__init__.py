@@ -1,0 +1,1 @@
+"""Any checkpoint to any other: formats, dialects, conversion, verification, fleets."""

@@ -1,0 +1,1 @@
+"""Do the twins train alike? Steps from the same state, and whole runs beside their shadows."""

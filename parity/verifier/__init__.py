@@ -1,0 +1,1 @@
+"""Where and why any two models differ: diff, diagnose, match, and parity as an assertion."""

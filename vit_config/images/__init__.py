@@ -1,0 +1,1 @@
+"""How pixels become numbers."""
