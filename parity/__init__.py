@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from parity.porting.conversion import convert
     from parity.porting.files import load, save
     from parity.porting.model import Loaded, Prediction
+    from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.testing import assert_parity
     from parity.twins.pairing import pair, to_jax, to_torch
 
@@ -31,12 +32,15 @@ __all__ = [
     "create_model",
     "diagnose",
     "diff",
+    "from_pretrained",
     "load",
     "match",
     "pair",
+    "push_to_hub",
     "read_checkpoint",
     "record",
     "save",
+    "save_pretrained",
     "to_jax",
     "to_torch",
 ]
@@ -48,6 +52,7 @@ _WHERE = {
     "parity.porting.conversion": ("convert",),
     "parity.porting.files": ("load", "save"),
     "parity.porting.model": ("Loaded", "Prediction"),
+    "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "parity.testing": ("assert_parity",),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
 }
