@@ -120,7 +120,7 @@ def card_lines(converted: Converted, name: str) -> Iterator[str]:
     yield (
         f"A Vision Transformer of {cfg.depth} blocks, width {cfg.hidden_size}, {cfg.num_heads} heads,"
         f" patches of {cfg.patch_size[0]}x{cfg.patch_size[1]}, images of"
-        f" {height}x{width}x{cfg.in_channels}{f', {cfg.num_classes} classes' if cfg.num_classes else ', no head'}; {cfg.act},"
+        f" {height}x{width}x{cfg.in_channels}, {cfg.num_classes or 'no'} classes; activation {cfg.act},"
         f" LayerNorm epsilon {cfg.norm_eps:g}."
     )
     yield ""
