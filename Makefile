@@ -7,6 +7,7 @@
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make lint   ruff and pyright
+# make site   the pages as a web site, in build/site
 # make smoke  build a wheel and try it in a clean environment
 # Everything runs in a virtual environment of its own, .venv, made on first use.
 
@@ -20,7 +21,7 @@ QUICK := mirror schema composition tables parameters bad_* schedules recipe_loss
 	dialect_hf_f* dialect_clip folds card containers* weights_file convert_command pixels augment data* \
 	catalogue catalogue_model catalogue_heads match* traces_torch diff_bad fleet_parts runs_foreign_bad plots
 
-.PHONY: demo test quick family steps table mutations environments lint smoke
+.PHONY: demo test quick family steps table mutations environments lint site smoke
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -56,8 +57,11 @@ lint: $(VENV)/ready
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev]"
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev,docs]"
 	touch $@
+
+site: $(VENV)/ready
+	$(VENV)/bin/mkdocs build --strict --quiet
 
 # a wheel, installed in a clean environment, used from another folder
 smoke: $(VENV)/ready

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -87,3 +88,9 @@ def test_check_diff_diagnose_and_match_take_objects(tmp_path):
 def test_another_framework_is_bad_input():
     with pytest.raises(ConfigError, match=r"framework = .tf.; expected"):
         parity.create_model(NAME, framework="tf")  # type: ignore[arg-type]
+
+
+def test_every_public_name_is_in_the_reference():
+    page = (Path(__file__).parent.parent / "docs" / "reference.md").read_text().splitlines()
+    missing = [name for name in parity.__all__ if f"::: parity.{name}" not in page]
+    assert not missing
