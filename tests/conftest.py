@@ -3,15 +3,13 @@
 import os
 from pathlib import Path
 
+from parity.measure.compiling import QUICKLY
+
 # Eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles.
 # Commands that tests start inherit all of this.
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8"
-    " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    " --xla_cpu_use_fusion_emitters=false"
-)
-os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
+os.environ["JAX_PLATFORMS"] = "cpu"
 # one folder of compiled programs for all workers, all commands and the next run
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
@@ -33,9 +31,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Parse the share, measure the cost."""
     text = config.getoption("--share")
     try:
-        config.stash[share.SHARE] = share.parse(text)
+        chosen = config.stash[share.SHARE] = share.parse(text)
     except ValueError:
         raise pytest.UsageError(f"--share {text}: expected none, all, K/N or rotating/N") from None
+    config.option.share = str(chosen)  # workers take what this process took, at midnight too
     config.pluginmanager.register(cost.Costs(config))
 
 

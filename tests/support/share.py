@@ -1,8 +1,8 @@
 """The exhaustive cases, and the share of them that a run includes.
 
-A case marked `exhaustive` is one of a table whose every row costs a compilation, or a whole page: none of them runs
-by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share rotating/N`` the one that is
-due: another one each day and each commit, so that N runs in a row see all.
+A case marked `exhaustive` is one of a table whose every row costs a compilation, or a whole page: none of them
+runs by default, all with ``--share all``, every n-th with ``--share K/N``, and with ``--share rotating/N`` the
+one that is due: the next one each day and each commit.
 """
 
 import subprocess
@@ -30,7 +30,7 @@ class Share(NamedTuple):
         return held or list(rows[self.index % len(rows) :][:1]) * bool(rows)
 
     def __str__(self) -> str:
-        return f"{self.index + 1}/{self.parts}"
+        return f"{self.index + 1}/{self.parts}" if self.parts else "none"
 
 
 NOTHING, ALL = Share(0, 0), Share(0, 1)
@@ -65,7 +65,9 @@ def parse(text: str) -> Share:
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take the exhaustive cases that are not in this run's share out of it."""
     share: Share = config.stash[SHARE]
-    left_out = [item for item in items if item.get_closest_marker("exhaustive") and not share.holds(item.nodeid)]
+    left_out = [
+        item for item in items if item.get_closest_marker("exhaustive") and not share.holds(item.nodeid)
+    ]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         out = set(left_out)

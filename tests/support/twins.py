@@ -9,7 +9,7 @@ from parity.twins import run_jax
 
 @pytest.fixture(scope="module")
 def one_jax_twin():
-    """The JAX twin of each schema is traced and compiled once; for tests that change the other twin only."""
+    """The JAX twin of each schema is compiled once; for tests that change the other twin only."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_jax, "JaxTwin", cache(run_jax.JaxTwin))
         yield
