@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-_NOT_DRAWN = nnx.initializers.zeros_init()  # `vit_jax.init` draws every parameter: flax's own draw is thrown away
+_NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init` draws anew
 
 
 def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:

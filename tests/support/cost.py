@@ -108,5 +108,3 @@ class Costs:
                 f"ERROR {file} took {self._costs[file]:.1f} CPU seconds, its budget allows {limit:.1f}:"
                 " make it cheaper, or measure anew (docs/testing.md)"
             )
-                f"ERROR {said}: make it cheaper, or measure anew (docs/testing.md)"
-            )
