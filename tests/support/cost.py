@@ -1,8 +1,10 @@
-"""What each test file costs, in CPU seconds of its process and of the commands it starts, beside its budget.
+"""What each test file costs, in CPU seconds of its process and of the commands it starts, beside its
+budget.
 
-A machine is measured by a loop of fixed work, so that a slow one is not told that the tests grew. Of every
-file `costs.json` keeps the CPU seconds it takes on a machine whose loop takes `LOOP`; a run of the whole file
-that costs more than twice that, and `SLACK` seconds on top, fails. `--costs FILE` writes what was measured.
+A machine is measured by a loop of fixed work, so that a slow one is not told that the tests grew. Of
+every file `costs.json` keeps the CPU seconds it takes on a machine whose loop takes `LOOP`; a run of
+the whole file that costs more than twice that, and `SLACK` seconds on top, fails. `--costs FILE`
+writes what was measured.
 """
 
 import json
