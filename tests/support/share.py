@@ -26,8 +26,9 @@ class Share(NamedTuple):
 
     def of(self, rows: Sequence[str]) -> list[str]:
         """Those of a table's rows that are in it; of few rows, at least one."""
-        held = [row for row in rows if self.holds(row)]
-        return held or list(rows[self.index % len(rows) :][:1]) * bool(rows)
+        if not rows or not self.parts:
+            return []
+        return [row for row in rows if self.holds(row)] or [rows[self.index % len(rows)]]
 
     def __str__(self) -> str:
         return f"{self.index + 1}/{self.parts}" if self.parts else "none"
