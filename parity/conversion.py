@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from parity.dialects import called
 from parity.dialects.buffers import make_buffers
 from parity.dialects.dialect import Dialect
 from parity.dialects.folds import State, express
-from parity.dialects.sidecars import unsaid
+from parity.dialects.sidecars import texts, unsaid
 from parity.dialects.table import bind_ours
 from parity.dialects.transfer import write
 from parity.provenance import Hop, digest_of, to_json, versions
@@ -214,13 +213,11 @@ class Writing:
 
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
-        dialect, files = self.target.dialect, {}
-        if dialect.settings is not None:
-            files = dialect.settings.files(self.target.state.config, self.target.card)
+        dialect = self.target.dialect
+        files = texts(dialect, self.target.state.config, self.target.card)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
-            for name, content in files.items():
-                text = json.dumps(content, indent=2) + "\n"
+            for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
 
 

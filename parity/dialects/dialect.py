@@ -108,6 +108,9 @@ class Dialect:
     """What the numbers and names say that a training script keeps beside the tensors."""
     settings: Settings | None = None
     """Its config files; None where it has none."""
+    code: Callable[[ViTConfig, Card], dict[str, str]] = lambda cfg, card: {}
+    """Makes Python files, by name, to write where `settings.files` raises because no config file can say
+    a model; nothing where no code can either."""
     preprocess: Preprocess | None = None
     """How the library's code prepares pixels of so many channels, where no file states it."""
     buffers: Mapping[str, Buffer] = field(default_factory=dict)

@@ -55,12 +55,14 @@ NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w
 
 
 def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
+    settings = TimmSettings(name)
     return Dialect(
         name=name,
         title=title,
         family="timm",
         tables=spellings,
-        settings=TimmSettings(name),
+        settings=settings,
+        code=settings.code,
         trained=trained,
         ignored=("blocks.*.attn.relative_position_index",),
         **own,
