@@ -74,6 +74,8 @@ class Converted:
     """What was done, a sentence each."""
     warnings: tuple[str, ...]
     """What the user should know, a sentence each."""
+    hints: tuple[str, ...] = ()
+    """How the target's library makes the model, where no config file says it."""
 
     @property
     def config(self) -> ViTConfig:
@@ -162,7 +164,7 @@ def convert(
         source = read_checkpoint(source, **reading)
     out = Path(out)
     _check_license(source, license_allow)
-    _check_out(source, out, force)
+    check_out(source, out, force)
     target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
     if started is not None:
         started(target.nbytes)
@@ -183,6 +185,7 @@ def convert(
         hops=hops(),
         notes=hops()[-1].done,
         warnings=tuple(_warnings(target, out)),
+        hints=tuple(_hints(target, out)),
     )
 
 
@@ -228,6 +231,16 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
 
 
+def _hints(target: Target, out: Path) -> Iterator[str]:
+    dialect, cfg = target.dialect, target.state.config
+    made_by = dialect.made_by(cfg)
+    code = dialect.code(cfg, target.card) if made_by else {}
+    if made_by and SUFFIXES.get(out.suffix):
+        yield f"{dialect.title} of these weights: {made_by}"
+    elif code:
+        yield f"no config.json can say this model; {', '.join(code)} in the folder makes it: {made_by}"
+
+
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
     """The dialect that needs the fewest rewritings, of those that can say the model."""
     found: list[tuple[Dialect, State]] = []
@@ -258,7 +271,12 @@ def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
         raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
 
 
-def _check_out(source: Checkpoint, out: Path, force: bool) -> None:
+def check_out(source: Checkpoint, out: Path, force: bool) -> None:
+    """Refuse to write where something is already, where it was read, or what is no kind of file here.
+
+    Raises:
+        ConfigError: with the reason.
+    """
     if out.exists() and not force:
         raise ConfigError(f"{out}: exists already; give another path, or --force to replace it")
     mine = {path.resolve() for path in (*source.container.files, source.path)}

@@ -63,7 +63,7 @@ class Library:
     """A model's tensors by the names that the library gives them in files."""
     call: Callable[[Any, Any, ViTConfig], Any] = lambda model, images, cfg: model(images)
     """Logits (B, classes) of images (B, C, H, W), or what a head would see."""
-    single: Callable[[ViTConfig], bool] = lambda cfg: False
+    single: Callable[[Checkpoint], bool] = lambda checkpoint: False
     """Whether it computes something in float32, whatever the type of the model."""
 
     def shapes(self, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
@@ -102,9 +102,9 @@ class Library:
             batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
             return self.call(model, batch, checkpoint.config).numpy()
 
-    def limit(self, cfg: ViTConfig) -> float:
+    def limit(self, checkpoint: Checkpoint) -> float:
         """How far its logits may be from the twins'."""
-        return SINGLE if self.single(cfg) else FLOAT64
+        return SINGLE if self.single(checkpoint) else FLOAT64
 
 
 def library_of(checkpoint: Checkpoint) -> Library:
@@ -223,9 +223,13 @@ def _transformers(step: str) -> Callable[..., Any]:
     return call
 
 
+def _turns(checkpoint: Checkpoint) -> bool:
+    return checkpoint.config.rope is not None
+
+
 LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library("torchvision", "torchvision", _torchvision),
-    "timm": Library("timm", "timm", _timm, single=lambda cfg: cfg.rope is not None),
+    "timm": Library("timm", "timm", _timm, single=_turns),
     "hf": Library(
         "transformers",
         "transformers",
@@ -233,10 +237,13 @@ LIBRARIES: Mapping[str, Library] = {
         load=_transformers("load"),
         named=_transformers("named"),
         call=_transformers("call"),
-        single=lambda cfg: cfg.rope is not None,
+        single=lambda each: _turns(each) or each.dialect.name.startswith("hf-siglip2"),
     ),
     "vit-pytorch": Library(
-        "vit-pytorch", "vit_pytorch", _vit_pytorch, single=lambda cfg: cfg.pos_embed != "learned"
+        "vit-pytorch",
+        "vit_pytorch",
+        _vit_pytorch,
+        single=lambda each: each.config.pos_embed != "learned",
     ),
     "open-clip": Library("open_clip", "open_clip", _open_clip),
 }

@@ -102,7 +102,7 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
         config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
     (name, *_) = config.architectures or ["AutoModel"]
     if name == "AutoModel":
-        name = transformers.MODEL_MAPPING[type(config)].__name__
+        name = transformers.MODEL_MAPPING[type(config)].__name__  # pyright: ignore
     name = name.replace("Backbone", "Model")  # of the same tensors; it gives maps instead of a vector
     if not hasattr(transformers, name):
         raise NoModelError(f"the installed transformers has no class {name}")

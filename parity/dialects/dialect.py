@@ -111,6 +111,9 @@ class Dialect:
     code: Callable[[ViTConfig, Card], dict[str, str]] = lambda cfg, card: {}
     """Makes Python files, by name, to write where `settings.files` raises because no config file can say
     a model; nothing where no code can either."""
+    made_by: Callable[[ViTConfig], str] = lambda cfg: ""
+    """The call in Python that makes the library's model of a schema, where one does and it is worth
+    telling."""
     preprocess: Preprocess | None = None
     """How the library's code prepares pixels of so many channels, where no file states it."""
     buffers: Mapping[str, Buffer] = field(default_factory=dict)

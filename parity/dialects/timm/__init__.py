@@ -63,6 +63,7 @@ def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
         tables=spellings,
         settings=settings,
         code=settings.code,
+        made_by=settings.made_by,
         trained=trained,
         ignored=("blocks.*.attn.relative_position_index",),
         **own,

@@ -127,6 +127,13 @@ class TimmSettings:
         pretrained = {**self._pretrained(cfg, card), **_label_names(card)}
         return {"model.py": module_text(made, pretrained)}
 
+    def made_by(self, cfg: ViTConfig) -> str:
+        """The call that makes this model, in Python; empty if none does."""
+        try:
+            return self.constructor(cfg).text
+        except ConfigError:
+            return ""
+
     def constructor(self, cfg: ViTConfig) -> Constructor:
         """The call that makes this model.
 
