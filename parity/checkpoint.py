@@ -18,6 +18,7 @@ from parity.dialects import called, dialects
 from parity.dialects.buffers import compare_buffers
 from parity.dialects.dialect import Dialect
 from parity.dialects.folds import canonical
+from parity.dialects.folds.state import allows
 from parity.dialects.matching import match, some
 from parity.dialects.recognise import Found, find
 from parity.dialects.resolve import GIVEN, Resolved, resolve
@@ -176,7 +177,7 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         said
         for name, said in dialect.problems(cfg).items()
         if resolved.origins.get(name) != GIVEN
-        and (name not in dialect.older or getattr(cfg, name) not in dialect.older[name])
+        and not allows(dialect.older.get(name, ()), getattr(cfg, name))
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

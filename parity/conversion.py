@@ -110,9 +110,10 @@ def plan(
     if image_size is not None:
         state = resized(state, image_size)
         card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
-    if num_classes is not None and num_classes != state.config.num_classes:
+    if num_classes is not None:
         state = with_classes(state, num_classes)
-        card = card.replace(class_names=None)
+        same = num_classes == source.config.num_classes
+        card = card if same else card.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to)
@@ -149,7 +150,7 @@ def convert(
         out: a file, told by its suffix, or a folder that gets the config files of the target too.
         dtype: the type of all tensors; None keeps them.
         image_size: height and width in pixels, if another one.
-        num_classes: 0 takes the head off; another number puts a head of zeros on.
+        num_classes: 0 takes the head off, and a pooler; another number puts a head of zeros on.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is at `out`.
         progress: is told of every stretch of bytes that is written.

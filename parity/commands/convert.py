@@ -45,7 +45,7 @@ class Arguments:
     image_size: Annotated[str | None, shown_as("HxW")] = None
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
-    """0 takes the head off, another number puts a head of zeros on."""
+    """0 takes the head off, and a pooler or pre_logits; another number puts a head of zeros on."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run what was read and what was written on the same images, in every framework and library at hand,
     and write the result beside the output. What is not equal does not get the name DST."""
@@ -122,9 +122,8 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
     print_verification(done.verification, console)
     if done.verification.passed:
         return 0
-    console.print(
-        f"not equal, so there is no {escape(str(out))}; what was written is {escape(str(path))}"
-    )
+    said = f"not equal, so there is no {out}; what was written is {path}"
+    console.print(f"[red]{escape(said)}[/]", soft_wrap=True)
     return 1
 
 

@@ -30,7 +30,9 @@ NEUTRAL = (
 )  # fmt: skip
 """Fields that act in training alone, or when an image of another size comes."""
 
-FALLBACK_FIELDS = ("image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias")
+FALLBACK_FIELDS = (
+    "image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias", "head_hidden",
+)  # fmt: skip
 """Fields in which a fine-tuned model may differ from the preset it began as."""
 
 Buffer = Callable[[ViTConfig], np.ndarray | None]
@@ -91,8 +93,8 @@ class Dialect:
     """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
     in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function
     from the schema to the values."""
-    older: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Other values of fields that its older files have: they are read, and never written."""
+    older: Mapping[str, Any] = field(default_factory=dict)
+    """Other values of fields that its older files have, `ANY` for all: read, and never written."""
     limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
     """What else it cannot say, a sentence each."""
     conventions: Mapping[str, Any] = field(default_factory=dict)

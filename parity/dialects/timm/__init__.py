@@ -90,6 +90,7 @@ DIALECTS = (
         VIT,
         marks=(PATCHES, PLAIN, *NOT_PLAIN, *NATIVE),
         can=VIT_CAN,
+        older={"head_hidden": ANY},  # of models for 21k classes, before 2022
         limits=vit_limits,
         infer=vit_infer,
         asks=("rope", "block", "pool_prefix"),
