@@ -1,4 +1,4 @@
-"""Classes of transformers to timm and back; the whole table is written by tools/transformers_table.py."""
+"""Classes of transformers to timm and back; the whole table is docs/transformers_table.md."""
 
 import importlib
 from pathlib import Path
