@@ -18,6 +18,7 @@ from parity.porting.dialects.matching import match, some
 from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import GIVEN, Resolved, resolve
 from parity.porting.dialects.rewrites import canonical
+from parity.porting.dialects.rewrites.state import allows
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats import open_container
 from parity.porting.formats.base import Container, Stored
@@ -176,7 +177,7 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         said
         for name, said in dialect.problems(cfg).items()
         if resolved.origins.get(name) != GIVEN
-        and (name not in dialect.older or getattr(cfg, name) not in dialect.older[name])
+        and not allows(dialect.older.get(name, ()), getattr(cfg, name))
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

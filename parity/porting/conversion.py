@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import State, express
-from parity.porting.dialects.sidecars import unsaid
+from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.dialects.table import bind_ours
 from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
@@ -75,6 +74,8 @@ class Converted:
     """What was done, a sentence each."""
     warnings: tuple[str, ...]
     """What the user should know, a sentence each."""
+    hints: tuple[str, ...] = ()
+    """How the target's library makes the model, where no config file says it."""
 
     @property
     def config(self) -> ViTConfig:
@@ -109,9 +110,10 @@ def plan(
     if image_size is not None:
         state = resized(state, image_size)
         card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
-    if num_classes is not None and num_classes != state.config.num_classes:
+    if num_classes is not None:
         state = with_classes(state, num_classes)
-        card = card.replace(class_names=None)
+        same = num_classes == source.config.num_classes
+        card = card if same else card.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to)
@@ -148,7 +150,7 @@ def convert(
         out: a file, told by its suffix, or a folder that gets the config files of the target too.
         dtype: the type of all tensors; None keeps them.
         image_size: height and width in pixels, if another one.
-        num_classes: 0 takes the head off; another number puts a head of zeros on.
+        num_classes: 0 takes the head off, and a pooler; another number puts a head of zeros on.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is at `out`.
         progress: is told of every stretch of bytes that is written.
@@ -163,7 +165,7 @@ def convert(
         source = read_checkpoint(source, **reading)
     out = Path(out)
     _check_license(source, license_allow)
-    _check_out(source, out, force)
+    check_out(source, out, force)
     target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
     if started is not None:
         started(target.nbytes)
@@ -184,6 +186,7 @@ def convert(
         hops=hops(),
         notes=hops()[-1].done,
         warnings=tuple(_warnings(target, out)),
+        hints=tuple(_hints(target, out)),
     )
 
 
@@ -214,13 +217,11 @@ class Writing:
 
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
-        dialect, files = self.target.dialect, {}
-        if dialect.settings is not None:
-            files = dialect.settings.files(self.target.state.config, self.target.card)
+        dialect = self.target.dialect
+        files = texts(dialect, self.target.state.config, self.target.card)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
-            for name, content in files.items():
-                text = json.dumps(content, indent=2) + "\n"
+            for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -229,6 +230,16 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
         yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
     if not SUFFIXES.get(out.suffix):
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
+
+
+def _hints(target: Target, out: Path) -> Iterator[str]:
+    dialect, cfg = target.dialect, target.state.config
+    made_by = dialect.made_by(cfg)
+    code = dialect.code(cfg, target.card) if made_by else {}
+    if made_by and SUFFIXES.get(out.suffix):
+        yield f"{dialect.title} of these weights: {made_by}"
+    elif code:
+        yield f"no config.json can say this model; {', '.join(code)} in the folder makes it: {made_by}"
 
 
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
@@ -261,7 +272,12 @@ def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
         raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
 
 
-def _check_out(source: Checkpoint, out: Path, force: bool) -> None:
+def check_out(source: Checkpoint, out: Path, force: bool) -> None:
+    """Refuse to write where something is already, where it was read, or what is no kind of file here.
+
+    Raises:
+        ConfigError: with the reason.
+    """
     if out.exists() and not force:
         raise ConfigError(f"{out}: exists already; give another path, or --force to replace it")
     mine = {path.resolve() for path in (*source.container.files, source.path)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -45,11 +46,31 @@ def card(dialect: Dialect, sidecars: Mapping[str, Any]) -> Card:
     return _guarded(lambda: settings.card(sidecars))
 
 
+def texts(dialect: Dialect, cfg: ViTConfig, card: Card) -> dict[str, str]:
+    """What to write beside a model's weights, by file name: config files, or code where they cannot say
+    the model.
+
+    Raises:
+        ConfigError: neither can.
+    """
+    if dialect.settings is None:
+        return {}
+    try:
+        files = dialect.settings.files(cfg, card)
+    except ConfigError:
+        if code := dialect.code(cfg, card):
+            return code
+        raise
+    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}
+
+
 def unsaid(dialect: Dialect, cfg: ViTConfig, card: Card) -> str:
     """What of the card's pixels the config files that a dialect writes do not say, in words, with what
     their readers take instead; empty where everything is said."""
     if dialect.settings is None or card.pixels is None:
         return ""
+    if dialect.code(cfg, card):
+        return ""  # which says everything
     meant, told = card.pixels, dialect.settings.card(dialect.settings.files(cfg, card)).pixels
     if told is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"

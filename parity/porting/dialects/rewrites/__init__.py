@@ -64,5 +64,6 @@ FOLDS: dict[str, Fold] = {
     "final_norm": head.final_norm,
     "num_kv_heads": layers.num_kv_heads,
     "pool": head.pool,
+    "head_hidden": head.head_hidden,
 }
 """The rewriting that changes a field."""

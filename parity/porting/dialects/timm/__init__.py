@@ -55,12 +55,15 @@ NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w
 
 
 def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
+    settings = TimmSettings(name)
     return Dialect(
         name=name,
         title=title,
         family="timm",
         tables=spellings,
-        settings=TimmSettings(name),
+        settings=settings,
+        code=settings.code,
+        made_by=settings.made_by,
         trained=trained,
         ignored=("blocks.*.attn.relative_position_index",),
         **own,
@@ -87,6 +90,7 @@ DIALECTS = (
         VIT,
         marks=(PATCHES, PLAIN, *NOT_PLAIN, *NATIVE),
         can=VIT_CAN,
+        older={"head_hidden": ANY},  # of models for 21k classes, before 2022
         limits=vit_limits,
         infer=vit_infer,
         asks=("rope", "block", "pool_prefix"),
