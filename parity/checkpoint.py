@@ -20,7 +20,7 @@ from parity.dialects.dialect import Dialect
 from parity.dialects.folds import canonical
 from parity.dialects.matching import match, some
 from parity.dialects.recognise import Found, find
-from parity.dialects.resolve import GIVEN, Resolved, resolve
+from parity.dialects.resolve import GIVEN, OVERRIDDEN, Resolved, resolve
 from parity.dialects.transfer import cast, letters, read
 from parity.provenance import Hop, from_header
 from parity.sources import read_card, schema_sources
@@ -81,6 +81,7 @@ def read_checkpoint(
     part: str | None = None,
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
+    override: Mapping[str, Any] | None = None,
     preprocess: Preprocess | None = None,
     license: str | None = None,
 ) -> Checkpoint:
@@ -91,7 +92,9 @@ def read_checkpoint(
         dialect: its dialect, if it should not be recognised.
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.
-        given: fields of the schema that the user states.
+        given: fields of the schema that the user states, of what the file leaves open.
+        override: fields of the schema in which the user goes against what the file states; a note
+            says so.
         preprocess: how pixels are prepared, if the user states it; names of classes and a licence that
             it leaves out are the file's.
         license: under which licence the weights are, if the user states it.
@@ -99,8 +102,12 @@ def read_checkpoint(
     Raises:
         MissingFileError: there is no such file.
         WeightsError: no Vision Transformer of a known dialect, damaged, or not what it says it is.
-        ConfigError: something that has to be stated was not, or what was stated is not valid.
+        ConfigError: something that has to be stated was not, what was stated is not valid, or `given`
+            contradicts the file.
     """
+    given, override = given or {}, override or {}
+    if twice := sorted(given.keys() & override.keys()):
+        raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     located = hub.locate(path)
     path = located.path
     container = open_container(path)
@@ -111,8 +118,8 @@ def read_checkpoint(
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
-        _match_own(container, found.dialect, arrays, given or {})
-        sources = schema_sources(container, found, like, located.preset, given or {})
+        _match_own(container, found.dialect, arrays, {**given, **override})
+        sources = schema_sources(container, found, like, located.preset, given, override)
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
         resolved = resolve(found.dialect, shapes, heads, sources)
@@ -135,7 +142,7 @@ def read_checkpoint(
         arrays=arrays,
         card=card.replace(license=license),
         preprocess_origin=origin,
-        notes=(*_stripped(container, found), *matched.notes, *buffers, *widened),
+        notes=(*_stripped(container, found), *matched.notes, *buffers, *widened, *resolved.overridden),
         hops=hops,
         name=located.name,
     )
@@ -175,7 +182,7 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     problems = [
         said
         for name, said in dialect.problems(cfg).items()
-        if resolved.origins.get(name) != GIVEN
+        if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and (name not in dialect.older or getattr(cfg, name) not in dialect.older[name])
     ]
     if problems:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.anomalies import refuse_not_finite
 from parity.card import Card
 from parity.checkpoint import Checkpoint, read_checkpoint
 from parity.containers import write_msgpack, write_npz, write_safetensors, write_torch
@@ -38,6 +39,7 @@ SUFFIXES = {
 """The kind of file that a name asks for."""
 
 
+NONFINITE = "values that are not finite may pass, as asked"
 UNKNOWN = "0" * 64
 """Stands for a digest that is still computed."""
 
@@ -99,13 +101,20 @@ def plan(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+
+    Args:
+        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
+            WeightsError.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
     """
-    state, card = State(source.config, source.arrays), source.card
+    card, said = source.card, (NONFINITE,) if allow_nonfinite else ()
+    arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
+    state = State(source.config, arrays, said)
     if image_size is not None:
         state = resized(state, image_size)
         card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
@@ -134,6 +143,7 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
     progress: Progress = ignore,
@@ -149,6 +159,7 @@ def convert(
         dtype: the type of all tensors; None keeps them.
         image_size: height and width in pixels, if another one.
         num_classes: 0 takes the head off; another number puts a head of zeros on.
+        allow_nonfinite: let NaN and infinite values pass; that is written into the provenance.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is at `out`.
         progress: is told of every stretch of bytes that is written.
@@ -156,7 +167,7 @@ def convert(
 
     Raises:
         ConfigError: the target cannot hold the model; every field in the way is named.
-        WeightsError: see `read_checkpoint`.
+        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
@@ -164,7 +175,14 @@ def convert(
     out = Path(out)
     _check_license(source, license_allow)
     _check_out(source, out, force)
-    target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
+    target = plan(
+        source,
+        to,
+        dtype=dtype,
+        image_size=image_size,
+        num_classes=num_classes,
+        allow_nonfinite=allow_nonfinite,
+    )
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:

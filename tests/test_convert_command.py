@@ -9,23 +9,15 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from convert_cases import arrays_of, refused, run
 from tiny import TINY
 
 from parity.checkpoint import read_checkpoint
-from parity.cli import main
 from parity.conversion import convert
-from parity.redraw import redraw
-from vit_config import Preprocess, parameters, read_weights, write_weights
+from vit_config import Preprocess, read_weights, write_weights
 
 SQUARE = TINY.replace(image_size=(32, 32), patch_size=(8, 8), norm_eps=1e-6)
 PREPROCESS = Preprocess(class_names=tuple(f"class {i}" for i in range(11)), license="mit")
-
-
-def arrays_of(cfg, dtype=np.float32):
-    return {
-        name: redraw(name, each.kind, each.shape, seed=0).astype(dtype)
-        for name, each in parameters(cfg).items()
-    }
 
 
 @pytest.fixture
@@ -40,12 +32,6 @@ def state(own, tmp_path):
     """A torchvision state dict."""
     convert(own, to="torchvision", out=tmp_path / "tv.pth")
     return torch.load(tmp_path / "tv.pth", weights_only=True)
-
-
-def run(capsys, *argv):
-    status = main([str(each) for each in argv])
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def save(state, path):
@@ -217,18 +203,6 @@ def test_wrong_sources(case, state, tmp_path, capsys):
     refused(capsys, folder, expected, "convert", path, folder / "out", "--to", "timm", *flags)
 
 
-def refused(capsys, folder, expected, *argv):
-    """One line on the error stream, status 2, and nothing new in the folder."""
-    before = sorted(folder.iterdir())
-    status, out, err = run(capsys, *argv)
-    assert status == 2, err
-    assert out == ""
-    assert err.count("\n") == 1
-    for text in expected:
-        assert text in err
-    assert sorted(folder.iterdir()) == before
-
-
 def test_harmless_objects_pass(state, tmp_path, capsys):
     content = {"model": state, "args": Namespace(lr=0.1), "epoch": np.int64(3), "loss": np.float64(0.5)}
     path = save(content, tmp_path / "run.npz")  # the name's ending does not matter
@@ -305,6 +279,28 @@ def test_what_a_target_cannot_hold(tmp_path, capsys):
     write_weights(path, cfg, arrays_of(cfg))
     expected = ["register_tokens = 2", "act = quick_gelu", "norm = rmsnorm"]
     refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "torchvision")
+
+
+@pytest.mark.parametrize("target", ["x.safetensors", "x.pth", "x.npz", "x.msgpack"])
+def test_values_that_are_not_finite(target, tmp_path, capsys):
+    arrays = arrays_of(SQUARE)
+    arrays["norm.bias"][[3, 5]] = np.nan, -np.inf
+    arrays["blocks.1.attn.qkv.weight"][:, 2] = np.inf
+    path = tmp_path / "own.safetensors"
+    write_weights(path, SQUARE, arrays)
+    expected = [
+        "own.safetensors: blocks.1.attn.qkv.weight: 90 of 2,700 values are not finite",
+        "norm.bias: 2 of 30 values are not finite",
+        "--allow-nonfinite",
+    ]
+    argv = ("convert", path, tmp_path / target, "--to", "parity")
+    refused(capsys, tmp_path, expected, *argv)
+    status, printed, _ = run(capsys, *argv, "--allow-nonfinite")
+    assert status == 0
+    assert "values that are not finite may pass, as asked" in printed
+    if not target.endswith("msgpack"):  # which keeps no header
+        given = read_checkpoint(tmp_path / target, dialect="parity")
+        np.testing.assert_array_equal(given.arrays["norm.bias"].load(), arrays["norm.bias"])
 
 
 def test_a_type_too_narrow(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from parity import hub
+from parity.commands.sizes import parse_size
 from vit_config import ConfigError, Preprocess, ViTConfig
 
 
@@ -26,7 +28,10 @@ class Reading:
 
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, such as num_heads=12 norm_eps=1e-6 act=gelu;
-    values are JSON, or a bare word."""
+    values are JSON, a bare word, or of a size HxW. What contradicts the file is refused."""
+    override: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...")] = ()
+    """Fields of the schema in which the file is wrong, as with --set; what was overridden is written
+    into the provenance. Tensors cannot be overridden."""
     like: Annotated[str | None, shown_as("PRESET")] = None
     """The preset that the model was built from, for everything that its file leaves open."""
     dialect: Annotated[str | None, shown_as("NAME")] = None
@@ -48,6 +53,7 @@ class Reading:
         """
         return {
             "given": parse_fields(self.fields),
+            "override": parse_fields(self.override, "--override"),
             "like": self.like,
             "dialect": self.dialect,
             "part": self.part,
@@ -72,12 +78,16 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
         try:
             found[name] = json.loads(value)
         except ValueError:
-            found[name] = value
+            found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
     known = ViTConfig.fields()
     for name in found:
         if name not in known:
             ViTConfig(**{name: found[name]})  # says which field was meant
     return found
+
+
+def _is_size(text: str) -> bool:
+    return re.fullmatch(r"\d+x\d+", text) is not None
 
 
 def is_path(subject: str) -> bool:
