@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from parity.dialects.folds import canonical
 from parity.dialects.matching import match, some
 from parity.dialects.recognise import Found, find
 from parity.dialects.resolve import GIVEN, OVERRIDDEN, Resolved, resolve
+from parity.dialects.sidecars import of_tower
 from parity.dialects.transfer import cast, letters, read
 from parity.provenance import Hop, from_header
 from parity.sources import read_card, schema_sources
@@ -112,6 +113,8 @@ def read_checkpoint(
     path = located.path
     container = open_container(path)
     with _naming(path):
+        inner, tower = of_tower(container.sidecars, dialects())
+        container = replace(container, sidecars=inner)
         found = _found(container, dialect, part)
         matched = match(found)
         # an empty tensor is how some libraries write that there is none
@@ -142,7 +145,13 @@ def read_checkpoint(
         arrays=arrays,
         card=card.replace(license=license),
         preprocess_origin=origin,
-        notes=(*_stripped(container, found), *matched.notes, *buffers, *widened, *resolved.overridden),
+        notes=(
+            *_stripped(container, found, tower),
+            *matched.notes,
+            *buffers,
+            *widened,
+            *resolved.overridden,
+        ),
         hops=hops,
         name=located.name,
     )
@@ -165,9 +174,11 @@ def _naming(path: str | Path) -> Iterator[None]:
         raise type(error)(named(error)) from None
 
 
-def _stripped(container: Container, found: Found) -> list[str]:
+def _stripped(container: Container, found: Found, tower: str) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
-    notes = [f"stripped {found.branch!r} of every name"] if found.branch else []
+    notes = [tower] if tower else []
+    notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
+    notes += [f"stripped {found.branch!r} of every name"] if found.branch else []
     if outside := len(container.tensors) - len(found.tensors):
         notes.append(f"left out {outside} tensors that are not under {found.branch!r}")
     return notes

@@ -165,7 +165,7 @@ WRONG = {
     "two models": (
         lambda s, p: save({"state_dict": s, "model_ema": s}, p),
         ("--set", "num_heads=5"),
-        ["holds several models, model_ema, state_dict", "--part"],
+        ["holds several models, model_ema (torchvision), state_dict (torchvision)", "--part"],
     ),
     "no such part": (
         lambda s, p: save({"state_dict": s}, p),
