@@ -20,7 +20,7 @@ from parity.dialects.dialect import Dialect
 from parity.dialects.folds import canonical
 from parity.dialects.matching import match, some
 from parity.dialects.recognise import Found, find
-from parity.dialects.resolve import GIVEN, OVERRIDDEN, Resolved, resolve
+from parity.dialects.resolve import GIVEN, OVERRIDDEN, SQUARE, Resolved, resolve
 from parity.dialects.sidecars import of_tower
 from parity.dialects.transfer import cast, letters, read
 from parity.provenance import Hop, from_header
@@ -151,6 +151,7 @@ def read_checkpoint(
             *buffers,
             *widened,
             *resolved.overridden,
+            *_assumed(found.dialect, resolved),
         ),
         hops=hops,
         name=located.name,
@@ -182,6 +183,24 @@ def _stripped(container: Container, found: Found, tower: str) -> list[str]:
     if outside := len(container.tensors) - len(found.tensors):
         notes.append(f"left out {outside} tensors that are not under {found.branch!r}")
     return notes
+
+
+def _assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
+    """What was taken for granted and may be wrong, though everything fits: that a grid is square, where
+    its patches make an oblong too and the dialect has models of such."""
+    cfg = resolved.config
+    (rows, columns), (height, width) = cfg.grid, cfg.patch_size
+    side = next((side for side in range(2, rows) if rows % side == 0), None)
+    if resolved.origins["image_size"] != SQUARE or side is None:
+        return []
+    oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
+    if dialect.problems(oblong):
+        return []
+    size = "x".join(map(str, cfg.image_size))
+    return [
+        f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are {size};"
+        " --set image_size=HxW says otherwise"
+    ]
 
 
 def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:

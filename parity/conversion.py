@@ -18,7 +18,7 @@ from parity.containers.flatten import nested
 from parity.dialects import called
 from parity.dialects.buffers import make_buffers
 from parity.dialects.dialect import Dialect
-from parity.dialects.folds import State, express
+from parity.dialects.folds import CannotHoldError, State, express
 from parity.dialects.sidecars import unsaid
 from parity.dialects.table import bind_ours
 from parity.dialects.transfer import write
@@ -252,18 +252,37 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
     """The dialect that needs the fewest rewritings, of those that can say the model."""
     found: list[tuple[Dialect, State]] = []
-    refused: list[str] = []
+    refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes:
-            refused.append(f"{dialect.name} is only read")
             continue
         try:
             found.append((dialect, express(state, dialect)))
-        except ConfigError as error:
-            refused.append(str(error))
+        except CannotHoldError as error:
+            refused.append(error)
     if not found:
-        raise ConfigError(min(refused, key=len) if len(refused) > 1 else refused[0])
+        raise ConfigError(_refusal(to, refused))
     return min(found, key=lambda each: len(each[1].said))
+
+
+def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
+    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
+    if not refused:
+        return f"{to} is only read"
+    if len(refused) == 1:
+        return str(refused[0])
+    least = min(len(each.reasons) for each in refused)
+    nearest = [each for each in refused if len(each.reasons) == least]
+    common = [name for name in refused[0].reasons if name and all(name in e.reasons for e in refused)]
+    every = f" ({', '.join(common)} in the way of each)" if common else ""
+    shown = "; or ".join(
+        f"{each.name}, but for {'; '.join(each.reasons.values())}" for each in nearest[:3]
+    )
+    more = f"; and {len(nearest) - 3} others as near" if len(nearest) > 3 else ""
+    return (
+        f"none of the {len(refused)} dialects of {to} can hold this model{every}; nearest is"
+        f" {shown}{more}"
+    )
 
 
 def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:

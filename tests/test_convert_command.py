@@ -281,6 +281,48 @@ def test_what_a_target_cannot_hold(tmp_path, capsys):
     refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "torchvision")
 
 
+def test_a_family_names_its_nearest_and_what_is_in_the_way_of_all(tmp_path, capsys):
+    cfg = SQUARE.replace(norm="rmsnorm", register_tokens=2, pos_embed_prefix="class", norm_eps=1e-5)
+    path = tmp_path / "own.safetensors"
+    write_weights(path, cfg, arrays_of(cfg))
+    expected = [
+        "dialects of hf can hold this model (norm in the way of each)",
+        "nearest is hf-dinov2-registers, but for norm = rmsnorm (hf-dinov2-registers has layernorm)",
+    ]
+    refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "hf")
+
+
+def test_a_grid_that_is_taken_for_a_square_is_said(own, state, tmp_path, capsys):
+    said = "took the 16 positions for a square of 4x4, so images are 32x32; --set image_size=HxW"
+    convert(own, to="timm", out=tmp_path / "timm.pth")
+    path = save(torch.load(tmp_path / "timm.pth", weights_only=True), tmp_path / "bare.pth")
+    known = ("num_heads=5", "norm_eps=1e-6", "act=gelu", "pool=class", "block=pre_norm")
+    flags = ("--to", "parity", "--set", *known)
+    status, printed, err = run(capsys, "convert", path, tmp_path / "a.safetensors", *flags)
+    assert status == 0, err
+    assert said in " ".join(printed.split())
+    assert any(said in note for note in read_checkpoint(tmp_path / "a.safetensors").hops[-1].done)
+    out = tmp_path / "b.safetensors"
+    status, printed, _ = run(capsys, "convert", path, out, *flags, "image_size=16x64")
+    assert (status, "square" in printed) == (0, False)
+    assert read_checkpoint(out).config.image_size == (16, 64)
+    # torchvision has squares alone
+    assert read_checkpoint(save(state, tmp_path / "tv.pth"), given={"num_heads": 5}).notes == ()
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_the_own_file_by_the_name_of_a_framework(name, own, tmp_path, capsys):
+    out = tmp_path / "again.safetensors"
+    assert run(capsys, "convert", own, out, "--to", name)[0] == 0
+    assert read_weights(out).config == SQUARE
+
+
+def test_the_version(capsys):
+    status, out, err = run(capsys, "--version")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"parity (\d+\.\d+\.\d+.*|from a source tree.*)\n", out)
+
+
 @pytest.mark.parametrize("target", ["x.safetensors", "x.pth", "x.npz", "x.msgpack"])
 def test_values_that_are_not_finite(target, tmp_path, capsys):
     arrays = arrays_of(SQUARE)

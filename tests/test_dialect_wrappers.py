@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from convert_cases import arrays_of, refused, run
+from hf_models import MLP, SIZES, SQUARE, build, save
 from tiny import TINY
 
 from parity.checkpoint import read_checkpoint
@@ -233,10 +234,43 @@ def test_others_are_refused_by_their_right_name(name, what, tmp_path):
             read_checkpoint(saved(content, tmp_path))
 
 
-def test_the_model_type_of_config_json_is_named(tmp_path, state):
-    folder = tmp_path / "swin"
-    folder.mkdir()
-    torch.save({"encoder.layers.0.x": torch.ones(3)}, folder / "pytorch_model.bin")
-    (folder / "config.json").write_text(json.dumps({"model_type": "dpt"}))
-    with pytest.raises(WeightsError, match=r"config\.json says model_type = dpt.*encoder\.layers\.0\.x"):
-        read_checkpoint(folder)
+def test_the_model_type_of_config_json_is_named(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "dpt"}))
+    path = tmp_path / "pytorch_model.bin"
+    torch.save({"neck.0.x": torch.ones(3)}, path)
+    with pytest.raises(WeightsError, match=r"config\.json says model_type = dpt.*neck\.0\.x"):
+        read_checkpoint(tmp_path)
+
+
+def test_a_spectrogram_transformer_is_no_deit(tmp_path):
+    """Its names are DeiT's; its config.json, or its classifier, tells."""
+    sizes = {"max_length": 48, "num_mel_bins": 32}
+    entries = {**SIZES, **MLP, "patch_size": 16, "image_size": 32, **sizes}
+    bare = save(build("ASTModel", "ASTConfig", **entries), tmp_path / "bare")
+    said = "model_type = audio-spectrogram-transformer, but its tensors are named as those of .*DeiT"
+    with pytest.raises(WeightsError, match=said):
+        read_checkpoint(bare)
+    head = save(build("ASTForAudioClassification", "ASTConfig", **entries), tmp_path / "head")
+    (head / "config.json").unlink()
+    with pytest.raises(WeightsError, match="is of an Audio Spectrogram Transformer"):
+        read_checkpoint(head)
+
+
+def test_the_tower_of_a_larger_model_has_its_own_entries(tmp_path):
+    """A VisionEncoderDecoderModel, and whatever has a vision_config."""
+    model = build("ViTModel", "ViTConfig", **SQUARE, **MLP, add_pooling_layer=False)
+    folder = save(model, tmp_path / "vit")
+    alone = read_checkpoint(folder)
+    config = json.loads((folder / "config.json").read_text())
+    for section, prefix in (("encoder", "encoder."), ("vision_config", "model.vision_tower.")):
+        whole = tmp_path / section
+        whole.mkdir()
+        names = {
+            f"{prefix}{name}": torch.from_numpy(each.load()) for name, each in alone.tensors.items()
+        }
+        torch.save({**names, "decoder.x": torch.ones(3)}, whole / "pytorch_model.bin")
+        larger = {"model_type": "larger", section: config, "text_config": {"model_type": "gpt2"}}
+        (whole / "config.json").write_text(json.dumps(larger))
+        found = read_checkpoint(whole)
+        assert (found.config, found.dialect.name) == (alone.config, "hf-vit")
+        assert found.notes[0] == f"took {section} of config.json, which is of a larger"

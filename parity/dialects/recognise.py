@@ -79,7 +79,7 @@ def find(
             f" choose by --part {sorted(each.branch for each in found)[0] or 'NAME'}"
         )
     best = found[0]
-    if said := stranger(best.tensors) or unfit(best.tensors):
+    if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
         raise WeightsError(f"{container.path}: {said}")
     if not asked and (said := sidecars.contradiction(best.dialect, container.sidecars)):
         raise WeightsError(f"{container.path}: {said}")

@@ -23,6 +23,7 @@ SIDES = ("image_size", "patch_size")
 COUNTS = (*SIDES, "hidden_size", "num_heads", "attention_head_dim", "in_channels")
 """Fields with which others are computed here."""
 
+SQUARE = "shapes, taking the grid to be square"
 SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
 
@@ -194,7 +195,7 @@ def _settle_image(known: _Known, shapes: Shapes) -> None:
     patch = known.fields.get("patch_size")
     if patch and "image_size" not in known.fields and (grid := square_grid(shapes, known.fields)):
         size = (grid[0] * patch[0], grid[1] * patch[1])
-        known.take({"image_size": size}, f"{SHAPES}, taking the grid to be square")
+        known.take({"image_size": size}, SQUARE)
 
 
 def _settle_prefix(known: _Known, shapes: Shapes) -> None:

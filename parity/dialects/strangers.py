@@ -5,7 +5,7 @@ pieces: so that each is refused by its right name.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from parity.containers.base import Stored
@@ -49,7 +49,7 @@ STRANGERS = (
     Stranger("a ResNet", ("layer1.*.conv1.weight", "layer4.*.conv1.weight"), "it has no attention"),
     Stranger(
         "an Audio Spectrogram Transformer",
-        ("embeddings.distillation_token", "classifier.dense.weight"),
+        ("audio_spectrogram_transformer.embeddings.distillation_token",),
         "its images are spectrograms, in patches that overlap",
     ),
 )
@@ -57,10 +57,11 @@ LORA = re.compile(r"(^|[./])lora_(embedding_)?[AB]([./]|$)")
 SHARD = re.compile(r"(^|[./])_?flat_param(_\d+)?$")
 
 
-def stranger(tensors: Mapping[str, Stored]) -> str:
-    """What well-known model they are of, in words; empty if none is known."""
+def stranger(names: Iterable[str]) -> str:
+    """What well-known model has tensors of these names, in words; empty if none is known."""
+    names = list(names)
     for each in STRANGERS:
-        if all(any(_pattern(mark).search(name) for name in tensors) for mark in each.marks):
+        if all(any(map(_pattern(mark).search, names)) for mark in each.marks):
             return f"is of {each.name}, which is not converted: {each.why}"
     return ""
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from parity.containers.folder import SIDECARS, WEIGHTS
 from parity.containers.orbax import find_checkpoint
+from parity.containers.tensorstore import is_tensorstore
 from parity.fleet.ledger import LEDGER
 from vit_config import MissingFileError
 
@@ -75,7 +76,7 @@ def walk(root: Path) -> Walk:
         if LEDGER in files:
             found.outputs += 1
             folders.clear()
-        elif _is_orbax(folder, files):
+        elif _is_orbax(folder, files) or is_tensorstore(folder):
             found.places.append(Place(folder))
             folders.clear()
         else:
