@@ -181,7 +181,8 @@ def _stripped(container: Container, found: Found, tower: str) -> list[str]:
     notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
     notes += [f"stripped {found.branch!r} of every name"] if found.branch else []
     if outside := len(container.tensors) - len(found.tensors):
-        notes.append(f"left out {outside} tensors that are not under {found.branch!r}")
+        said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
+        notes.append(f"left out {said} not under {found.branch!r}")
     return notes
 
 

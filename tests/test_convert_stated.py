@@ -9,7 +9,7 @@ from hf_models import CLASSES, MLP, SQUARE, build, save
 from tiny import TINY
 
 from parity.checkpoint import read_checkpoint
-from vit_config import ConfigError, WeightsError, write_weights
+from vit_config import ConfigError, WeightsError, preset, write_weights
 
 SIDES = TINY.replace(image_size=(32, 72), patch_size=(8, 8), norm_eps=1e-6)
 
@@ -96,3 +96,11 @@ def test_sizes_are_set_as_inspect_prints_them(tmp_path, capsys):
     assert json.loads(json_file.read_text())["schema"]["image_size"] == [32, 72]
     status, _, err = run(capsys, *argv, "image_size=99999x72")
     assert (status, "--set image_size 99999x72: a side has at most" in err) == (2, True)
+
+
+def test_a_square_that_the_preset_has_too_is_no_news(tmp_path):
+    cfg = preset("test_vit")
+    torch.save({n: torch.from_numpy(each) for n, each in arrays_of(cfg).items()}, tmp_path / "timm.pth")
+    found = read_checkpoint(tmp_path / "timm.pth", like="test_vit")
+    assert (found.config, found.notes) == (cfg, ())
+    assert found.origins["image_size"] == "shapes, taking the grid to be square, as preset test_vit"

@@ -54,7 +54,7 @@ def test_whatever_stands_before_the_only_model_is_stripped_and_said(prefix, stat
     found = read_checkpoint(path, given=GIVEN)
     assert_same(found, state)
     assert found.notes[0] == f"stripped {prefix!r} of every name"
-    assert found.notes[1] == f"left out 1 tensors that are not under {prefix!r}"
+    assert found.notes[1] == f"left out 1 tensor that is not under {prefix!r}"
 
 
 @pytest.mark.parametrize("name", ["_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module"])

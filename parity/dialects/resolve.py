@@ -80,6 +80,9 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
     _settle_patch(known, shapes)
     _settle_image(known, shapes)
     for where, stated in sources.fallback:
+        if known.origins.get("image_size") == SQUARE:
+            size = _comparable("image_size", stated.get("image_size"))
+            known.origins["image_size"] += f", as {where}" * (size == known.fields["image_size"])
         known.fill(stated, where)
     _settle_prefix(known, shapes)
     _settle_scale(known, shapes)
