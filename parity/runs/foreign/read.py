@@ -26,7 +26,7 @@ from vit_config import Recipe, WeightsError
 from vit_config.errors import USER_ERRORS, CheckpointError, UnstatedError
 
 Kind = Literal["timm", "hf", "lightning"]
-_PLACE = (" of every name", " tensors that are not under ")
+_PLACE = (" of every name", " not under ", " out of the names")
 """What a checkpoint notes of where the parameters are, beside which the moments are expected."""
 
 
