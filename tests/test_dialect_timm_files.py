@@ -70,7 +70,8 @@ def test_a_training_checkpoint_says_its_architecture(tmp_path):
     path = tmp_path / "last.pth.tar"
     torch.save(training(arch="test_vit", args=Namespace(**ARGS)), path)
     with pytest.raises(
-        ConfigError, match=r"several models, state_dict, state_dict_ema.*--part state_dict"
+        ConfigError,
+        match=r"several models, state_dict .timm-vit., state_dict_ema .*choose by --part state_dict",
     ):
         read_checkpoint(path)
     source = read_checkpoint(path, part="state_dict_ema")

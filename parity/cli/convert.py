@@ -46,6 +46,8 @@ class Arguments:
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
     """0 takes the head off, and a pooler or pre_logits; another number puts a head of zeros on."""
+    allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Let NaN and infinite values pass, which are refused else; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run what was read and what was written on the same images, in every framework and library at hand,
     and write the result beside the output. What is not equal does not get the name DST."""
@@ -89,6 +91,7 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
         "dtype": arguments.dtype,
         "image_size": parse_size(arguments.image_size),
         "num_classes": arguments.num_classes,
+        "allow_nonfinite": arguments.allow_nonfinite,
         "license_allow": arguments.license_allow,
         "force": arguments.force,
     }
@@ -140,7 +143,9 @@ def _convert_manifest(arguments: Arguments, console: Console) -> int:
             "--dtype": arguments.dtype,
             "--image-size": arguments.image_size,
             "--num-classes": arguments.num_classes,
-            "--set, --like, --dialect, --part, --preprocess, --license": arguments.reading != Reading(),
+            "--allow-nonfinite": arguments.allow_nonfinite,
+            "--set, --override, --like, --dialect, --part, --preprocess, --license": arguments.reading
+            != Reading(),
         }.items()
         if value not in (None, False)
     ]

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from parity.porting.provenance import versions
 from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
@@ -44,6 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         _print_help()
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
+        return 0
     if argv[0] not in COMMANDS:
         print(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
@@ -97,4 +101,4 @@ def _print_help() -> None:
     console = Console()
     console.print("usage: parity COMMAND [OPTIONS]\n")
     console.print(table)
-    console.print("\nparity COMMAND --help explains one command.")
+    console.print("\nparity COMMAND --help explains one command; parity --version prints the version.")

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.porting.anomalies import refuse_not_finite
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.rewrites import State, express
+from parity.porting.dialects.rewrites import CannotHoldError, State, express
 from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.dialects.table import bind_ours
 from parity.porting.dialects.transfer import write
@@ -37,6 +38,7 @@ SUFFIXES = {
 """The kind of file that a name asks for."""
 
 
+NONFINITE = "values that are not finite may pass, as asked"
 UNKNOWN = "0" * 64
 """Stands for a digest that is still computed."""
 
@@ -100,13 +102,20 @@ def plan(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+
+    Args:
+        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
+            WeightsError.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
     """
-    state, card = State(source.config, source.arrays), source.card
+    card, said = source.card, (NONFINITE,) if allow_nonfinite else ()
+    arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
+    state = State(source.config, arrays, said)
     if image_size is not None:
         state = resized(state, image_size)
         card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
@@ -136,6 +145,7 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
     progress: Progress = ignore,
@@ -151,6 +161,7 @@ def convert(
         dtype: the type of all tensors; None keeps them.
         image_size: height and width in pixels, if another one.
         num_classes: 0 takes the head off, and a pooler; another number puts a head of zeros on.
+        allow_nonfinite: let NaN and infinite values pass; that is written into the provenance.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is at `out`.
         progress: is told of every stretch of bytes that is written.
@@ -158,7 +169,7 @@ def convert(
 
     Raises:
         ConfigError: the target cannot hold the model; every field in the way is named.
-        WeightsError: see `read_checkpoint`.
+        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
@@ -166,7 +177,14 @@ def convert(
     out = Path(out)
     _check_license(source, license_allow)
     check_out(source, out, force)
-    target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
+    target = plan(
+        source,
+        to,
+        dtype=dtype,
+        image_size=image_size,
+        num_classes=num_classes,
+        allow_nonfinite=allow_nonfinite,
+    )
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:
@@ -245,18 +263,37 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
     """The dialect that needs the fewest rewritings, of those that can say the model."""
     found: list[tuple[Dialect, State]] = []
-    refused: list[str] = []
+    refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes:
-            refused.append(f"{dialect.name} is only read")
             continue
         try:
             found.append((dialect, express(state, dialect)))
-        except ConfigError as error:
-            refused.append(str(error))
+        except CannotHoldError as error:
+            refused.append(error)
     if not found:
-        raise ConfigError(min(refused, key=len) if len(refused) > 1 else refused[0])
+        raise ConfigError(_refusal(to, refused))
     return min(found, key=lambda each: len(each[1].said))
+
+
+def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
+    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
+    if not refused:
+        return f"{to} is only read"
+    if len(refused) == 1:
+        return str(refused[0])
+    least = min(len(each.reasons) for each in refused)
+    nearest = [each for each in refused if len(each.reasons) == least]
+    common = [name for name in refused[0].reasons if name and all(name in e.reasons for e in refused)]
+    every = f" ({', '.join(common)} in the way of each)" if common else ""
+    shown = "; or ".join(
+        f"{each.name}, but for {'; '.join(each.reasons.values())}" for each in nearest[:3]
+    )
+    more = f"; and {len(nearest) - 3} others as near" if len(nearest) > 3 else ""
+    return (
+        f"none of the {len(refused)} dialects of {to} can hold this model{every}; nearest is"
+        f" {shown}{more}"
+    )
 
 
 def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
