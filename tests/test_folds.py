@@ -98,7 +98,7 @@ CASES = {
     ),
 }
 EXACT = ("pos_embed", "layer_scale", "layer_scale_on", "final_norm")
-"""Folds after which every sum is formed in the same order, on every processor: a bias is added within the
+"""Folds after which every sum is formed in the same order, on every processor: a bias is added in the
 matrix product or after it (k_bias), which is rounded once or twice."""
 
 # what is left out -> (field, the schema before, which tensors must be of which value)

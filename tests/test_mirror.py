@@ -17,12 +17,11 @@ import vit_torch.weights
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
-# what only a functional, compiled framework has: a model as a pure function of its parameters; and sums
-# of gradients that its compiler makes too narrow
-JAX_ONLY = {"functional.py", "linear.py"}
+# what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
+# gradients that its compiler makes too narrow; and derivatives that it makes too slow
+JAX_ONLY = {"functional.py", "linear.py", "rules.py"}
 # what only one side's framework makes necessary
 PRIVATE = {
-    "norm": {"LayerNorm", "RMSNorm"},  # torch's own lose precision in bfloat16
     "weights": {"to_numpy", "from_numpy"},  # numpy has no bfloat16
     "optim": {"scale_by_adam"},  # optax's own loses digits in float32
     "step": {"TrainState", "init_state"},  # torch keeps its state in the model and the optimiser

@@ -9,7 +9,7 @@ from flax import nnx
 from vit_config import ViTConfig
 from vit_jax.drop import Dropout
 from vit_jax.kernels import attend
-from vit_jax.norm import make_norm
+from vit_jax.norm import RMSNorm, make_norm
 
 
 class Heads:
@@ -63,7 +63,7 @@ class DifferentialHeads(Heads):
         self.lambda_q2 = nnx.Param(jnp.zeros((d,)))
         self.lambda_k2 = nnx.Param(jnp.zeros((d,)))
         # always this norm and epsilon, whatever the schema's other norms are (arXiv 2410.05258, 2.2)
-        self.sub_norm = nnx.RMSNorm(cfg.head_dim, epsilon=1e-5, use_fast_variance=False, rngs=rngs)
+        self.sub_norm = RMSNorm(cfg.head_dim, epsilon=1e-5, rngs=rngs)
 
     def difference(self) -> jax.Array:
         """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init (equation 2), at least in float32."""

@@ -43,12 +43,15 @@ def attend(
     if groups > 1:
         k, v = (jnp.repeat(x, groups, axis=2) for x in (k, v))  # (B, M, h, d)
     if kernel == "reference":
-        logits = jnp.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, M)
+        # heads first, as products of many matrices run: XLA would transpose for each product, both ways
+        q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q * scale, k, v))  # (B, h, N or M, d)
+        logits = jnp.einsum("bhnd,bhmd->bhnm", q, k)
         logits = logits if bias is None else logits + bias
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
         weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
         kept = weights if drop is None else drop(weights, rngs=rngs)
-        return jnp.einsum("bhnm,bmhd->bnhd", kept, v), weights
+        y = jnp.einsum("bhnm,bhmd->bhnd", kept, v)
+        return jnp.swapaxes(y, 1, 2), weights  # (B, N, h, d)
     if kernel not in ("xla", "cudnn"):
         raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
     if rngs is not None and drop is not None and drop.rate:

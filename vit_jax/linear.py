@@ -21,15 +21,21 @@ def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
 
 
 class Linear(nnx.Linear):
-    """`nnx.Linear`, the bias added by `add_broadcast`."""
+    """`nnx.Linear` on a matrix of all tokens, the bias added by `add_broadcast`.
+
+    The gradient of the weight is then a product of two matrices; of arrays with more axes, XLA's CPU
+    backend transposes both before it multiplies.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """(..., inputs) to (..., outputs)."""
-        y = jnp.matmul(inputs, self.kernel[...], precision=self.precision)
-        return y if self.bias is None else add_broadcast(y, self.bias[...])
+        x = inputs.reshape(-1, inputs.shape[-1])  # (tokens, inputs)
+        y = jnp.matmul(x, self.kernel[...], precision=self.precision)
+        y = y if self.bias is None else add_broadcast(y, self.bias[...])
+        return y.reshape(*inputs.shape[:-1], y.shape[-1])
 
 
 class Conv(nnx.Conv):

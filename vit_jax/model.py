@@ -141,8 +141,10 @@ class ViT(nnx.Module):
         attention, blocks = [], []
         for block, rotation in zip(self.blocks, rotations, strict=True):
             x, weights = block(x, rotation=rotation, kernel=kernel, rngs=rngs)
-            attention.append(weights)
-            blocks.append(x)
+            if return_attention:
+                attention.append(weights)
+            if return_blocks:
+                blocks.append(x)
         x = x if self.norm is None else self.norm(x)
         pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))  # (B, D)
         pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)

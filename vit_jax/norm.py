@@ -5,17 +5,38 @@ import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
+from vit_jax.rules import normalise
+
+
+class LayerNorm(nnx.LayerNorm):
+    """LayerNorm that computes in at least float32, with a closed-form derivative."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalise the last axis."""
+        y = normalise(x, self.epsilon)
+        scale, bias = (part[...].astype(y.dtype) for part in (self.scale, self.bias))  # type: ignore[index]
+        return (y * scale + bias).astype(x.dtype)
+
+
+class RMSNorm(nnx.RMSNorm):
+    """RMSNorm that computes in at least float32, with a closed-form derivative."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Normalise the last axis."""
+        y = normalise(x, self.epsilon, centred=False)
+        scale = self.scale[...].astype(y.dtype)  # type: ignore[index]
+        return (y * scale).astype(x.dtype)
 
 
 def make_norm(cfg: ViTConfig, size: int, *, rngs: nnx.Rngs) -> nnx.Module:
     """The schema's normalisation over the last axis of length `size`.
 
-    LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], as torch computes it, or
-    RMSNorm (arXiv 1910.07467) without bias.
+    LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], or RMSNorm (arXiv
+    1910.07467) without bias.
     """
     if cfg.norm == "layernorm":
-        return nnx.LayerNorm(size, epsilon=cfg.norm_eps, use_fast_variance=False, rngs=rngs)
-    return nnx.RMSNorm(size, epsilon=cfg.norm_eps, use_fast_variance=False, rngs=rngs)
+        return LayerNorm(size, epsilon=cfg.norm_eps, rngs=rngs)
+    return RMSNorm(size, epsilon=cfg.norm_eps, rngs=rngs)
 
 
 class LayerScale(nnx.Module):

@@ -26,6 +26,7 @@ COMMANDS = {
     "train": "train either twin, export the weights, score them in both frameworks",
     "plot": "draw a training run: curves, positions, attention",
     "list": "which models there are: parameters, FLOPs, input size",
+    "bench": "how fast the twins run, beside what else is installed",
     "inspect": "what a preset or a weights file is made of, layer by layer",
 }
 FAULT = 70

@@ -1,0 +1,143 @@
+"""``parity bench``: how fast the twins run, beside what else is installed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from parity.cli.support.command_line import parse
+from parity.twins.bench.measure import PASSES, Result, machine, measure, peak_flops
+from parity.twins.bench.sides import SIDES
+from vit_config import ConfigError
+from vit_config.files.weights_file import check_writable, write_atomically
+from vit_config.presets.costs import costs
+
+JSON_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Time a forward pass and a training step (float32, AdamW) of a preset: images per second, and
+    ratios to the first side. Sides run by turns, each in a process of its own; numbers are medians.
+    """
+
+    preset: Annotated[str, tyro.conf.Positional] = "vit_tiny_patch16_224"
+    """The model, see `parity list`."""
+    batch: int = 16
+    """Images at a time."""
+    repeats: int = 10
+    """Runs of each pass after the first, which compiles."""
+    sides: tuple[str, ...] = tuple(SIDES)
+    """What to time; a library that is not installed is said and left out."""
+    peak: float | None = None
+    """FLOP/s that the utilisation (MFU) is of; unless given, that of numpy's product of two 2048 x 2048
+    matrices, measured before."""
+    json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """Also write every single run as JSON to this file."""
+
+
+def main(argv: list[str], prog: str = "parity bench") -> int:
+    """Run the command, which the user calls `prog`.
+
+    Returns:
+        The exit status: 1 if no side ran to the end.
+    """
+    arguments = parse(Arguments, argv, prog=prog)
+    for side in arguments.sides:
+        if side not in SIDES:
+            raise ConfigError(f"--sides: no side {side!r}; the sides are {', '.join(SIDES)}")
+    for name in ("batch", "repeats"):
+        if getattr(arguments, name) < 1:
+            raise ConfigError(f"--{name} = {getattr(arguments, name)}: at least 1")
+    if arguments.peak is not None and arguments.peak <= 0:
+        raise ConfigError(f"--peak = {arguments.peak}: more than 0")
+    flops = costs(arguments.preset).flops
+    if arguments.json:
+        check_writable(arguments.json)
+    console = Console(width=None if Console().is_terminal else 120)
+    described = machine()
+    peak = arguments.peak or peak_flops()
+    with Console(stderr=True).status("") as status:
+        results = measure(
+            arguments.sides, arguments.preset, arguments.batch, arguments.repeats, status.update
+        )
+    _print(console, arguments, described, results, flops, peak)
+    if arguments.json:
+        content = {
+            "version": JSON_VERSION,
+            "preset": arguments.preset,
+            "batch": arguments.batch,
+            "flops_per_image": flops,
+            "peak_flops": peak,
+            "machine": described,
+            "sides": [asdict(each) for each in results],
+        }
+        write_atomically(arguments.json, json.dumps(content, indent=2).encode())
+    return 0 if any(each.error is None for each in results) else 1
+
+
+def _print(
+    console: Console,
+    arguments: Arguments,
+    described: dict[str, Any],
+    results: list[Result],
+    flops: int,
+    peak: float,
+) -> None:
+    versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
+    console.print(
+        f"{arguments.preset}, float32, batch {arguments.batch}; {described['processor']},"
+        f" {described['cores']} cores, load {described['load']}",
+        highlight=False,
+    )
+    console.print(versions, highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("side", no_wrap=True)
+    columns = ("images/s", "ratio", "CPU time", "MFU", "first")
+    for which in PASSES:
+        for column in columns:
+            heading = f"{which}\n{column}" if column == "images/s" else f"\n{column}"
+            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("\nMiB", justify="right", no_wrap=True)
+    first = next((each for each in results if each.error is None), None)
+    for each in results:
+        if each.error is None and first is not None:
+            cells = [c for which in PASSES for c in _cells(each, first, which, arguments, flops, peak)]
+            table.add_row(each.side, *cells, f"{(each.peak_bytes or 0) / 2**20:,.0f}")
+    console.print(table)
+    for each in results:
+        if each.error is not None:
+            console.print(f"{each.side} left out: {each.error}", highlight=False, markup=False)
+    console.print(
+        "ratio: speed over that of the first side; CPU time: the same in CPU seconds, which other"
+        " programs disturb less; first: the first run, with compiling, in seconds; MFU:"
+        f" {flops / 1e9:.2f} GFLOP an image (matrix products, two for each multiply-add), three times"
+        f" that for a step, of {peak / 1e9:.0f} GFLOP/s",
+        highlight=False,
+    )
+
+
+def _cells(
+    each: Result, first: Result, which: str, arguments: Arguments, flops: int, peak: float
+) -> list[str]:
+    seconds, base = each.median(which), first.median(which)
+    cpu, cpu_base = each.median(which, cpu=True), first.median(which, cpu=True)
+    assert seconds is not None
+    assert base is not None
+    assert cpu is not None
+    assert cpu_base is not None
+    speed = arguments.batch / seconds
+    work = flops * (3 if which == "step" else 1)
+    return [
+        f"{speed:.1f}",
+        f"{base / seconds:.2f}",
+        f"{cpu_base / cpu:.2f}",
+        f"{speed * work / peak:.0%}",
+        f"{each.first_seconds[which]:.1f}",
+    ]

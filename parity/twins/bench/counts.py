@@ -1,0 +1,35 @@
+"""What a compiled step of the JAX twin consists of: counts, which a busy machine does not change."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from vit_config import Recipe, ViTConfig
+from vit_jax.step import init_state, make_train_step
+
+COUNTED = ("dot", "convolution", "transpose", "copy", "convert", "reduce", "fusion")
+_OPERATION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(", re.MULTILINE)
+
+
+def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
+    """The compiled training step, its state donated; nothing is allocated."""
+    state = jax.eval_shape(lambda: init_state(cfg, recipe, 1))
+    H, W = cfg.image_size
+    image = jax.ShapeDtypeStruct((batch_size, H, W, cfg.in_channels), jnp.float32)
+    batch = {"image": image, "label": jax.ShapeDtypeStruct((batch_size,), jnp.int32)}
+    return jax.jit(make_train_step(cfg, recipe, 1), donate_argnums=0).lower(state, batch).compile()
+
+
+def count_operations(compiled: Any) -> dict[str, int]:
+    """How often each of `COUNTED` occurs, inside fusions too; all operations; bytes that they access."""
+    found = Counter(_OPERATION.findall(compiled.as_text()))
+    counts = {name: found[name] for name in COUNTED if found[name]}
+    return counts | {
+        "operations": sum(found.values()),
+        "bytes": int(compiled.cost_analysis()["bytes accessed"]),
+    }

@@ -1,0 +1,146 @@
+"""Running all sides by turns, so that what else the machine does hits them alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+PASSES = ("forward", "step")
+
+
+@dataclass
+class Result:
+    """What was measured of one side."""
+
+    side: str
+    error: str | None = None
+    """Why it did not run to the end."""
+    device: str | None = None
+    first_seconds: dict[str, float] = field(default_factory=dict)
+    """Of each pass, the first run, which compiles."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    """Of each pass, every run but the first."""
+    cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
+    """The same as CPU time of all threads: less troubled by other programs."""
+    peak_bytes: int | None = None
+    """Of the process, or of the accelerator, after all runs."""
+
+    def median(self, which: str, *, cpu: bool = False) -> float | None:
+        """The median run of that pass in seconds, or None."""
+        found = (self.cpu_seconds if cpu else self.seconds).get(which)
+        return statistics.median(found) if found else None
+
+
+class Worker:
+    """The process of one side."""
+
+    def __init__(self, side: str, model: str, batch_size: int) -> None:
+        self.result = Result(side)
+        command = [sys.executable, "-m", "parity.twins.bench.worker", side, model, str(batch_size)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        self.result.device = self._reply().get("device")
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        reply = json.loads(line) if line else {"error": f"ended with status {self._process.wait()}"}
+        if "error" in reply:
+            self.result.error = reply["error"]
+        return reply
+
+    def run(self, which: str) -> None:
+        """Run one pass once, unless the side is dead."""
+        if self.result.error is not None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.write(which + "\n")
+        self._process.stdin.flush()
+        reply = self._reply()
+        if "error" in reply:
+            return
+        if which not in self.result.first_seconds:
+            self.result.first_seconds[which] = reply["seconds"]
+        else:
+            self.result.seconds.setdefault(which, []).append(reply["seconds"])
+            self.result.cpu_seconds.setdefault(which, []).append(reply["cpu_seconds"])
+        self.result.peak_bytes = reply["peak_bytes"]
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def measure(
+    sides: Sequence[str],
+    model: str,
+    batch_size: int,
+    repeats: int,
+    progress: Callable[[str], None] = lambda text: None,
+) -> list[Result]:
+    """Run each pass of each side `repeats` times after a first one, by turns."""
+    workers: list[Worker] = []
+    try:
+        for side in sides:
+            progress(f"{side}: starts")
+            workers.append(Worker(side, model, batch_size))
+        for which in PASSES:
+            for turn in range(repeats + 1):
+                for worker in workers:
+                    progress(f"{which} {turn} of {repeats}: {worker.result.side}")
+                    worker.run(which)
+    finally:
+        for worker in workers:
+            worker.close()
+    return [worker.result for worker in workers]
+
+
+def peak_flops(size: int = 2048, repeats: int = 5) -> float:
+    """FLOP/s of the fastest of a few products of two float32 matrices by numpy, on all cores."""
+    a = np.ones((size, size), np.float32)
+    best = float("inf")
+    for _ in range(repeats):
+        started = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - started)
+    return 2.0 * size**3 / best
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers are of: processor, cores, load, versions."""
+    from importlib import metadata
+
+    versions = {}
+    for package in ("jax", "jaxlib", "flax", "torch", "timm", "transformers", "vit-pytorch"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load": round(os.getloadavg()[0], 1),
+        "system": platform.platform(),
+        "versions": versions,
+    }
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [line.partition(":")[2].strip() for line in file if line.startswith("model name")]
+        return names[0]
+    except (OSError, IndexError):
+        return platform.processor() or platform.machine()

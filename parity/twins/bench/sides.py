@@ -1,0 +1,204 @@
+"""What can be timed: a forward pass and a training step of one model, made by one library.
+
+A training step is the cross entropy, its gradient and AdamW, on the same random images every time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vit_config import ConfigError, ViTConfig
+from vit_config.presets import preset
+
+
+class Side(NamedTuple):
+    """One model, ready to run; each call returns when its result is there."""
+
+    forward: Callable[[], None]
+    step: Callable[[], None]
+    device: str
+    peak_bytes: Callable[[], int] | None = None
+    """Peak memory of the accelerator; None where the process's own counts."""
+
+
+def make_side(name: str, model: str, batch_size: int) -> Side:
+    """The side of that name, one of `SIDES`, in float32.
+
+    Raises:
+        ConfigError: the library has no such model.
+        ModuleNotFoundError: it is not installed.
+    """
+    stream = np.random.default_rng(0)
+    cfg = preset(model)
+    images = stream.standard_normal((batch_size, *cfg.image_size, cfg.in_channels), dtype=np.float32)
+    labels = stream.integers(0, cfg.num_classes, batch_size)
+    return SIDES[name](model, cfg, images, labels)
+
+
+def _vit_jax(model: str, cfg: ViTConfig, images: np.ndarray, labels: np.ndarray) -> Side:
+    import jax
+    import jax.numpy as jnp
+
+    from vit_config import Recipe
+    from vit_jax.functional import make_apply
+    from vit_jax.step import init_state, make_train_step
+
+    recipe = Recipe()
+    state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
+    train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0)
+    apply = make_apply(cfg)
+    classify = jax.jit(lambda params, images: apply(params, images).logits)
+    batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
+
+    def forward() -> None:
+        classify(state.params, batch["image"]).block_until_ready()
+
+    def step() -> None:
+        nonlocal state
+        state, metrics = train_step(state, batch)
+        jax.block_until_ready((state, metrics))
+
+    device = jax.devices()[0]
+    if device.platform == "cpu":
+        return Side(forward, step, "cpu")
+    peak = lambda: device.memory_stats()["peak_bytes_in_use"]  # noqa: E731
+    return Side(forward, step, device.device_kind, peak)
+
+
+def _torch(
+    module: Any, images: np.ndarray, labels: np.ndarray, *, compiled: bool, logits: str | None
+) -> Side:
+    """A PyTorch model of (B, C, H, W); `logits` is the field of its output that holds them."""
+    import torch
+    from torch.nn import functional as F
+
+    cuda = torch.cuda.is_available()
+    device = torch.device("cuda" if cuda else "cpu")
+    module = module.to(device).train()
+    call = torch.compile(module) if compiled else module
+    # fused, as the fastest of torch's own; the same arithmetic
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, weight_decay=0.0, fused=True)
+    x = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous().to(device)
+    y = torch.from_numpy(labels).to(device)
+
+    def run() -> Any:
+        output = call(x)
+        return output if logits is None else getattr(output, logits)
+
+    def wait() -> None:
+        if cuda:
+            torch.cuda.synchronize()
+
+    def forward() -> None:
+        with torch.no_grad():
+            run()
+        wait()
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(run(), y).backward()
+        optimizer.step()
+        wait()
+
+    if not cuda:
+        return Side(forward, step, "cpu")
+    return Side(forward, step, torch.cuda.get_device_name(), torch.cuda.max_memory_allocated)
+
+
+def _vit_torch(compiled: bool) -> Callable[..., Side]:
+    def make(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+        from torch import nn
+
+        from vit_torch.model import ViT
+
+        class Fast(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.vit = ViT(cfg)
+
+            def forward(self, x: Any) -> Any:
+                return self.vit(x, kernel="sdpa").logits
+
+        return _torch(Fast(), *data, compiled=compiled, logits=None)
+
+    return make
+
+
+def _timm(compiled: bool) -> Callable[..., Side]:
+    def make(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+        from parity.twins.timm_sweep.peer import import_timm
+
+        timm: Any = import_timm()
+        timm.layers.set_fused_attn(True)
+        if not timm.is_model(model):
+            raise ConfigError(f"timm has no model {model!r}; leave --sides timm out")
+        return _torch(timm.create_model(model), *data, compiled=compiled, logits=None)
+
+    return make
+
+
+def _check_plain(cfg: ViTConfig, library: str) -> None:
+    """Only the Vision Transformer of arXiv 2010.11929 is what other libraries call by that name."""
+    plain = ViTConfig(
+        image_size=cfg.image_size,
+        patch_size=cfg.patch_size,
+        in_channels=cfg.in_channels,
+        hidden_size=cfg.hidden_size,
+        depth=cfg.depth,
+        num_heads=cfg.num_heads,
+        mlp_dim=cfg.mlp_dim,
+        num_classes=cfg.num_classes,
+        norm_eps=cfg.norm_eps,
+    )
+    if cfg != plain:
+        raise ConfigError(f"{library} has only the plain Vision Transformer; leave it out of --sides")
+
+
+def _transformers(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+    _check_plain(cfg, "transformers")
+    import transformers
+
+    config = transformers.ViTConfig(
+        hidden_size=cfg.hidden_size,
+        num_hidden_layers=cfg.depth,
+        num_attention_heads=cfg.num_heads,
+        intermediate_size=cfg.mlp_dim,
+        image_size=cfg.image_size,  # type: ignore[arg-type]
+        patch_size=cfg.patch_size,  # type: ignore[arg-type]
+        layer_norm_eps=cfg.norm_eps,
+        num_labels=cfg.num_classes,
+    )
+    return _torch(transformers.ViTForImageClassification(config), *data, compiled=False, logits="logits")
+
+
+def _vit_pytorch(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+    _check_plain(cfg, "vit-pytorch")
+    import vit_pytorch
+
+    module = vit_pytorch.ViT(
+        image_size=cfg.image_size,
+        patch_size=cfg.patch_size,
+        num_classes=cfg.num_classes,
+        dim=cfg.hidden_size,
+        depth=cfg.depth,
+        heads=cfg.num_heads,
+        dim_head=cfg.head_dim,
+        mlp_dim=cfg.mlp_dim,
+        channels=cfg.in_channels,
+    )
+    return _torch(module, *data, compiled=False, logits=None)
+
+
+SIDES: dict[str, Callable[..., Side]] = {
+    "timm": _timm(False),
+    "vit_jax": _vit_jax,
+    "vit_torch": _vit_torch(False),
+    "vit_torch-compiled": _vit_torch(True),
+    "timm-compiled": _timm(True),
+    "transformers": _transformers,
+    "vit_pytorch": _vit_pytorch,
+}
+"""The first is what ratios are of, if it is among those that run."""

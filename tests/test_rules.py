@@ -1,0 +1,114 @@
+"""Closed-form derivatives: those of automatic differentiation, in every mode and order."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import variant
+
+from vit_config import Recipe
+from vit_jax.rules import automatic_derivatives, normalise
+from vit_jax.step import init_state, make_train_step
+
+EPSILON = 1e-6
+CENTRED = pytest.mark.parametrize("centred", [True, False])
+
+
+def draw(*shape, dtype=jnp.float64):
+    """Numbers of another size and centre in each row."""
+    stream = np.random.default_rng(len(shape))
+    rows = 1 + np.arange(shape[-2])[:, None]
+    return jnp.asarray(stream.standard_normal(shape) * rows + rows, dtype)
+
+
+def error(value, exact):
+    value, exact = (np.asarray(x, np.float64) for x in (value, exact))
+    return np.linalg.norm(value - exact) / np.linalg.norm(exact)
+
+
+def both(compute):
+    """What a function of nothing computes by the closed form, and by automatic differentiation."""
+    closed = compute()
+    with automatic_derivatives():
+        return closed, compute()
+
+
+@CENTRED
+def test_every_derivative_is_that_of_automatic_differentiation(centred):
+    with jax.enable_x64(True):
+        x, tangent, upstream = draw(3, 5, 7), draw(5, 7), draw(2, 5, 7)[1]
+        x = x[0]
+        f = lambda x: normalise(x, EPSILON, centred=centred)  # noqa: E731
+        weighted = lambda x: (f(x) * upstream).sum()  # noqa: E731
+        found = {
+            "value": both(lambda: f(x)),
+            "gradient": both(lambda: jax.grad(weighted)(x)),
+            "forward mode": both(lambda: jax.jvp(f, (x,), (tangent,))[1]),
+            "forward over reverse": both(lambda: jax.jvp(jax.grad(weighted), (x,), (tangent,))[1]),
+            "reverse over forward": both(
+                lambda: jax.grad(lambda x: (jax.jvp(f, (x,), (tangent,))[1] * upstream).sum())(x)
+            ),
+            "reverse over reverse": both(
+                lambda: jax.grad(lambda x: (jax.grad(weighted)(x) * tangent).sum())(x)
+            ),
+            "vectorised": both(lambda: jax.vmap(jax.grad(lambda x: f(x)[2]))(x)),
+        }
+        errors = {name: error(*pair) for name, pair in found.items()}
+    assert max(errors.values()) < 1e-13, errors
+    assert np.linalg.norm(np.asarray(found["reverse over reverse"][1])) > 0.1  # not zero against zero
+
+
+@CENTRED
+def test_the_value_is_the_formula(centred):
+    with jax.enable_x64(True):
+        x = np.asarray(draw(3, 5, 7))
+        kept = x - x.mean(axis=-1, keepdims=True) if centred else x
+        expected = kept / np.sqrt((kept**2).mean(axis=-1, keepdims=True) + EPSILON)
+        assert error(normalise(jnp.asarray(x), EPSILON, centred=centred), expected) < 1e-15
+
+
+@CENTRED
+@pytest.mark.parametrize(("dtype", "eps"), [("float32", 2**-23), ("bfloat16", 2**-7)])
+def test_no_type_loses_digits_against_automatic_differentiation(centred, dtype, eps):
+    x, upstream = draw(3, 31, 67, dtype=dtype), draw(2, 31, 67, dtype=dtype)[1]
+
+    def gradient(x):
+        return jax.grad(lambda x: (normalise(x, EPSILON, centred=centred) * upstream).sum())(x[0])
+
+    closed, automatic = both(lambda: gradient(x))
+    with jax.enable_x64(True), automatic_derivatives():
+        wide = lambda a: jnp.asarray(np.asarray(a, np.float64))  # noqa: E731
+        x, upstream = wide(x), wide(upstream)
+        exact = gradient(x)
+    assert closed.dtype == automatic.dtype == jnp.dtype(dtype)
+    assert error(closed, exact) < max(1.2 * error(automatic, exact), eps / 4)
+
+
+def test_a_compiled_function_is_compiled_again_for_the_other_derivatives():
+    x = draw(5, 7, dtype="float32")
+    program = jax.jit(jax.grad(lambda x: (normalise(x, EPSILON) ** 3).sum()))
+    text = lambda: program.trace(x).jaxpr.pretty_print()  # noqa: E731
+    closed = text()
+    with automatic_derivatives():
+        automatic = text()
+    assert closed != automatic
+    assert closed == text()
+
+
+@pytest.mark.slow
+def test_a_step_grows_no_faster_than_the_depth():
+    """XLA's CPU backend once computed the whole residual stream again in every block."""
+
+    def operations(depth):
+        cfg = variant("plain").replace(depth=depth)
+        recipe = Recipe()
+        state = jax.eval_shape(lambda: init_state(cfg, recipe, 10))
+        H, W = cfg.image_size
+        image = jax.ShapeDtypeStruct((2, H, W, cfg.in_channels), jnp.float32)
+        batch = {"image": image, "label": jax.ShapeDtypeStruct((2,), jnp.int32)}
+        compiled = jax.jit(make_train_step(cfg, recipe, 10)).lower(state, batch).compile()
+        return compiled.as_text().count(" = ")
+
+    counts = [operations(depth) for depth in (2, 5, 8)]
+    first, second = counts[1] - counts[0], counts[2] - counts[1]
+    assert 0 < second < 1.05 * first  # 1.33 where it grows with the square

@@ -1,0 +1,72 @@
+"""Derivatives written out, where what automatic differentiation finds is slow to compute.
+
+Each is a `jax.custom_jvp`: the closed form maps tangents, and the backward pass is its transpose, so
+forward mode and derivatives of any order work. Inside `automatic_derivatives` the same functions are
+differentiated step by step; that is what proves the closed forms.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+# part of the key of JAX's caches: what is compiled under one value never runs under the other
+_automatic = jax.make_user_context(default_value=False)
+
+
+@contextmanager
+def automatic_derivatives() -> Iterator[None]:
+    """A context in which JAX differentiates every function of this file step by step."""
+    with _automatic(True):
+        yield
+
+
+def normalise(x: jax.Array, epsilon: float, *, centred: bool = True) -> jax.Array:
+    """y = (x - mean x) / s with s^2 = mean (x - mean x)^2 + epsilon, over the last axis.
+
+    The two-pass variance of LayerNorm (arXiv 1607.06450, equation 4); not `centred`, the mean is taken
+    to be zero, as in RMSNorm (arXiv 1910.07467, equation 4).
+
+    The derivative along t is (t - mean t - y mean(y t)) / s, without mean t if not centred. This map is
+    symmetric, so the gradient has the same form.
+
+    x is used several times, and its gradients would join those of the residual stream one by one. XLA's
+    CPU backend then computes the stream again in every block: a step costs the square of the depth. A
+    copy, which compiles to nothing, has them added up first.
+
+    Args:
+        x: (..., D).
+
+    Returns:
+        (..., D), in at least float32.
+    """
+    x = jnp.copy(x)
+    return (_normalise.fun if _automatic.value else _normalise)(x, epsilon, centred)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _normalise(x: jax.Array, epsilon: float, centred: bool) -> jax.Array:
+    return _normalised(x, epsilon, centred)[0]
+
+
+@_normalise.defjvp
+def _(epsilon: float, centred: bool, primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (x,), (t,) = primals, tangents
+    y, inverse = _normalised(x, epsilon, centred)
+    t = t.astype(y.dtype)
+    along = _mean(y * t) * y
+    return y, (t - _mean(t) - along if centred else t - along) * inverse
+
+
+def _normalised(x: jax.Array, epsilon: float, centred: bool) -> tuple[jax.Array, jax.Array]:
+    """The result (..., D) and 1 / s (..., 1)."""
+    x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    x = x - _mean(x) if centred else x
+    inverse = jax.lax.rsqrt(_mean(x * x) + epsilon)
+    return x * inverse, inverse
+
+
+def _mean(x: jax.Array) -> jax.Array:
+    return x.mean(axis=-1, keepdims=True)  # (..., 1)
