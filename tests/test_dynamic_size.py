@@ -6,7 +6,7 @@ import torch
 from peers import EXACT, nchw, redrawn, run_both, run_torch
 from tiny import TINY, error
 
-from parity.measure.compare import Runs, compare
+from parity.twins.judge import Runs, compare
 from parity.measure.redraw import Batch, redraw
 from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin

@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.measure.compare import Divergence, LevelResult, Runs, compare
+from parity.twins.judge import Divergence, LevelResult, Runs, compare
 from parity.measure.digest import digest, digest_of
 from parity.measure.environment import environment, flags, uncertified
 from parity.measure.precision import Precision

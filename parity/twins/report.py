@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.measure.compare import LevelResult
+from parity.twins.judge import LevelResult
 from parity.measure.recording import LEVELS
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report

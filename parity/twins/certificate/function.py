@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from parity.measure.compare import LevelResult
+from parity.twins.judge import LevelResult
 from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
 from parity.twins.certificate.content import assemble

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.measure.compare import beside
+from parity.twins.judge import beside
 from parity.measure.invisible import Sight
 from parity.measure.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
 from parity.runs.state import Arrays, TrainingState

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity.measure.compare import LevelResult, Runs, compare
+from parity.twins.judge import LevelResult, Runs, compare
 from parity.measure.recording import Key, Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import FLOAT64, relative_error
