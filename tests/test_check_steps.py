@@ -46,10 +46,11 @@ def clean(tmp_path_factory):
 def test_the_twins_train_alike(clean):
     assert clean.passed
     (walk,) = clean.walks
-    assert list(walk.worst) == ["loss", "gradients", "exp_avg", "exp_avg_sq", "parameters"]
-    assert all(worst.error < 1e-12 for worst in walk.worst.values())
+    assert list(walk.levels) == ["loss", "gradients", "exp_avg", "exp_avg_sq", "parameters"]
+    assert all(level.worst.error < 1e-12 for level in walk.levels.values())
     count = len(clean.walks[0].initial.params)
-    assert walk.counts == {"loss": 4} | {name: 4 * count for name in walk.worst if name != "loss"}
+    counts = {name: level.count for name, level in walk.levels.items()}
+    assert counts == {"loss": 4} | {name: 4 * count for name in counts if name != "loss"}
     curve = walk.curves["parameters"]
     assert len(curve.twins) == len(curve.shadows) == 4
     assert 0 < curve.twins[-1] < 1e-13
@@ -95,13 +96,13 @@ def test_a_wrong_step_is_caught_where_it_is(fault, tmp_path):
     name = fault.partition("@")[0]
     stage = {"clipped": "moments", "learning rate": "parameters", "updated": "parameters"}
     level = stage.get(STEP_FAULTS[name].stage, STEP_FAULTS[name].stage)
-    assert first.step == LATER.get(name, 1)
-    assert first.level in {"moments": ("exp_avg", "exp_avg_sq")}.get(level, (level,))
+    assert first.site.step == LATER.get(name, 1)
+    assert first.site.level in {"moments": ("exp_avg", "exp_avg_sq")}.get(level, (level,))
 
 
 def test_a_wrong_model_is_caught_in_its_gradients(tmp_path):
     report = _check(tmp_path, steps=1, fault="tanh_gelu@torch")
-    assert report.walks[0].failed[0].level == "loss"
+    assert report.walks[0].failed[0].site.level == "loss"
     assert not report.passed
 
 

@@ -6,8 +6,8 @@ import torch
 from peers import EXACT, nchw, redrawn, run_both, run_torch
 from tiny import TINY, error
 
-from parity.twins.judge import Runs, compare
 from parity.measure.redraw import Batch, redraw
+from parity.twins.judge import Runs, compare
 from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin
 from parity.twins.timm_sweep import peer

@@ -71,7 +71,9 @@ def seen(fault: str) -> list[Seen]:
         parted = min(
             (curve.failures[0] for curve in walk.curves.values() if curve.failures), default=None
         )
-        found.append(Seen(fault, walk.dtype, first and first.step, first.level if first else "", parted))
+        found.append(
+            Seen(fault, walk.dtype, first and first.site.step, first.site.level if first else "", parted)
+        )
     return found
 
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.twins.judge import LevelResult
-from parity.measure.recording import LEVELS
+from parity.measure.judged import LevelResult
+from parity.measure.site import LEVELS
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report
 from vit_config.files.weights_file import write_atomically
@@ -93,17 +93,16 @@ def _table(report: Report) -> Table:
 
 def _cells(result: LevelResult) -> list[str]:
     worst = result.worst
-    same = result.dtype == "float64" or result.level == "parameters"
     verdict = "[green]ok[/]" if result.passed else f"[bold red]{result.failures} differ[/]"
     return [
         result.dtype,
         result.level,
         str(result.count),
-        str(worst.key) if worst.score else "-",
-        _number(worst.jax_error),
-        "" if same else _number(worst.torch_error),
+        worst.site.name if worst.score else "-",
+        _number(worst.errors[0]),
+        "" if len(worst.errors) == 1 else _number(worst.errors[1]),
         _number(worst.limit),
-        result.origin,
+        worst.origin,
         verdict,
     ]
 
@@ -134,11 +133,11 @@ def to_dict(report: Report) -> dict[str, Any]:
                 "passed": result.passed,
                 "largest_error": result.largest,
                 "worst": {
-                    "tensor": str(result.worst.key),
-                    "jax_error": result.worst.jax_error,
-                    "torch_error": result.worst.torch_error,
+                    "tensor": result.worst.site.name,
+                    "jax_error": result.worst.errors[0],
+                    "torch_error": result.worst.errors[-1],
                     "limit": result.worst.limit,
-                    "limit_from": result.origin,
+                    "limit_from": result.worst.origin,
                 },
             }
             for result in report.results

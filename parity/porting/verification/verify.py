@@ -12,8 +12,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from parity.measure.error import relative_error
 from parity.measure.redraw import random_batch
-from parity.measure.tolerance import FLOAT64, relative_error
+from parity.measure.tolerance import FLOAT64
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import Converted
 from parity.porting.formats.base import Stored

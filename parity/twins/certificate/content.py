@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import Any
+from typing import Any, cast
 
+from parity.measure.judged import LevelResult
+from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
 from parity.twins.certificate.format import (
     FORMAT,
@@ -14,7 +16,9 @@ from parity.twins.certificate.format import (
     Certificate,
     Digests,
     Flags,
+    Level,
     Verdict,
+    Worst,
 )
 from parity.twins.certificate.seal import sha256_of
 from parity.twins.check import Report
@@ -71,6 +75,30 @@ def assemble(
         devices=facts.devices(report.environment),
         sources=facts.sources(),
         **rest,
+    )
+
+
+def level_of(result: LevelResult, step: int | None = None) -> Level:
+    """A level as a certificate states it.
+
+    Args:
+        step: of the worst tensor, where there are several.
+    """
+    worst = result.worst
+    return Level(
+        dtype=cast(DType, result.dtype),
+        level=result.level,
+        tensors=result.count,
+        failures=result.failures,
+        passed=result.passed,
+        worst=Worst(
+            tensor=worst.site.name,
+            step=step,
+            jax_error=worst.errors[0],
+            torch_error=worst.errors[-1],
+            limit=worst.limit,
+            origin=worst.origin,
+        ),
     )
 
 

@@ -26,7 +26,7 @@ from vit_config.job import Job
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepsReport:
     """The outcome of one check of training."""
 
@@ -109,20 +109,20 @@ def check_steps(
             )
         walks.append(found)
     return StepsReport(
-        subject,
-        plan.config,
-        plan.recipe,
-        steps,
-        plan.steps_per_epoch,
-        plan.data,
-        plan.dropped,
-        tuple(walks),
-        _digests(walks[0]),
-        fault,
-        environment(precision),
-        uncertified(dtypes, precision),
-        watched.digest,
-        flags(precision),
+        subject=subject,
+        config=plan.config,
+        recipe=plan.recipe,
+        steps=steps,
+        steps_per_epoch=plan.steps_per_epoch,
+        data=plan.data,
+        dropped=plan.dropped,
+        walks=tuple(walks),
+        digests=_digests(walks[0]),
+        fault=fault,
+        environment=environment(precision),
+        uncertified=uncertified(dtypes, precision),
+        batches_digest=watched.digest,
+        flags=flags(precision),
     )
 
 

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.judged import Judged
 from parity.measure.tolerance import FLOAT64, SHADOW
 from parity.twins.report import REDUCED
 from parity.twins.steps.check import StepsReport
-from parity.twins.steps.judge import StepVerdict
 from parity.twins.steps.walk import Walk
 from vit_config import ConfigError
 from vit_config.files.weights_file import write_atomically
@@ -62,17 +62,16 @@ def _levels(walk: Walk) -> Table:
         table.add_column(name, justify="right")
     table.add_column("from")
     table.add_column("")
-    for level, worst in walk.worst.items():
-        failures = [each for each in walk.failed if each.level == level]
-        verdict = f"[bold red]{len(failures)} differ[/]" if failures else "[green]ok[/]"
-        same = walk.dtype == "float64"
+    for level, result in walk.levels.items():
+        worst = result.worst
+        verdict = "[green]ok[/]" if result.passed else f"[bold red]{result.failures} differ[/]"
         table.add_row(
             level,
-            str(walk.counts[level]),
-            worst.name if worst.score else "-",
-            str(worst.step),
-            f"{worst.jax_error:.1e}",
-            "" if same else f"{worst.torch_error:.1e}",
+            str(result.count),
+            worst.site.path if worst.score else "-",
+            str(worst.site.step),
+            f"{worst.errors[0]:.1e}",
+            "" if len(worst.errors) == 1 else f"{worst.errors[1]:.1e}",
             f"{worst.limit:.1e}",
             worst.origin,
             verdict,
@@ -84,7 +83,7 @@ def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
     if walk.failed:
         first = walk.failed[0]
         console.print(
-            f"[bold red]first difference[/]: step {first.step}, {first.level} {escape(first.name)}:"
+            f"[bold red]first difference[/]: {escape(in_words(first))}:"
             f" {first.error:.1e}, limit {first.limit:.1e}",
             highlight=False,
         )
@@ -153,11 +152,10 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
         "dtype": walk.dtype,
         "passed": walk.passed,
         "levels": {
-            level: {"tensors": walk.counts[level], "failures": _failures(walk, level)}
-            | _verdict_to_dict(worst)
-            for level, worst in walk.worst.items()
+            level: {"tensors": result.count, "failures": result.failures} | _judged_to_dict(result.worst)
+            for level, result in walk.levels.items()
         },
-        "first_difference": _verdict_to_dict(walk.failed[0]) if walk.failed else None,
+        "first_difference": _judged_to_dict(walk.failed[0]) if walk.failed else None,
         "losses": walk.losses,
         "one_step": walk.one_step,
         "curves": {
@@ -180,19 +178,21 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
     }
 
 
-def _failures(walk: Walk, level: str) -> int:
-    return sum(each.level == level for each in walk.failed)
+def in_words(judged: Judged) -> str:
+    """Which tensor of which step."""
+    site = judged.site
+    return f"step {site.step}, {site.level} {site.path}"
 
 
-def _verdict_to_dict(verdict: StepVerdict) -> dict[str, Any]:
+def _judged_to_dict(judged: Judged) -> dict[str, Any]:
     return {
-        "level": verdict.level,
-        "step": verdict.step,
-        "name": verdict.name,
-        "jax_error": verdict.jax_error,
-        "torch_error": verdict.torch_error,
-        "limit": verdict.limit,
-        "origin": verdict.origin,
+        "level": judged.site.level,
+        "step": judged.site.step,
+        "name": judged.site.path,
+        "jax_error": judged.errors[0],
+        "torch_error": judged.errors[-1],
+        "limit": judged.limit,
+        "origin": judged.origin,
     }
 
 

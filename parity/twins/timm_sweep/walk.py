@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity.twins.judge import LevelResult, Runs, compare
-from parity.measure.recording import Key, Recording
+from parity.measure.error import relative_error
+from parity.measure.judged import LevelResult
+from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
-from parity.measure.tolerance import FLOAT64, relative_error
+from parity.measure.site import output_site
+from parity.measure.tolerance import FLOAT64
+from parity.twins.judge import Runs, compare
 from vit_config import PRESETS, InputError, ViTConfig
 
 if TYPE_CHECKING:
@@ -263,6 +266,6 @@ def _run(model: Any, batch: Batch) -> dict[str, np.ndarray]:
 
 def _output(run: Recording, name: str) -> np.ndarray:
     if name != "tokens":
-        return run[Key("output", name)]
-    parts = (run[Key("output", "prefix_tokens")], run[Key("output", "patch_tokens")])
+        return run.read(output_site(name))
+    parts = [run.read(output_site(each)) for each in ("prefix_tokens", "patch_tokens")]
     return np.concatenate(parts, axis=1)  # (B, P + N, D)

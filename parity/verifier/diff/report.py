@@ -9,8 +9,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.judged import Judged
+from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.diff.difference import Difference
-from parity.verifier.diff.judge import ASSUMED, FACTOR, Comparison, Divergence, Judged
+from parity.verifier.diff.judge import Comparison, Divergence
 
 JSON_VERSION = 1
 _MOST_PLACES = 8
@@ -91,7 +93,7 @@ def _cells(each: Comparison) -> list[str]:
         each.mode,
         each.stage,
         str(len(each.judged)),
-        escape(str(worst.a)) if worst.score else "-",
+        escape(str(worst.site)) if worst.score else "-",
         _number(worst.error),
         _number(worst.limit),
         verdict,
@@ -162,8 +164,9 @@ def _divergence(each: Divergence) -> dict[str, Any]:
 
 def _judged(each: Judged) -> dict[str, Any]:
     return {
-        "tensor": str(each.a),
-        "tensor_b": str(each.b),
+        "tensor": str(each.site),
+        "tensor_b": str(each.partner),
         "error": each.error if math.isfinite(each.error) else str(each.error),
         "limit": each.limit,
+        "limit_from": each.origin,
     }
