@@ -33,10 +33,10 @@ quick: $(VENV)/ready
 	$(RUN) -m pytest -n auto -m "not slow" $(wildcard $(QUICK:%=tests/test_%.py))
 
 family: $(VENV)/ready
-	$(RUN) -m parity check --all --processes 2
+	$(RUN) -m parity sweep --processes 2
 
 steps: $(VENV)/ready
-	$(RUN) -m parity check digits --steps 100 --dtype float64
+	$(RUN) -m parity check-steps digits --steps 100 --dtype float64
 
 table: $(VENV)/ready
 	$(RUN) tools/dialect_table.py

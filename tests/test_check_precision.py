@@ -89,11 +89,6 @@ def test_of_several_each_is_not_certified(capsys, monkeypatch):
     assert said.count("not certified: float32 products") == 2  # a line for each flag
 
 
-def test_all_architectures_fix_it(capsys):
-    assert main(["check", "--all", "--precision", "high"]) == 2
-    assert "--precision: does not go with --all" in capsys.readouterr().err
-
-
 def _one_report():
     report = check_config(SMALL, dtypes=("float32",), batch_size=1, precision="high")
     return lambda name, **options: report

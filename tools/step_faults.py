@@ -1,4 +1,4 @@
-"""When `parity check --steps` notices each deliberate mistake in a step: docs/step_faults.md.
+"""When `parity check-steps` notices each deliberate mistake in a step: docs/step_faults.md.
 
     python tools/step_faults.py --write      # an hour on a busy machine of two cores
 
@@ -95,7 +95,7 @@ def row(name: str, results: list[Seen]) -> str:
 
 WORDS = """\
 Each mistake is put into the trainer of one twin of a small model ({steps} steps of a recipe with
-warm-up, cosine, decay of matrices, clipping and smoothing), and `parity check --steps` is asked. *From
+warm-up, cosine, decay of matrices, clipping and smoothing), and `parity check-steps` is asked. *From
 the same state*: the first step that was beyond its limit, and the first level of it. *Running freely*:
 the first step after which a part of the state was farther from its twin than ten shadows, or 1e-12.
 Where it depends on the twin that has the fault, both are said, JAX's first. (In float32 a step from the

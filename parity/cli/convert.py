@@ -21,6 +21,7 @@ from rich.progress import (
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.sizes import parse_size
+from parity.measure.shown import screen
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from vit_config import ConfigError
@@ -66,7 +67,7 @@ class Arguments:
 def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Arguments, argv, prog=prog)
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    console = screen(120, highlight=False)
     if not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
     if arguments.manifest is not None:

@@ -114,7 +114,7 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
             f" largest difference among them is {_text(found.unseen_difference)}"
         )
     if limit is None:
-        lines.append("how far rounding takes such runs apart: parity check --steps")
+        lines.append("how far rounding takes such runs apart: parity check-steps")
     elif beyond:
         lines.append(f"[bold red]DIFFERENT[/]: beyond {limit:g}: {', '.join(beyond)}")
     else:

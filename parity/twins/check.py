@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from parity.measure.device import Device
 from parity.measure.digest import digest, digest_each
 from parity.measure.environment import environment, flags, uncertified
 from parity.measure.judged import LevelResult
@@ -71,6 +72,7 @@ def check_preset(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -87,6 +89,7 @@ def check_preset(
         batch_size=batch_size,
         seed=seed,
         precision=precision,
+        device=device,
         token_offset=token_offset,
         fault=fault,
         wrong=wrong,
@@ -101,6 +104,7 @@ def check_config(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -113,13 +117,14 @@ def check_config(
         seed: of weights and batch.
         precision: of float32 products in both twins, see `Precision`; less than the highest is measured,
             but certifies nothing.
+        device: what both twins compute on.
         token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
         wrong: schema fields that the PyTorch twin alone is given another value of, on purpose.
 
     Raises:
-        ConfigError: no such fault or field, or options that do not go together.
+        ConfigError: no such fault, field or device, or options that do not go together.
     """
     if token_offset and cfg.pos_embed != "learned":
         raise ConfigError(
@@ -143,6 +148,7 @@ def check_config(
         _Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
         dtypes,
         precision,
+        device,
         subject=subject,
         weights=f"re-drawn N(0, 0.2^2){offset}",
         batch=f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
@@ -159,6 +165,7 @@ def check_weights(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     fault: str | None = None,
 ) -> Report:
     """Check the weights of a checkpoint, on given images or on random ones.
@@ -166,7 +173,7 @@ def check_weights(
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
-        precision: see `check_config`.
+        precision: see `check_config`, as `device`.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
@@ -186,6 +193,7 @@ def check_weights(
         _Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
         dtypes,
         precision,
+        device,
         subject=str(source),
         weights=f"the file's, {dtype}",
         batch=f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
@@ -207,7 +215,9 @@ class _Task:
     wrong: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _report(task: _Task, dtypes: Sequence[DType], precision: Precision, **about: Any) -> Report:
+def _report(
+    task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device, **about: Any
+) -> Report:
     """Run and compare in every type.
 
     Args:
@@ -216,7 +226,7 @@ def _report(task: _Task, dtypes: Sequence[DType], precision: Precision, **about:
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
     digests: dict[str, dict[str, str]] = {}
-    with closing(_runs(task, dtypes, precision)) as all_runs:
+    with closing(_runs(task, dtypes, precision, device)) as all_runs:
         for runs in all_runs:
             level_results, divergence = compare(runs)
             results += level_results
@@ -227,7 +237,7 @@ def _report(task: _Task, dtypes: Sequence[DType], precision: Precision, **about:
         config=task.config,
         results=tuple(results),
         divergences=tuple(divergences),
-        environment=environment(precision),
+        environment=environment(precision, device),
         uncertified=uncertified(dtypes, precision),
         digests=digests,
         batch_digest=digest(task.batch._asdict()),
@@ -236,7 +246,7 @@ def _report(task: _Task, dtypes: Sequence[DType], precision: Precision, **about:
     )
 
 
-def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision) -> Generator[Runs]:
+def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device) -> Generator[Runs]:
     """Both twins' recordings in each type, with those in float64 of the same numbers."""
     from parity.faults import inject
     from parity.twins.run_jax import JaxTwin
@@ -246,8 +256,10 @@ def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision) -> Generat
     cfg = task.config
     with inject(task.fault, cfg):
         twins = (
-            JaxTwin(cfg, precision=precision),
-            TorchTwin(cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision),
+            JaxTwin(cfg, precision=precision, device=device),
+            TorchTwin(
+                cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
+            ),
         )
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import LevelResult
+from parity.measure.shown import number, screen
 from parity.measure.site import LEVELS
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report
@@ -25,7 +25,7 @@ REDUCED = "float32 products ran at reduced precision"
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """Print one line per type and level, then the verdict and the first difference."""
-    console = console or Console(width=None if Console().is_terminal else 110)
+    console = console or screen()
     console.print(_table(report))
     if report.fault:
         console.print(f"injected on purpose: [bold]{report.fault}[/]")
@@ -99,16 +99,12 @@ def _cells(result: LevelResult) -> list[str]:
         result.level,
         str(result.count),
         worst.site.name if worst.score else "-",
-        _number(worst.errors[0]),
-        "" if len(worst.errors) == 1 else _number(worst.errors[1]),
-        _number(worst.limit),
+        number(worst.errors[0]),
+        "" if len(worst.errors) == 1 else number(worst.errors[1]),
+        number(worst.limit),
         worst.origin,
         verdict,
     ]
-
-
-def _number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -146,21 +142,6 @@ def to_dict(report: Report) -> dict[str, Any]:
             {"dtype": d.dtype, "where": d.where, "detail": d.detail} for d in report.divergences
         ],
     }
-
-
-def write_json(report: Report, path: Path) -> None:
-    """Write `to_dict` as JSON, whole or not at all (infinities as strings)."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: finite(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [finite(item) for item in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            return str(value)
-        return value
-
-    write_atomically(path, json.dumps(finite(to_dict(report)), indent=2, allow_nan=False).encode())
 
 
 def write_svg(report: Report, path: Path) -> None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity.measure.device import Device, jax_on
 from parity.measure.precision import Precision, jax_at
 from parity.measure.recording import Held
 from parity.measure.redraw import Batch, Weights
@@ -33,10 +34,13 @@ class JaxTwin:
         modules: bool = True,
         gradients: bool = True,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass; `precision` is that of float32 products."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products,
+        computed on `device`."""
         self._precision: Precision = precision
+        self._device: Device = device
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
@@ -73,7 +77,7 @@ class JaxTwin:
             dtype: the type that parameters, images and computation have.
         """
         recording = Held()
-        with jax.enable_x64(dtype == "float64"), jax_at(self._precision):
+        with jax.enable_x64(dtype == "float64"), jax_at(self._precision), jax_on(self._device):
             params = self._params(weights, jnp.dtype(dtype))
             for leaf in self._leaves:
                 recording.add(Site(0, "parameters", leaf.name), leaf.to_common(params[leaf.name]))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.measure.device import Device, torch_device
 from parity.measure.precision import Precision, torch_at
 from parity.measure.recording import Held
 from parity.measure.redraw import Batch, Weights
@@ -33,11 +34,14 @@ class TorchTwin:
         modules: bool = True,
         gradients: bool = True,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass; `precision` is that of float32 products."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products,
+        computed on `device`."""
         self._cfg = cfg
         self._precision: Precision = precision
+        self._device = torch_device(device)
         self._modules = modules
         self._gradients = gradients
 
@@ -57,11 +61,12 @@ class TorchTwin:
         }
         model.load_state_dict(state, strict=True, assign=True)
         del state
+        model.to(self._device)
         for leaf in leaves(model):
             recording.add(Site(0, "parameters", leaf.name), to_numpy(leaf.variable))
 
         images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
-        labels = from_numpy(batch.labels)
+        images, labels = images.to(self._device), from_numpy(batch.labels).to(self._device)
 
         last: tuple[torch.Tensor, np.ndarray] | None = None
 

@@ -12,7 +12,7 @@ from parity.twins.certificate import facts
 from parity.twins.certificate.format import (
     FORMAT,
     VERSION,
-    Arguments,
+    Asked,
     Certificate,
     Digests,
     Flags,
@@ -20,15 +20,15 @@ from parity.twins.certificate.format import (
     Verdict,
     Worst,
 )
-from parity.twins.certificate.seal import sha256_of
 from parity.twins.check import Report
 from parity.twins.report import REDUCED
 from parity.twins.steps.check import StepsReport
+from vit_config.files.digest import json_digest
 
 
 def assemble(
     report: Report | StepsReport,
-    arguments: Arguments,
+    arguments: Asked,
     *,
     differences: list[str],
     recipe: dict[str, Any] | None,
@@ -62,9 +62,9 @@ def assemble(
         command=arguments.command(report.subject),
         arguments=arguments,
         config=config,
-        config_sha256=sha256_of(config),
+        config_sha256=json_digest(config, compact=True),
         recipe=recipe,
-        recipe_sha256=None if recipe is None else sha256_of(recipe),
+        recipe_sha256=None if recipe is None else json_digest(recipe, compact=True),
         parameters=parameters,
         precision=Flags(
             requested=arguments.precision,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parity.twins.certificate import facts
 from parity.twins.certificate.content import assemble, level_of
 from parity.twins.certificate.format import (
-    Arguments,
+    Asked,
     Certificate,
     CheckpointFile,
     Data,
@@ -17,7 +17,7 @@ from parity.twins.check import Report
 
 
 def of_function(
-    report: Report, arguments: Arguments, checkpoint: CheckpointFile | None = None
+    report: Report, arguments: Asked, checkpoint: CheckpointFile | None = None
 ) -> Certificate:
     """What `parity check` found.
 

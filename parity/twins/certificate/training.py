@@ -1,4 +1,4 @@
-"""The certificate of `parity check --steps`: two trainers that train alike."""
+"""The certificate of `parity check-steps`: two trainers that train alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
 from parity.twins.certificate.content import assemble, level_of
 from parity.twins.certificate.format import (
-    Arguments,
+    Asked,
     Certificate,
     Curves,
     Data,
@@ -26,8 +26,8 @@ from parity.twins.steps.trainer_torch import TorchTrainer
 from parity.twins.steps.walk import SHADOWS, Walk
 
 
-def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | None) -> Certificate:
-    """What `parity check --steps` found.
+def of_training(report: StepsReport, arguments: Asked, fingerprint: str | None) -> Certificate:
+    """What `parity check-steps` found.
 
     Args:
         arguments: what the check was asked to do.

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parity.twins.certificate.again import Progress, config_of, recipe_of, run_again
+from parity.twins.certificate.file import read_certificate
 from parity.twins.certificate.format import Certificate, Level
-from parity.twins.certificate.seal import read_certificate
 from vit_config import PRESETS
 from vit_config.base import Schema
 from vit_config.job import default_job

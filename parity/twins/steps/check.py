@@ -12,6 +12,7 @@ from typing import cast
 
 from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
+from parity.measure.device import Device
 from parity.measure.digest import digest
 from parity.measure.environment import environment, flags, uncertified
 from parity.measure.precision import Precision
@@ -78,6 +79,7 @@ def check_steps(
     data_dir: Path,
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
     precision: Precision = "highest",
+    device: Device = "cpu",
     fault: str | None = None,
     progress: Callable[[str, int], None] = lambda dtype, step: None,
 ) -> StepsReport:
@@ -89,6 +91,7 @@ def check_steps(
         data_dir: the folder of prepared data sets.
         dtypes: types to compute in, in place of the recipe's.
         precision: of float32 products in both twins.
+        device: what both compute on.
         fault: name of a fault of `parity.faults`, of the model or of a step, to inject on purpose.
         progress: called with a type and the number of steps done in it.
 
@@ -105,7 +108,11 @@ def check_steps(
     for dtype in dict.fromkeys(dtypes):
         with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
             found = walk(
-                plan, recipes, precision=precision, progress=lambda step, d=dtype: progress(d, step)
+                plan,
+                recipes,
+                precision=precision,
+                device=device,
+                progress=lambda step, d=dtype: progress(d, step),
             )
         walks.append(found)
     return StepsReport(
@@ -119,7 +126,7 @@ def check_steps(
         walks=tuple(walks),
         digests=_digests(walks[0]),
         fault=fault,
-        environment=environment(precision),
+        environment=environment(precision, device),
         uncertified=uncertified(dtypes, precision),
         batches_digest=watched.digest,
         flags=flags(precision),
@@ -152,7 +159,7 @@ def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping
     name = (fault or "").replace("@", ":").partition(":")[0]
     if fault is not None and name not in (*FAULTS, *STEP_FAULTS):
         near = difflib.get_close_matches(name, (*STEP_FAULTS, *FAULTS), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`parity check --fault list` shows them all"
+        hint = f"did you mean {near[0]!r}?" if near else "`parity faults` lists them all"
         raise ConfigError(f"no fault of models or steps is called {name!r}; {hint}")
     with ExitStack() as stack:
         if fault is None:

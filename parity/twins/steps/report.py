@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import Judged
+from parity.measure.shown import screen
 from parity.measure.tolerance import FLOAT64, SHADOW
 from parity.twins.report import REDUCED
 from parity.twins.steps.check import StepsReport
@@ -29,11 +30,12 @@ FLOOR = 1e-18
 
 def print_steps(report: StepsReport, console: Console | None = None) -> None:
     """Print the steps from the same state, the free run beside its shadows, and the verdict."""
-    console = console or Console(width=None if Console().is_terminal else 110)
+    console = console or screen()
     recipe = report.recipe
     console.print(
-        f"[bold]parity check {escape(report.subject)} --steps {report.steps}[/]: {recipe.optimizer},"
-        f" {recipe.schedule} schedule from {recipe.learning_rate:g}; {escape(report.data)}",
+        f"[bold]parity check-steps {escape(report.subject)} --steps {report.steps}[/]:"
+        f" {recipe.optimizer}, {recipe.schedule} schedule from {recipe.learning_rate:g};"
+        f" {escape(report.data)}",
         highlight=False,
     )
     for walk in report.walks:
@@ -194,11 +196,6 @@ def _judged_to_dict(judged: Judged) -> dict[str, Any]:
         "limit": judged.limit,
         "origin": judged.origin,
     }
-
-
-def write_steps_json(report: StepsReport, path: Path) -> None:
-    """Write the report as JSON."""
-    write_atomically(path, (json.dumps(steps_to_dict(report), indent=1) + "\n").encode())
 
 
 def draw_steps(report: StepsReport, path: Path) -> None:

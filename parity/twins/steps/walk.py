@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from parity.measure.device import Device
 from parity.measure.invisible import Sight
 from parity.measure.judged import Judged, LevelResult
 from parity.measure.policies import shadow_limits
@@ -85,6 +86,7 @@ def walk(
     recipes: Mapping[str, Recipe],
     *,
     precision: Precision = "highest",
+    device: Device = "cpu",
     progress: Callable[[int], None] = lambda step: None,
 ) -> Walk:
     """Train in the type of the recipes.
@@ -94,11 +96,11 @@ def walk(
         progress: called with the number of steps done.
     """
     dtype = recipes["jax"].dtype
-    own = _Twins(plan, recipes, precision)
+    own = _Twins(plan, recipes, precision, device)
     wide = None
     if dtype != "float64":
         exact = {twin: recipe.replace(dtype="float64") for twin, recipe in recipes.items()}
-        wide = _Twins(plan, exact, precision)
+        wide = _Twins(plan, exact, precision, device)
     sight = Sight(plan.config)
     start = own.jax.initial()
     leader, follower, free = own.jax.begin(start), own.torch.begin(start), own.torch.begin(start)
@@ -136,11 +138,12 @@ def walk(
 class _Twins:
     """Both trainers of one type, with a run of each for single steps."""
 
-    def __init__(self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision) -> None:
-        self.jax = JaxTrainer(plan.config, recipes["jax"], plan.steps_per_epoch, precision=precision)
-        self.torch = TorchTrainer(
-            plan.config, recipes["torch"], plan.steps_per_epoch, precision=precision
-        )
+    def __init__(
+        self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision, device: Device
+    ) -> None:
+        cfg, spe = plan.config, plan.steps_per_epoch
+        self.jax = JaxTrainer(cfg, recipes["jax"], spe, precision=precision, device=device)
+        self.torch = TorchTrainer(cfg, recipes["torch"], spe, precision=precision, device=device)
         self._sessions: tuple[Session, Session] | None = None
 
     def step(self, before: TrainingState, batch: Batch) -> tuple[Outcome, Outcome]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import Judged
+from parity.measure.shown import number
 from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Comparison, Divergence
@@ -29,7 +29,7 @@ def print_difference(difference: Difference, console: Console) -> None:
         )
         judged = first.judged
         console.print(
-            f"  error {_number(judged.error)}, where rounding explains {_number(judged.limit)}"
+            f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
             + ("" if judged.finite else "; one side is not finite")
         )
         _print_places(difference, console)
@@ -94,14 +94,10 @@ def _cells(each: Comparison) -> list[str]:
         each.stage,
         str(len(each.judged)),
         escape(str(worst.site)) if worst.score else "-",
-        _number(worst.error),
-        _number(worst.limit),
+        number(worst.error),
+        number(worst.limit),
         verdict,
     ]
-
-
-def _number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def _alignment_notes(difference: Difference) -> list[str]:
@@ -166,7 +162,7 @@ def _judged(each: Judged) -> dict[str, Any]:
     return {
         "tensor": str(each.site),
         "tensor_b": str(each.partner),
-        "error": each.error if math.isfinite(each.error) else str(each.error),
+        "error": each.error,
         "limit": each.limit,
         "limit_from": each.origin,
     }
