@@ -28,7 +28,7 @@ from vit_config import ConfigError
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ConvertFiles:
     """Convert a checkpoint of any dialect to any other, every tensor exact, with the config files that
     the target's library expects. Nothing is written unless everything fits. Exit status: 0 done, 1 not
     equal when verified, 2 refused.
@@ -66,7 +66,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(ConvertFiles, argv, prog=prog)
     console = screen(120, highlight=False)
     if not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
@@ -82,7 +82,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     return _convert_one(arguments, source, out, console)
 
 
-def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console) -> int:
+def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
     checkpoint = read_checkpoint(source, **arguments.reading.options())
     size = parse_size(arguments.image_size)
     with _bar(console) as bar:
@@ -117,7 +117,7 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
     return 0 if verification.passed else 1
 
 
-def _convert_manifest(arguments: Arguments, console: Console) -> int:
+def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
     from parity.porting.fleet import run_manifest
 
     if arguments.manifest is None or arguments.paths:
