@@ -21,7 +21,7 @@ from parity.twins.certificate.function import of_function
 from parity.twins.certificate.training import of_training
 from parity.twins.certificate.verify import reasons, verify
 from parity.twins.check import check_config
-from parity.twins.steps.check import check_steps
+from parity.twins.steps.check_steps import check_steps
 from parity.twins.steps.plan import RANDOM
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
@@ -393,7 +393,7 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
 def test_what_cannot_be_written_is_refused_at_once(arguments, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("parity.cli.check.check_preset", None)  # nothing is computed
-    monkeypatch.setattr("parity.twins.steps.check.check_steps", None)
+    monkeypatch.setattr("parity.twins.steps.check_steps.check_steps", None)
     Path("taken.json").touch()
     Path("folder.json").mkdir()
     assert main(["check", *arguments]) == 2

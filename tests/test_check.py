@@ -17,7 +17,7 @@ from parity.faults import FAULTS
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.redraw import redraw
 from parity.twins.check import check_config, check_weights
-from parity.twins.report import to_dict
+from parity.twins.check_report import to_dict
 from vit_config import write_weights
 from vit_torch.leaves import leaves
 

@@ -10,11 +10,11 @@ from tiny import TINY
 from parity.cli import main
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.invisible import Sight, invisible
-from parity.twins.steps.check import check_steps, digest
+from parity.twins.steps.check_steps import check_steps, digest
 from parity.twins.steps.plan import RANDOM, make_plan
-from parity.twins.steps.report import draw_steps, print_steps, steps_to_dict
 from parity.twins.steps.stability import stability
-from parity.twins.steps.walk import Curve, Walk
+from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
+from parity.twins.steps.train_both import Curve, Walk
 from vit_config import ConfigError, Recipe, Rope
 from vit_config.job import Job
 

@@ -6,7 +6,7 @@ from rich.console import Console
 from tiny import TINY
 
 from parity.twins.check import check_config
-from parity.twins.report import print_report
+from parity.twins.check_report import print_report
 
 
 def test_brackets_in_a_path_are_no_markup():

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-import parity.twins.timm_sweep.walk
+import parity.twins.timm_sweep.architecture
 from parity.cli import main
 from parity.porting.dialects import called
 from parity.porting.dialects.table import bind_ours, bind_theirs
 from parity.porting.dialects.transfer import read, write
 from parity.porting.formats import Stored
 from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.architecture import check_architecture
 from parity.twins.timm_sweep.shrink import DEPTH, GRID, shrunk_arguments, shrunk_schema
-from parity.twins.timm_sweep.walk import check_architecture
 from vit_config import PRESETS, ViTConfig
 
 # between them: every block, attention, pool, position kind, norm and MLP that timm has
@@ -76,7 +76,7 @@ def test_shrinking_leaves_every_switch_alone(name):
 def wrong(monkeypatch, name, **changes):
     """The verdict on an architecture whose preset is wrong."""
     presets = {name: PRESETS[name].replace(**changes)}
-    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", presets)
+    monkeypatch.setattr(parity.twins.timm_sweep.architecture, "PRESETS", presets)
     return check_architecture(name, MODULES[name])
 
 
@@ -111,7 +111,7 @@ SMALL_SCHEMA = ViTConfig(
 
 def test_an_unknown_architecture_is_refused_by_name(monkeypatch, capsys):
     known = {name: cfg for name, cfg in PRESETS.items() if name != "test_vit2"}
-    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", known)
+    monkeypatch.setattr(parity.twins.timm_sweep.architecture, "PRESETS", known)
     assert main(["sweep", "test_vit2", "--processes", "1"]) == 1
     out = capsys.readouterr().out
     assert "test_vit2: timm has it, but no preset describes it" in out

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.tolerance import DType
 from parity.twins.check import environment
-from parity.twins.steps.check import StepsReport, check_steps
+from parity.twins.steps.check_steps import StepsReport, check_steps
 from parity.twins.steps.plan import RANDOM
 from vit_config import Recipe, preset
 from vit_config.job import Job

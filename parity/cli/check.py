@@ -22,7 +22,14 @@ from parity.twins.certificate import facts
 from parity.twins.certificate.format import Asked, Certificate
 from parity.twins.certificate.function import of_function
 from parity.twins.check import Report, check_preset, check_weights
-from parity.twins.report import REDUCED, print_report, summary_header, summary_lines, to_dict, write_svg
+from parity.twins.check_report import (
+    REDUCED,
+    print_report,
+    summary_header,
+    summary_lines,
+    to_dict,
+    write_svg,
+)
 from vit_config import PRESETS, ConfigError
 
 

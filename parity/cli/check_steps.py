@@ -79,8 +79,8 @@ def _job(arguments: CheckSteps, name: str) -> Job:
 
 def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
     from parity.twins.certificate.training import of_training
-    from parity.twins.steps.check import check_steps
-    from parity.twins.steps.report import draw_steps, print_steps, steps_to_dict
+    from parity.twins.steps.check_steps import check_steps
+    from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
 
     data_dir = data_folder(arguments.data_dir)
     fingerprint = facts.fingerprint(job.data, data_dir) if arguments.certificate else None

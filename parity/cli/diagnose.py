@@ -8,7 +8,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
 from parity.measure.shown import screen, write_json
 from parity.verifier.diagnose.diagnosis import diagnose
-from parity.verifier.diagnose.report import print_diagnosis, to_dict
+from parity.verifier.diagnose.diagnosis_report import print_diagnosis, to_dict
 
 
 @dataclass(frozen=True)

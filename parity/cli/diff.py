@@ -10,7 +10,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
 from parity.cli.support.reading import shown_as
 from parity.measure.shown import screen, write_json
-from parity.verifier.diff.report import print_difference, to_dict
+from parity.verifier.diff.diff_report import print_difference, to_dict
 from vit_config.files.atomic import check_writable
 
 

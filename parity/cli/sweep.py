@@ -10,7 +10,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.twins.timm_sweep.report import sweep
+from parity.twins.timm_sweep.sweep import sweep
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable
 

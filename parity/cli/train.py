@@ -64,7 +64,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         return 0
 
     from parity.twins.check import check_weights
-    from parity.twins.report import print_report
+    from parity.twins.check_report import print_report
 
     try:
         port = "PyTorch, from the weights file, in a process without JAX"

@@ -36,7 +36,7 @@ def main(argv: list[str], prog: str = "parity verify-certificate") -> int:
     arguments = parse(VerifyCertificate, argv, prog=prog)
     if len(arguments.file) != 1:
         raise ConfigError(f"expected one certificate, got {len(arguments.file)}; {prog} --help explains")
-    from parity.twins.certificate.report import print_verification
+    from parity.twins.certificate.verification_table import print_verification
     from parity.twins.certificate.verify import verify
 
     errors = Console(stderr=True)

@@ -101,7 +101,7 @@ def located(stated: CheckpointFile, where: Path) -> CheckpointFile:
 
 def _training(certificate: Certificate, where: Path, data_dir: Path, progress: Progress) -> Certificate:
     from parity.twins.certificate.training import of_training
-    from parity.twins.steps.check import check_steps
+    from parity.twins.steps.check_steps import check_steps
 
     arguments, data = certificate.arguments, certificate.data
     fingerprint = facts.fingerprint(data.name, data_dir)

@@ -21,8 +21,8 @@ from parity.twins.certificate.format import (
     Worst,
 )
 from parity.twins.check import Report
-from parity.twins.report import REDUCED
-from parity.twins.steps.check import StepsReport
+from parity.twins.check_report import REDUCED
+from parity.twins.steps.check_steps import StepsReport
 from vit_config.files.digest import json_digest
 
 

@@ -20,10 +20,10 @@ from parity.twins.certificate.format import (
     Stability,
     Yardstick,
 )
-from parity.twins.steps.check import StepsReport
-from parity.twins.steps.report import in_words
+from parity.twins.steps.check_steps import StepsReport
+from parity.twins.steps.steps_report import in_words
+from parity.twins.steps.train_both import SHADOWS, Walk
 from parity.twins.steps.trainer_torch import TorchTrainer
-from parity.twins.steps.walk import SHADOWS, Walk
 
 
 def of_training(report: StepsReport, arguments: Asked, fingerprint: str | None) -> Certificate:

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.measure.traces import ModuleFacts, Site, Trace
 from parity.verifier.diagnose.backward import GradientSegment
-from parity.verifier.diagnose.recording import Recording
+from parity.verifier.diagnose.cutting import Cuttings
 from parity.verifier.diagnose.segment import Segment, StepSegment
 from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diff.align import Alignment
@@ -27,8 +27,8 @@ def segments(
     traces = difference.traces(divergence.mode)
     fed = _fed(difference, traces) if divergence.mode == "fed" else {}
     alignment = difference.alignment
-    a = Recording(traces.a, {}, alignment.only_a if shared else ())
-    b = Recording(traces.b, fed, alignment.only_b if shared else ())
+    a = Cuttings(traces.a, {}, alignment.only_a if shared else ())
+    b = Cuttings(traces.b, fed, alignment.only_b if shared else ())
     mine = a.segment(divergence.judged.site, divergence.where)
     theirs = b.segment(divergence.judged.partner, divergence.where_b)
     return mine, _called_as(mine, theirs, alignment)
@@ -83,8 +83,8 @@ def gradient_segments(
     module = divergence.where if site.stage == "backward" else divergence.where.rpartition(".")[0]
     theirs = divergence.judged.partner
     module_b = divergence.where_b if site.stage == "backward" else divergence.where_b.rpartition(".")[0]
-    a = Recording(traces.a, {}, ()).gradient(site, module)
-    b = Recording(traces.b, fed, ()).gradient(theirs, module_b)
+    a = Cuttings(traces.a, {}, ()).gradient(site, module)
+    b = Cuttings(traces.b, fed, ()).gradient(theirs, module_b)
     if a is None or b is None:
         return None
     # what arrived was A's on both sides

@@ -19,8 +19,8 @@ from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from parity.twins.steps.plan import Plan, make_plan
 from parity.twins.steps.stability import Stability, stability
+from parity.twins.steps.train_both import Walk, walk
 from parity.twins.steps.trainer import Batch
-from parity.twins.steps.walk import Walk, walk
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 

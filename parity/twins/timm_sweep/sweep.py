@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from parity.measure.shown import write_json
-from parity.twins.timm_sweep.walk import ArchitectureResult, check_all
+from parity.twins.timm_sweep.architecture import ArchitectureResult, check_all
 from vit_config import PRESETS, ConfigError
 from vit_config.presets.costs import costs
 

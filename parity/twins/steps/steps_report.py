@@ -15,9 +15,9 @@ from rich.table import Table
 from parity.measure.judged import Judged
 from parity.measure.shown import screen
 from parity.measure.tolerance import FLOAT64, SHADOW
-from parity.twins.report import REDUCED
-from parity.twins.steps.check import StepsReport
-from parity.twins.steps.walk import Walk
+from parity.twins.check_report import REDUCED
+from parity.twins.steps.check_steps import StepsReport
+from parity.twins.steps.train_both import Walk
 from vit_config import ConfigError
 from vit_config.files.weights_file import write_atomically
 
