@@ -101,7 +101,7 @@ class Recorder:
         """Record a value of the step that runs: an array, a number, or a tree of them.
 
         Args:
-            stage: one of `parity.measure.traces.format.STAGES`.
+            stage: one of `parity.measure.site.STAGES`.
             path: its name; the names within a tree are put behind it.
 
         Raises:
