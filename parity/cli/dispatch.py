@@ -30,7 +30,7 @@ COMMANDS = {
     "list": "which models there are: parameters, FLOPs, input size",
     "inspect": "what a preset or a weights file is made of, layer by layer",
 }
-OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
+OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
 
 

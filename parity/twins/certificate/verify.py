@@ -49,7 +49,9 @@ def verify(path: Path, *, data_dir: Path, progress: Progress = lambda dtype, ste
     changed = list(_changed_preset(then, path))
     today = run_again(then, path, data_dir=data_dir, progress=progress)
     notes = (*changed, *_changed(then, today))
-    return Verification(path, then, today, tuple(reasons(then, today)), notes)
+    return Verification(
+        path=path, then=then, today=today, reasons=tuple(reasons(then, today)), notes=notes
+    )
 
 
 def reasons(then: Certificate, today: Certificate) -> Iterator[str]:

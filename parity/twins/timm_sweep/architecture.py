@@ -156,8 +156,15 @@ def check_architecture(
         ]
     problems += [f"twins: {r.level} differ by {r.largest:.1e}" for r in levels if not r.passed]
     problems += [f"first in {where}"] if where else []
-    largest = {result.level: result.largest for result in levels}
-    return ArchitectureResult(name, module, parameters, tensors, to_timm, largest, tuple(problems))
+    return ArchitectureResult(
+        name=name,
+        module=module,
+        parameters=parameters,
+        tensors=tensors,
+        to_timm=to_timm,
+        twins={result.level: result.largest for result in levels},
+        problems=tuple(problems),
+    )
 
 
 def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:

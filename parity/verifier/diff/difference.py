@@ -167,15 +167,15 @@ def compare_sides(
             other = both.submit(b.record, root / "fed", feed=_feed(trace_a, alignment))
             fed = Traces(trace_a, other.result(), reference.result(), "fed")
     difference = Difference(
-        a.name,
-        b.name,
-        alignment,
-        tuple(_comparisons(flowing, fed, alignment)),
-        flowing,
-        fed,
-        tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
-        root,
+        name_a=a.name,
+        name_b=b.name,
+        alignment=alignment,
+        comparisons=tuple(_comparisons(flowing, fed, alignment)),
+        flowing=flowing,
+        fed=fed,
+        uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
+        notes=tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
+        _folder=root,
     )
     weakref.finalize(difference, shutil.rmtree, root, ignore_errors=True)
     return difference
