@@ -69,7 +69,11 @@ SMALL = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in PROVEN]
+    "name",
+    [
+        pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow, pytest.mark.exhaustive])
+        for n in PROVEN
+    ],
 )
 def test_there_and_back(name, tmp_path):
     model = small(name)

@@ -154,6 +154,7 @@ def assert_as_undisturbed(root, out, good):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     root, good, _, _ = fleet
     killed, out = 0, tmp_path / "out"
