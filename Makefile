@@ -38,14 +38,14 @@ quick: $(VENV)/ready
 
 exhaustive: $(VENV)/ready
 	$(PYTEST) --share all
-	$(RUN) -m parity check --all --processes 2
+	$(RUN) -m parity sweep --processes 2
 	$(RUN) tools/mutation_score.py
 
 family: $(VENV)/ready
-	$(RUN) -m parity check --all $(if $(SHARE),$$($(RUN) tools/share.py $(SHARE) architectures)) --processes 2
+	$(RUN) -m parity sweep $(if $(SHARE),$$($(RUN) tools/share.py $(SHARE) architectures)) --processes 2
 
 steps: $(VENV)/ready
-	$(RUN) -m parity check digits --steps 100 --dtype float64
+	$(RUN) -m parity check-steps digits --steps 100 --dtype float64
 
 table: $(VENV)/ready
 	$(RUN) tools/dialect_table.py

@@ -70,8 +70,6 @@ def check(capsys, monkeypatch):
         (["digits", "--batch-size", "many"], ["--batch-size", "many"]),
         (["digits", "--fault"], ["--fault"]),
         ([], ["a preset or a checkpoint"]),
-        (["--all", "digits"], ["no architecture of timm is called digits"]),
-        (["--all", "--token-offset", "5", "--dtype", "float64"], ["--all"]),
         (["nowhere.safetensors"], ["nowhere.safetensors: no such file"]),
         (["some/folder/nowhere"], ["some/folder/nowhere: no such file"]),
         (["."], [".: none of model.safetensors"]),

@@ -1,7 +1,9 @@
 """Certificates: what they say, what breaks their seal, and what running them again finds out."""
 
+import errno
 import json
 import re
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,33 +14,24 @@ import vit_torch
 from parity import save
 from parity.cli import main
 from parity.faults import inject
-from parity.twins.certificate import files
-from parity.twins.certificate.format import Arguments
+from parity.twins.certificate import file
+from parity.twins.certificate.file import SEAL, read_certificate, write_certificate
+from parity.twins.certificate.format import Asked
 from parity.twins.certificate.function import of_function
-from parity.twins.certificate.seal import SEAL, read_certificate, sha256_of
 from parity.twins.certificate.training import of_training
 from parity.twins.certificate.verify import reasons, verify
 from parity.twins.check import check_config
-from parity.twins.steps.check import check_steps
+from parity.twins.steps.check_steps import check_steps
 from parity.twins.steps.plan import RANDOM
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
+from vit_config.files.atomic import atomic_file
+from vit_config.files.digest import json_digest
 from vit_config.job import Job
 
 SMALL = TINY.replace(depth=1)
 RECIPE = Recipe(epochs=2, batch_size=4, learning_rate=3e-3, weight_decay=0.05, ema=0.9)
-ASKED = Arguments(
-    dtypes=["float64"],
-    precision="highest",
-    batch_size=2,
-    seed=0,
-    fault=None,
-    wrong=None,
-    token_offset=0.0,
-    steps=None,
-    data=None,
-    config=None,
-)
+ASKED = Asked(dtypes=["float64"], precision="highest", batch_size=2, seed=0, fault=None)
 PAGE = Path(__file__).parent.parent / "docs" / "certificate.md"
 
 
@@ -46,9 +39,9 @@ PAGE = Path(__file__).parent.parent / "docs" / "certificate.md"
 def function(tmp_path_factory):
     """The file of a certificate of one function."""
     report = check_config(SMALL, subject="tiny", dtypes=("float64",))
-    where = files.destination(tmp_path_factory.mktemp("function") / "f.json", force=False)
-    files.write(of_function(report, ASKED), where)
-    return where.path
+    path = tmp_path_factory.mktemp("function") / "f.json"
+    write_certificate(of_function(report, ASKED), path, force=False)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +51,9 @@ def training(tmp_path_factory):
     job = Job(SMALL.replace(dropout_head=0.5), RECIPE, RANDOM)
     report = check_steps("tiny", job, 2, data_dir=folder, dtypes=("float64",))
     asked = ASKED.replace(steps=2, data=RANDOM, batch_size=4, config="job.json")
-    where = files.destination(folder / "t.json", force=False)
-    files.write(of_training(report, asked, None), where, report)
-    return where.path
+    path = folder / "t.json"
+    write_certificate(of_training(report, asked, None), path, force=False)
+    return path
 
 
 def _changed(source, path, change):
@@ -68,7 +61,7 @@ def _changed(source, path, change):
     content = json.loads(source.read_text())
     content.pop(SEAL)
     change(content)
-    path.write_text(json.dumps(content | {SEAL: sha256_of(content)}))
+    path.write_text(json.dumps(content | {SEAL: json_digest(content, compact=True)}))
     return path
 
 
@@ -83,10 +76,7 @@ def test_a_function_is_certified_and_verified(function, tmp_path):
     assert certificate.precision.torch["torch.get_float32_matmul_precision()"] == "highest"
     names = [level.level for level in certificate.levels]
     assert names == ["parameters", "modules", "output", "loss", "gradients"]
-    assert {path.name for path in function.parent.iterdir()} == {"f.json", "f.md", "f-levels.png"}
-    page = function.with_suffix(".md").read_text()
-    shown = ("**EQUAL**", "| gradients |", "f-levels.png", "parity verify-certificate f.json")
-    assert all(each in page for each in shown)
+    assert [path.name for path in function.parent.iterdir()] == ["f.json"]
     found = verify(function, data_dir=tmp_path)
     assert found.passed
     assert found.notes == ()
@@ -104,9 +94,6 @@ def test_training_is_certified_and_verified(training, tmp_path):
     curves = certificate.yardstick.runs["float64"].curves
     assert list(curves) == ["parameters", "exp_avg", "exp_avg_sq", "ema"]
     assert len(curves["ema"].twins) == len(curves["ema"].limits) == 2
-    names = {path.name for path in training.parent.iterdir()}
-    assert names == {"t.json", "t.md", "t-levels.png", "t-curves.png"}
-    assert "t-curves.png" in training.with_suffix(".md").read_text()
     found = verify(training, data_dir=tmp_path)
     assert found.passed
     assert found.notes == ()  # nothing is drawn or read otherwise, and training ends with the same bits
@@ -278,7 +265,7 @@ def test_the_command_certifies_and_verifies(tmp_path, capsys, monkeypatch):
     check = ["check", "mnist_exercise", "--dtype", "float64", "--batch-size", "1"]
     assert main([*check, "--certificate", "c.json"]) == 0
     said = capsys.readouterr().out
-    assert "certificate: c.json (EQUAL), beside it c.md, c-levels.png" in said
+    assert "certificate: c.json (EQUAL)" in said
     assert main(["verify-certificate", "c.json"]) == 0
     assert "VERIFIED: c.json: EQUAL" in capsys.readouterr().out
     command = read_certificate(Path("c.json")).command
@@ -286,15 +273,10 @@ def test_the_command_certifies_and_verifies(tmp_path, capsys, monkeypatch):
     assert main(again) == 0
     sealed, once_more = (read_certificate(Path(name)) for name in ("c.json", "again.json"))
     assert once_more.replace(made=sealed.made) == sealed  # the command line is all that is needed
-    Path("c-curves.png").touch()  # of an earlier certificate
     assert main([*check, "--fault", "tanh_gelu", "--certificate", "c.json", "--force"]) == 1
-    assert not Path("c-curves.png").exists()
     found = json.loads(Path("c.json").read_text())
     assert (found["verdict"], found["passed"]) == ("NOT EQUAL", False)
     assert found["reasons"][0].startswith("float64: blocks.0.mlp.act")
-    page = Path("c.md").read_text()
-    assert "**NOT EQUAL**" in page
-    assert "**EQUAL**" not in page
     capsys.readouterr()
     assert main(["verify-certificate", "c.json"]) == 1
     assert "NOT VERIFIED: the certificate itself says NOT EQUAL" in capsys.readouterr().out
@@ -303,7 +285,7 @@ def test_the_command_certifies_and_verifies(tmp_path, capsys, monkeypatch):
 @pytest.mark.slow
 def test_a_data_set_is_certified_by_its_fingerprint(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check = ["check", "digits", "--steps", "1", "--dtype", "float64", "--data-dir", "sets"]
+    check = ["check-steps", "digits", "--steps", "1", "--dtype", "float64", "--data-dir", "sets"]
     assert main([*check, "--certificate", "d.json"]) == 0
     data = read_certificate(Path("d.json")).data
     assert data.name == "digits"
@@ -318,10 +300,10 @@ def test_a_data_set_is_certified_by_its_fingerprint(tmp_path, capsys, monkeypatc
 @pytest.mark.slow
 def test_the_command_certifies_training(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    check = ["check", "mnist_exercise", "--steps", "1", "--dtype", "float64", "--seed", "3"]
+    check = ["check-steps", "mnist_exercise", "--steps", "1", "--dtype", "float64", "--seed", "3"]
     assert main([*check, "--certificate", "t.json"]) == 0
     said = capsys.readouterr().out
-    assert "certificate: t.json (EQUAL), beside it t.md, t-levels.png, t-curves.png" in said
+    assert "certificate: t.json (EQUAL)" in said
     found = read_certificate(Path("t.json"))
     assert found.seeds["run"] == found.arguments.seed == 3
     assert found.recipe is not None
@@ -360,7 +342,6 @@ def test_what_agrees_and_says_nothing_is_not_certified(tmp_path, capsys, flags, 
     assert not found.passed
     assert any(why in reason for reason in found.reasons)
     assert found.precision.jax["jax_default_matmul_precision"] == found.precision.requested
-    assert "**NOT CERTIFIED**" in path.with_suffix(".md").read_text()
 
 
 def test_a_checkpoint_is_certified_by_its_digest(tmp_path, capsys, monkeypatch):
@@ -396,47 +377,47 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
     [
         (["mnist_exercise", "--certificate", "nowhere/c.json"], "nowhere: no such folder"),
         (["mnist_exercise", "--certificate", "c.txt"], "c.txt: a certificate ends in .json"),
-        (["mnist_exercise", "--certificate", "taken.json"], "taken.md: exists already"),
+        (["mnist_exercise", "--certificate", "taken.json"], "taken.json: exists already"),
         (["mnist_exercise", "--certificate", "folder.json"], "folder.json: is a folder"),
         (
             ["mnist_exercise", "--certificate", "c.json", "--json", "c.json"],
-            "is a file of the certificate",
+            "c.json: is to be two files",
         ),
-        (["mnist_exercise", "--steps", "1", "--certificate", "taken.json"], "taken.md: exists already"),
         (["mnist_exercise", "--force"], "--force: goes with --certificate only"),
         (
             ["mnist_exercise", "digits", "--certificate", "c.json"],
             "--certificate: goes with one subject",
         ),
-        (["--all", "--certificate", "c.json"], "--certificate: does not go with --all"),
     ],
 )
 def test_what_cannot_be_written_is_refused_at_once(arguments, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("parity.cli.check.check_preset", None)  # nothing is computed
-    monkeypatch.setattr("parity.twins.steps.check.check_steps", None)
-    Path("taken.md").touch()
+    monkeypatch.setattr("parity.twins.steps.check_steps.check_steps", None)
+    Path("taken.json").touch()
     Path("folder.json").mkdir()
     assert main(["check", *arguments]) == 2
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
-    assert {path.name for path in tmp_path.iterdir()} == {"taken.md", "folder.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"taken.json", "folder.json"}
 
 
 def test_nothing_is_left_of_what_could_not_be_written(function, tmp_path, monkeypatch):
-    where = files.destination(tmp_path / "c.json", force=False)
-    write = files.atomic_file
+    @contextmanager
+    def full(path, *, force):
+        with atomic_file(path, force=force):
+            yield _Full()
 
-    def full(path, **options):
-        if path.suffix == ".png":
-            raise OSError(28, "No space left on device")
-        return write(path, **options)
-
-    monkeypatch.setattr(files, "atomic_file", full)
+    monkeypatch.setattr(file, "atomic_file", full)
     with pytest.raises(OSError, match="No space"):
-        files.write(read_certificate(function), where)
+        write_certificate(read_certificate(function), tmp_path / "c.json", force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+class _Full:
+    def write(self, content):
+        raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("arguments", [[], ["a.json", "b.json"]])
@@ -454,7 +435,7 @@ def test_a_certificate_that_is_not_there(tmp_path):
 def test_a_schema_of_another_version_is_bad_input(function, tmp_path):
     def foreign(content):
         content["config"]["invented"] = 1
-        content["config_sha256"] = sha256_of(content["config"])
+        content["config_sha256"] = json_digest(content["config"], compact=True)
 
     with pytest.raises(ConfigError) as error:
         verify(_changed(function, tmp_path / "c.json", foreign), data_dir=tmp_path)

@@ -14,9 +14,10 @@ import vit_torch
 from parity import save
 from parity.cli import main
 from parity.faults import FAULTS
+from parity.faults.step_table import STEP_FAULTS
 from parity.measure.redraw import redraw
 from parity.twins.check import check_config, check_weights
-from parity.twins.report import to_dict
+from parity.twins.check_report import to_dict
 from vit_config import write_weights
 from vit_torch.leaves import leaves
 
@@ -143,14 +144,7 @@ def test_a_wrong_field_is_caught_by_the_command(capsys):
     [
         (["digits", "--wrong", "act"], "FIELD=VALUE"),
         (["digits", "--wrong", "activation=relu"], "no field 'activation'"),
-        (["digits", "--full-size"], "--full-size: goes with --all only"),
-        (["--all", "--dtype", "float32"], "--dtype: does not go with --all"),
-        (["--all", "--processes", "0"], "--processes 0"),
-        (["--all", "resnet*"], "no architecture of timm is called resnet*"),
-        (["--all", "test_vit", "nonesuch"], "is called nonesuch"),
-        (["--all", "--seed", "-1"], "--seed -1"),
-        (["--all", "--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
-        (["--all", "--full-size", "--max-parameters", "1"], "leaves none of 251"),
+        (["digits", "--full-size"], "no option --full-size"),
         (["digits", "mnist_exercise", "--json", "out.json"], "--json: goes with one subject"),
         (["digits", "--fault", "tanh_gelu", "--wrong", "act=relu"], "give one"),
     ],
@@ -221,6 +215,30 @@ def test_command_checks_a_file(tmp_path, capsys):
 
 
 def test_list_of_faults(capsys):
-    assert main(["check", "--fault", "list"]) == 0
+    assert main(["faults"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in FAULTS)
+    assert all(name in out for name in (*FAULTS, *STEP_FAULTS))
+
+
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        ("--fault list", "faults"),
+        ("--fault=list", "faults"),
+        ("digits --fault list", "faults"),
+        ("--all --processes 0", "sweep"),
+        ("test_vit --all --processes 0", "sweep"),
+        ("digits --steps 0", "check-steps"),
+        ("digits --steps=0", "check-steps"),
+    ],
+)
+def test_what_once_were_flags_are_commands(words, now, capsys):
+    """The old words do the same, and say what to write."""
+    status = main(["check", *words.split()])
+    old = capsys.readouterr()
+    line, _, rest = old.err.partition("\n")
+    assert line.endswith(f"is called parity {now} now")
+    again = {"faults": [], "sweep": ["--processes", "0"], "check-steps": ["digits", "--steps", "0"]}
+    assert main([now, *again[now]]) == status
+    new = capsys.readouterr()
+    assert (old.out, rest) == (new.out, new.err)

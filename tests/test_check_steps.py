@@ -10,11 +10,11 @@ from tiny import TINY
 from parity.cli import main
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.invisible import Sight, invisible
-from parity.twins.steps.check import check_steps, digest
+from parity.twins.steps.check_steps import check_steps, digest
 from parity.twins.steps.plan import RANDOM, make_plan
-from parity.twins.steps.report import draw_steps, print_steps, steps_to_dict
 from parity.twins.steps.stability import stability
-from parity.twins.steps.walk import Curve, Walk
+from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
+from parity.twins.steps.train_both import Curve, Walk
 from vit_config import ConfigError, Recipe, Rope
 from vit_config.job import Job
 
@@ -46,10 +46,11 @@ def clean(tmp_path_factory):
 def test_the_twins_train_alike(clean):
     assert clean.passed
     (walk,) = clean.walks
-    assert list(walk.worst) == ["loss", "gradients", "exp_avg", "exp_avg_sq", "parameters"]
-    assert all(worst.error < 1e-12 for worst in walk.worst.values())
+    assert list(walk.levels) == ["loss", "gradients", "exp_avg", "exp_avg_sq", "parameters"]
+    assert all(level.worst.error < 1e-12 for level in walk.levels.values())
     count = len(clean.walks[0].initial.params)
-    assert walk.counts == {"loss": 4} | {name: 4 * count for name in walk.worst if name != "loss"}
+    counts = {name: level.count for name, level in walk.levels.items()}
+    assert counts == {"loss": 4} | {name: 4 * count for name in counts if name != "loss"}
     curve = walk.curves["parameters"]
     assert len(curve.twins) == len(curve.shadows) == 4
     assert 0 < curve.twins[-1] < 1e-13
@@ -95,13 +96,13 @@ def test_a_wrong_step_is_caught_where_it_is(fault, tmp_path):
     name = fault.partition("@")[0]
     stage = {"clipped": "moments", "learning rate": "parameters", "updated": "parameters"}
     level = stage.get(STEP_FAULTS[name].stage, STEP_FAULTS[name].stage)
-    assert first.step == LATER.get(name, 1)
-    assert first.level in {"moments": ("exp_avg", "exp_avg_sq")}.get(level, (level,))
+    assert first.site.step == LATER.get(name, 1)
+    assert first.site.level in {"moments": ("exp_avg", "exp_avg_sq")}.get(level, (level,))
 
 
 def test_a_wrong_model_is_caught_in_its_gradients(tmp_path):
     report = _check(tmp_path, steps=1, fault="tanh_gelu@torch")
-    assert report.walks[0].failed[0].level == "loss"
+    assert report.walks[0].failed[0].site.level == "loss"
     assert not report.passed
 
 
@@ -193,10 +194,9 @@ def test_what_cannot_be_compared(steps, changes, words, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("digits --plot a.png", "--plot: goes with --steps only"),
         ("digits --steps 2 --plot a.txt", "a picture ends in .png, .svg or .pdf"),
-        ("digits --steps 2 --svg a.svg", "--svg: does not go with --steps"),
-        ("digits mnist_exercise --steps 2", "--steps: goes with one subject, not 2"),
+        ("digits --steps 2 --svg a.svg", "no option --svg"),
+        ("digits mnist_exercise --steps 2", "expected one preset, got 2"),
         ("./w.safetensors --steps 2", "trains a preset from its initial values"),
         ("digits --steps 2 --config no.json", "no.json: no such file"),
         ("digits --steps 99999 --data-dir {place}", "99999 steps are more than the 5600 of the recipe"),
@@ -205,7 +205,7 @@ def test_what_cannot_be_compared(steps, changes, words, tmp_path):
 def test_the_command_refuses_in_one_line(words, said, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "w.safetensors").touch()
-    assert main(["check", *words.format(place=tmp_path / "data").split()]) == 2
+    assert main(["check-steps", *words.format(place=tmp_path / "data").split()]) == 2
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1

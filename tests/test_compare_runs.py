@@ -91,7 +91,7 @@ def test_the_command(tmp_path, compare):
     assert "(JAX) against" in said
     assert "30 numbers that the loss cannot see" in said
     assert "the largest difference among them is 2.5e-01" in said
-    assert "parity check --steps" in said
+    assert "parity check-steps" in said
     assert "EQUAL" not in said
     status, said = compare(a, b, "--limit", "1e-9", "--json", tmp_path / "c.json")
     assert status == 1

@@ -13,7 +13,7 @@ from parity.porting.dialects import called, dialects
 from parity.porting.dialects.recognise import find
 from parity.porting.formats import open_container
 from parity.twins.timm_sweep import peer
-from parity.twins.timm_sweep.walk import redraw_model
+from parity.twins.timm_sweep.architecture import redraw_model
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, WeightsError
 
 peer.import_timm()

@@ -173,10 +173,10 @@ def test_multi_head_attention_is_a_leaf_that_agrees(torchvision_pair):
     attention = "encoder.layers.encoder_layer_1.self_attention"
     assert difference.alignment.path_in_b(attention) == "blocks.1.attn"
     compared_ports = {
-        (each.a.stage, each.a.port)
+        (each.site.stage, each.site.port)
         for c in difference.comparisons
         for each in c.judged
-        if each.a.path == attention and each.a.stage in ("forward", "backward")
+        if each.site.path == attention and each.site.stage in ("forward", "backward")
     }
     assert {("forward", "in"), ("backward", "in")} <= compared_ports
     assert "out" in {port.partition("[")[0] for _, port in compared_ports}

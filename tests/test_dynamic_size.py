@@ -6,8 +6,8 @@ import torch
 from peers import EXACT, nchw, redrawn, run_both, run_torch
 from tiny import TINY, error
 
-from parity.measure.compare import Runs, compare
 from parity.measure.redraw import Batch, redraw
+from parity.twins.judge import Runs, compare
 from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin
 from parity.twins.timm_sweep import peer
@@ -104,7 +104,7 @@ def test_timm_agrees_at_another_size(name):
     model = peer.create_float64(name, **shrunk_arguments(cfg, module), dynamic_img_size=True)
     small = shrunk_schema(cfg, model).replace(dynamic_image_size=True)
     from parity.porting.dialects.timm import read_state
-    from parity.twins.timm_sweep.walk import redraw_model
+    from parity.twins.timm_sweep.architecture import redraw_model
 
     state = redraw_model(model, 0)
     model.load_state_dict(state, strict=True)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-import parity.twins.timm_sweep.walk
+import parity.twins.timm_sweep.architecture
 from parity.cli import main
 from parity.porting.dialects import called
 from parity.porting.dialects.table import bind_ours, bind_theirs
 from parity.porting.dialects.transfer import read, write
 from parity.porting.formats import Stored
 from parity.twins.timm_sweep import peer
+from parity.twins.timm_sweep.architecture import check_architecture
 from parity.twins.timm_sweep.shrink import DEPTH, GRID, shrunk_arguments, shrunk_schema
-from parity.twins.timm_sweep.walk import check_architecture
 from vit_config import PRESETS, ViTConfig
 
 # between them: every block, attention, pool, position kind, norm and MLP that timm has
@@ -80,7 +80,7 @@ def test_shrinking_leaves_every_switch_alone(name):
 def wrong(monkeypatch, name, **changes):
     """The verdict on an architecture whose preset is wrong."""
     presets = {name: PRESETS[name].replace(**changes)}
-    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", presets)
+    monkeypatch.setattr(parity.twins.timm_sweep.architecture, "PRESETS", presets)
     return check_architecture(name, MODULES[name])
 
 
@@ -115,8 +115,8 @@ SMALL_SCHEMA = ViTConfig(
 
 def test_an_unknown_architecture_is_refused_by_name(monkeypatch, capsys):
     known = {name: cfg for name, cfg in PRESETS.items() if name != "test_vit2"}
-    monkeypatch.setattr(parity.twins.timm_sweep.walk, "PRESETS", known)
-    assert main(["check", "--all", "test_vit2", "--processes", "1"]) == 1
+    monkeypatch.setattr(parity.twins.timm_sweep.architecture, "PRESETS", known)
+    assert main(["sweep", "test_vit2", "--processes", "1"]) == 1
     out = capsys.readouterr().out
     assert "test_vit2: timm has it, but no preset describes it" in out
     assert "0 of 1 architectures" in out
@@ -135,7 +135,7 @@ def test_a_broken_peer_is_a_verdict_and_not_the_end(monkeypatch):
 @pytest.mark.exhaustive  # continuous integration walks a share of all of them
 def test_the_command_walks_in_two_processes_and_writes_json(tmp_path, capsys):
     path = tmp_path / "family.json"
-    arguments = ["check", "--all", "test_vit", "beit_*_224", "--processes", "2", "--json", str(path)]
+    arguments = ["sweep", "test_vit", "beit_*_224", "--processes", "2", "--json", str(path)]
     assert main(arguments) == 0
     assert "3 of 3 architectures of timm" in capsys.readouterr().out
     data = json.loads(path.read_text())
@@ -145,7 +145,7 @@ def test_the_command_walks_in_two_processes_and_writes_json(tmp_path, capsys):
 
 
 def test_full_size_leaves_out_the_larger(capsys):
-    arguments = ["check", "--all", "test_vit*", "--full-size", "--max-parameters", "4e5"]
+    arguments = ["sweep", "test_vit*", "--full-size", "--max-parameters", "4e5"]
     assert main([*arguments, "--processes", "1"]) == 0
     assert "1 of 1 architectures" in (out := capsys.readouterr().out)
     assert "3 larger ones left out" in out
@@ -192,3 +192,24 @@ def test_the_dialect_writes_what_it_read(name, spelling):
     assert set(back) == set(state)
     for key, value in state.items():
         np.testing.assert_array_equal(back[key].load(), value.load())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--dtype", "float32"], "no option --dtype"),
+        (["--processes", "0"], "--processes 0"),
+        (["resnet*"], "no architecture of timm is called resnet*"),
+        (["test_vit", "nonesuch"], "is called nonesuch"),
+        (["--seed", "-1"], "--seed -1"),
+        (["--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
+        (["--full-size", "--max-parameters", "1"], "leaves none of 251"),
+        (["--json", "nowhere/report.json"], "nowhere: no such folder"),
+    ],
+)
+def test_the_sweep_refuses_in_one_line(arguments, said, capsys):
+    assert main(["sweep", *arguments]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("parity sweep: ")
+    assert said in err
+    assert err.count("\n") == 1

@@ -9,7 +9,7 @@ from fault_steps import RECIPE, train_jax, train_torch
 from fault_subjects import BASE
 
 from parity.faults.steps import STEP_FAULTS, inject_step
-from parity.measure.traces.format import STAGES
+from parity.measure.site import STAGES
 from vit_config import ConfigError
 
 HIDDEN = {

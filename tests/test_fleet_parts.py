@@ -8,13 +8,13 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from parity.porting.fleet.folders import walk
 from parity.porting.fleet.junit import Result, write_junit
 from parity.porting.fleet.ledger import LEDGER, Entry, open_ledger
 from parity.porting.fleet.lines import line_of, printable
 from parity.porting.fleet.manifest import Job, Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Ended, Told, run_tasks
-from parity.porting.fleet.walk import walk
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 

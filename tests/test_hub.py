@@ -267,5 +267,3 @@ def test_pretrained_weights_are_checked(cache, capsys):
     assert f"timm:{TAG}" in capsys.readouterr().out
     assert main(["check", "--pretrained", "vit_base_patch16_224.augreg_in21k"]) == 2
     assert "HF_HUB_OFFLINE is set" in capsys.readouterr().err
-    assert main(["check", "--all", "--pretrained", TAG]) == 2
-    assert "--pretrained: does not go with --all" in capsys.readouterr().err

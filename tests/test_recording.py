@@ -5,23 +5,32 @@ import numpy as np
 import pytest
 
 from parity.measure import recording
-from parity.measure.recording import Key, Recording
+from parity.measure.recording import Held
+from parity.measure.site import Site
 
 
 @pytest.mark.parametrize("limit", [10**9, 100])
 def test_arrays_come_back_bit_for_bit_and_in_order(monkeypatch, limit):
     monkeypatch.setattr(recording, "_IN_MEMORY", limit)
     stream = np.random.default_rng(0)
-    kept = Recording()
+    kept = Held()
     given = {}
     for i, dtype in enumerate([np.float64, ml_dtypes.bfloat16, np.float32, np.float16, np.int64] * 2):
-        key = Key("modules", f"blocks.{i}", "out")
-        given[key] = (100 * stream.standard_normal((3, 5, 2))).astype(dtype).transpose(2, 0, 1)
-        kept.add(key, given[key])
-    kept.add(Key("loss", "x"), np.ones(4))
-    assert list(kept.keys("modules")) == list(given)
-    assert list(kept.keys()) == [*given, Key("loss", "x")]
-    for key, array in given.items():
-        assert kept[key].dtype == array.dtype
-        assert kept[key].tobytes() == array.tobytes()
-        assert kept[key].shape == array.shape
+        site = Site(0, "forward", f"blocks.{i}", "out")
+        given[site] = (100 * stream.standard_normal((3, 5, 2))).astype(dtype).transpose(2, 0, 1)
+        kept.add(site, given[site])
+    kept.add(Site(0, "loss", "x"), np.ones(4))
+    assert list(kept.sites("forward")) == list(given)
+    assert list(kept.sites()) == [*given, Site(0, "loss", "x")]
+    for site, array in given.items():
+        assert kept.read(site).dtype == array.dtype
+        assert kept.read(site).tobytes() == array.tobytes()
+        assert kept.read(site).shape == array.shape
+
+
+def test_a_module_that_is_called_again_is_another_call():
+    kept = Held()
+    for value in range(3):
+        kept.add(Site(0, "forward", "drop", "out"), np.array([value]))
+    assert [str(site) for site in kept.sites()] == ["drop out", "drop out (call 2)", "drop out (call 3)"]
+    assert [int(kept.read(site)[0]) for site in kept.sites()] == [0, 1, 2]

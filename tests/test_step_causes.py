@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
+from parity.measure.site import Stage
 from parity.measure.traces import Trace, record
-from parity.measure.traces.format import Stage
 from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diagnose.steps.explain import explain_step
 from parity.verifier.diagnose.verdict import Verdict

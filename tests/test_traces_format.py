@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import parity
+from parity.measure.site import STAGES
 from parity.measure.traces import Site, stream
 from parity.measure.traces.reader import is_trace
 from vit_config import ConfigError, InputError, MissingFileError, WeightsError
@@ -222,7 +223,7 @@ def test_the_pages_snippets_run(tmp_path):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     batches = [(torch.from_numpy(x), torch.from_numpy(y))]
     stages = _run("torch", tmp_path, torch=torch, model=model, optimizer=optimizer, batches=batches)
-    assert stages == set(parity.measure.traces.format.STAGES)
+    assert stages == set(STAGES)
 
     cross_entropy = optax.softmax_cross_entropy_with_integer_labels
     model = nnx.Linear(5, 7, rngs=nnx.Rngs(0))
@@ -237,7 +238,7 @@ def test_the_pages_snippets_run(tmp_path):
     stages = _run(
         "nnx", tmp_path, model=model, optimizer=optimizer, train_step=train_step, batches=[(x, y)]
     )
-    assert stages == set(parity.measure.traces.format.STAGES) - {"clipped", "learning rate"}
+    assert stages == set(STAGES) - {"clipped", "learning rate"}
 
     model, transform = linen.Dense(7), optax.sgd(0.1, momentum=0.9)
     params = model.init(jax.random.key(0), x)
@@ -259,12 +260,12 @@ def test_the_pages_snippets_run(tmp_path):
         update=update,
         batches=[(x, y)],
     )
-    assert stages == set(parity.measure.traces.format.STAGES) - {"clipped", "learning rate"}
+    assert stages == set(STAGES) - {"clipped", "learning rate"}
 
 
 def test_the_page_names_every_field_and_stage():
     text = PAGE.read_text(encoding="utf-8").partition("## The format")[2]
     described = set(re.findall(r"^\| `([\w ]+)`", text, re.MULTILINE))
     formats = parity.measure.traces.format
-    expected = {*formats.Index.fields(), *formats.Event.fields(), *formats.STAGES}
+    expected = {*formats.Index.fields(), *formats.Event.fields(), *STAGES}
     assert described == expected

@@ -26,7 +26,7 @@ fi
 cd "$here"
 export JAX_COMPILATION_CACHE_DIR=$here/.cache/jax
 "$python" -m parity check digits mnist_exercise
-"$python" -m parity check digits --steps 5 --dtype float64
+"$python" -m parity check-steps digits --steps 5 --dtype float64
 # shellcheck disable=SC2046 # one argument for each file
 "$python" -m pytest -n auto -m "versions and not exhaustive" $(grep -rlE "mark\.versions\b" tests --include="test_*.py")
 echo "$end: ok"

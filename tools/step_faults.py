@@ -1,4 +1,4 @@
-"""When `parity check --steps` notices each deliberate mistake in a step: docs/step_faults.md.
+"""When `parity check-steps` notices each deliberate mistake in a step: docs/step_faults.md.
 
     python tools/step_faults.py --write      # an hour on a busy machine of two cores
 
@@ -20,7 +20,7 @@ from typing import NamedTuple
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.tolerance import DType
 from parity.twins.check import environment
-from parity.twins.steps.check import StepsReport, check_steps
+from parity.twins.steps.check_steps import StepsReport, check_steps
 from parity.twins.steps.plan import RANDOM
 from vit_config import Recipe, preset
 from vit_config.job import Job
@@ -71,7 +71,9 @@ def seen(fault: str) -> list[Seen]:
         parted = min(
             (curve.failures[0] for curve in walk.curves.values() if curve.failures), default=None
         )
-        found.append(Seen(fault, walk.dtype, first and first.step, first.level if first else "", parted))
+        found.append(
+            Seen(fault, walk.dtype, first and first.site.step, first.site.level if first else "", parted)
+        )
     return found
 
 
@@ -93,7 +95,7 @@ def row(name: str, results: list[Seen]) -> str:
 
 WORDS = """\
 Each mistake is put into the trainer of one twin of a small model ({steps} steps of a recipe with
-warm-up, cosine, decay of matrices, clipping and smoothing), and `parity check --steps` is asked. *From
+warm-up, cosine, decay of matrices, clipping and smoothing), and `parity check-steps` is asked. *From
 the same state*: the first step that was beyond its limit, and the first level of it. *Running freely*:
 the first step after which a part of the state was farther from its twin than ten shadows, or 1e-12.
 Where it depends on the twin that has the fault, both are said, JAX's first. (In float32 a step from the

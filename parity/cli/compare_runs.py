@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.measure.shown import screen, write_json
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable, write_atomically
+from vit_config.files.atomic import check_writable
 
 
 @dataclass(frozen=True)
-class Arguments:
+class CompareRuns:
     """Compare the parameters, moments and averages of two training runs of one job after the same number
     of updates, whichever framework they are of. Exit status: 0; 1 if --limit is given and exceeded; 2
     for bad input, such as runs of two jobs.
@@ -30,7 +29,7 @@ class Arguments:
     step: Annotated[int | None, shown_as("N", "the newest that both have")] = None
     """After how many updates."""
     limit: Annotated[float | None, shown_as("X", "none")] = None
-    """The largest distance of any part that counts as equal; `parity check --steps` measures what
+    """The largest distance of any part that counts as equal; `parity check-steps` measures what
     rounding explains."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
@@ -38,7 +37,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(CompareRuns, argv, prog=prog)
     limit = arguments.limit
     if limit is not None and not 0 <= limit < float("inf"):
         raise ConfigError(f"--limit {limit}: give a distance, 0 or more")
@@ -47,8 +46,7 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     from parity.runs.compare import compare_runs, print_comparison, to_dict
 
     found = compare_runs(arguments.a, arguments.b, arguments.step)
-    print_comparison(found, limit, Console(width=None if Console().is_terminal else 110))
+    print_comparison(found, limit, screen())
     if arguments.json is not None:
-        text = json.dumps(to_dict(found, limit), indent=2) + "\n"
-        write_atomically(arguments.json, text.encode())
+        write_json(arguments.json, to_dict(found, limit))
     return 1 if limit is not None and found.beyond(limit) else 0

@@ -21,13 +21,14 @@ from rich.progress import (
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.sizes import parse_size
+from parity.measure.shown import screen
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from vit_config import ConfigError
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ConvertFiles:
     """Convert a checkpoint of any dialect to any other, every tensor exact, with the config files that
     the target's library expects. Nothing is written unless everything fits. Exit status: 0 done, 1 not
     equal when verified, 2 refused, 70 a fault of this program.
@@ -67,8 +68,8 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    arguments = parse(ConvertFiles, argv, prog=prog)
+    console = screen(120, highlight=False)
     if not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
     if arguments.manifest is not None:
@@ -83,7 +84,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     return _convert_one(arguments, source, out, console)
 
 
-def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console) -> int:
+def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
     checkpoint = read_checkpoint(source, **arguments.reading.options())
     options: dict[str, Any] = {
         "to": arguments.to,
@@ -130,7 +131,7 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
     return 1
 
 
-def _convert_manifest(arguments: Arguments, console: Console) -> int:
+def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
     from parity.porting.fleet import run_manifest
 
     if arguments.manifest is None or arguments.paths:

@@ -30,7 +30,7 @@ from vit_train.manifest import Manifest
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ConvertRun:
     """Carry a training run over: parameters, moments, step, schedule position, average, data position,
     random numbers and recipe, exactly. What is written is read again and compared. Exit status: 0, or 2
     for bad input, with nothing written.
@@ -70,7 +70,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(ConvertRun, argv, prog=prog)
     source, out = arguments.source, arguments.out
     if not source.exists():
         raise MissingFileError(f"{source}: no such file or folder; give a training run")
@@ -101,7 +101,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
     return 0
 
 
-def _read_own(arguments: Arguments) -> Run:
+def _read_own(arguments: ConvertRun) -> Run:
     said = f"the run in {arguments.source} says that itself"
     _refuse(arguments, ("recipe", "data", "steps_per_epoch"), said)
     _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), said)
@@ -116,7 +116,7 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
         raise ConfigError(f"{flags}: {why}; leave it out")
 
 
-def _read_foreign(arguments: Arguments) -> Run:
+def _read_foreign(arguments: ConvertRun) -> Run:
     from parity.runs.foreign import read_foreign, recognise
 
     if arguments.step is not None:
@@ -155,7 +155,7 @@ def _refuse_part(source: Path) -> None:
         raise MissingFileError(f"{source}: no {MANIFEST} in it; give the folder of a training run")
 
 
-def _settle(arguments: Arguments, run: Run) -> tuple[Run, Manifest]:
+def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     """Another library's run on a data set here: the description of the run that it becomes."""
     from vit_train.conduct import make_task
     from vit_train.manifest import make_manifest
@@ -182,7 +182,7 @@ def _settle(arguments: Arguments, run: Run) -> tuple[Run, Manifest]:
     return settled, manifest
 
 
-def _steps_per_epoch(arguments: Arguments, run: Run) -> int | None:
+def _steps_per_epoch(arguments: ConvertRun, run: Run) -> int | None:
     if run.data is None:
         return None
     from vit_train.conduct import make_task
@@ -190,12 +190,12 @@ def _steps_per_epoch(arguments: Arguments, run: Run) -> int | None:
     return make_task(Job(run.config, run.recipe, run.data), _data_dir(arguments)).steps_per_epoch
 
 
-def _data_dir(arguments: Arguments) -> Path:
+def _data_dir(arguments: ConvertRun) -> Path:
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return folder.expanduser().absolute()
 
 
-def _say(arguments: Arguments, run: Run, notes: list[str]) -> None:
+def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
     state, out = run.state, arguments.out
     parts = {name: len(arrays) for name, arrays in state.parts().items()}
     print(f"{arguments.source} -> {out}: {state.step} updates done")

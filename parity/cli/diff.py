@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from rich.console import Console
-
 from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
 from parity.cli.support.reading import shown_as
-from parity.verifier.diff.report import print_difference, to_dict
-from vit_config.files.atomic import check_writable, write_atomically
+from parity.measure.shown import screen, write_json
+from parity.verifier.diff.diff_report import print_difference, to_dict
+from vit_config.files.atomic import check_writable
 
 
 @dataclass(frozen=True)
-class Arguments(Comparing):
+class Diff(Comparing):
     """Find the first module whose output differs although its inputs agree: forward, then backward, then
     step by step. Each model runs in a process of its own; B runs a second time, fed the activations and
     gradients of A, so that an error shows where it is made. Exit status: 0 equal, 1 different, 2 bad
@@ -30,13 +28,13 @@ class Arguments(Comparing):
 
 def main(argv: list[str], prog: str = "parity diff") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(Diff, argv, prog=prog)
     if arguments.picture is not None:
         check_writable(arguments.picture)
     difference = arguments.run()
-    print_difference(difference, Console(width=None if Console().is_terminal else 110))
+    print_difference(difference, screen())
     if arguments.json:
-        write_atomically(arguments.json, (json.dumps(to_dict(difference), indent=2) + "\n").encode())
+        write_json(arguments.json, to_dict(difference))
     if arguments.picture:
         from parity.verifier.diff.picture import draw
 

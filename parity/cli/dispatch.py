@@ -10,11 +10,15 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from parity.cli.support.former import today
 from parity.porting.provenance import versions
 from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
+    "check-steps": "show that the twins train alike, step by step and as whole runs",
+    "sweep": "compare both twins with every architecture of the installed timm",
+    "faults": "the deliberate mistakes that the checks must catch",
     "verify-certificate": "whether what a check certified holds today: it is run again",
     "diff": "where two models differ: the first module, forward, backward and in training steps",
     "diagnose": "why they differ: the cause that reproduces what both computed",
@@ -31,7 +35,7 @@ COMMANDS = {
 }
 FAULT = 70
 """The exit status of a fault of this program."""
-OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
+OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
 
 
@@ -61,6 +65,7 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     Args:
         prog: how the user calls the command; "parity COMMAND" by default.
     """
+    command, argv = today(command, argv)
     prog = prog or f"parity {command}"
     try:
         module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from parity.cli.support.layer_table import (
 )
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.sizes import parse_size
+from parity.measure.shown import screen, write_json
 from parity.porting.anomalies import anomalies
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.hub import is_path
@@ -38,7 +38,7 @@ from vit_config import (
     preset_preprocess,
     preset_tags,
 )
-from vit_config.files.weights_file import check_writable, write_atomically
+from vit_config.files.weights_file import check_writable
 
 JSON_VERSION = 3
 MAX_BATCH = 2**12
@@ -46,7 +46,7 @@ MAX_BATCH = 2**12
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Inspect:
     """Show what a model is made of: the schema, how pixels are prepared, and each layer's type, shapes,
     parameters and FLOPs; of a checkpoint in any dialect also what it is, where each field of its schema
     is from, and what is odd about its values.
@@ -87,7 +87,7 @@ class Subject(NamedTuple):
 
 def main(argv: list[str], prog: str = "parity inspect") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(Inspect, argv, prog=prog)
     if not arguments.subject:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
     if arguments.json:
@@ -99,19 +99,18 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     size = parse_size(arguments.image_size)
     subject = _subject(arguments)
     parts = anatomy(subject.config, batch_size=arguments.batch_size, image_size=size)
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    console = screen(120, highlight=False)
     _print_facts(console, subject, parts[0])
     if subject.checkpoint is not None:
         facts.print_origins(console, subject.checkpoint)
     console.print(layer_table(list(lines(parts, depth=arguments.depth, everything=arguments.all))))
     console.print(totals(parts[0]))
     if arguments.json:
-        content = json.dumps(to_dict(subject, parts), indent=2)
-        write_atomically(arguments.json, content.encode())
+        write_json(arguments.json, to_dict(subject, parts))
     return 0
 
 
-def _subject(arguments: Arguments) -> Subject:
+def _subject(arguments: Inspect) -> Subject:
     """The preset or checkpoint of that name.
 
     Raises:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,13 +11,13 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from parity.cli.support.command_line import parse
+from parity.measure.shown import screen, write_json
 from parity.porting.dialects import dialects
 from vit_config import PRESETS, ConfigError, preset_tags
-from vit_config.files.weights_file import check_writable, write_atomically
+from vit_config.files.weights_file import check_writable
 from vit_config.presets import from_timm
 from vit_config.presets.costs import costs
 
@@ -26,7 +25,7 @@ JSON_VERSION = 1
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ListModels:
     """List the presets: parameters, GFLOPs of one image, size of the input, the module of timm that has
     the model, and how many pretrained tags it has. `parity inspect NAME` shows one of them.
     """
@@ -62,7 +61,7 @@ class Row:
 
 def main(argv: list[str], prog: str = "parity list") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(ListModels, argv, prog=prog)
     if arguments.json:
         check_writable(arguments.json)
     if arguments.dialects:
@@ -74,7 +73,7 @@ def main(argv: list[str], prog: str = "parity list") -> int:
     _print(rows)
     if arguments.json:
         content = {"version": JSON_VERSION, "presets": [asdict(row) for row in rows]}
-        write_atomically(arguments.json, json.dumps(content, indent=2).encode())
+        write_json(arguments.json, content)
     return 0
 
 
@@ -138,7 +137,7 @@ def _print(rows: Sequence[Row]) -> None:
             row.module or "-",
             str(len(row.tags)) if row.tags else "-",
         )
-    console = Console(width=None if Console().is_terminal else 120)
+    console = screen(120)
     console.print(table)
     of_timm = sum(row.module is not None for row in rows)
     tags = sum(len(row.tags) for row in rows)
@@ -156,7 +155,7 @@ def _print_dialects() -> None:
     for each in dialects():
         written = each.container if each.writes else "read only"
         table.add_row(each.name, each.family, each.title, written)
-    Console(width=None if Console().is_terminal else 120).print(table)
+    screen(120).print(table)
 
 
 def _many(count: int, what: str) -> str:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.measure.shown import screen, write_json
 from parity.verifier.match.audit import audit, read_map
 from parity.verifier.match.files import match_paths
-from parity.verifier.match.report import print_audit, print_links, print_rest, to_dict
+from parity.verifier.match.match_report import print_audit, print_links, print_rest, to_dict
 from parity.verifier.match.table_text import table_text
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable, write_atomically
 
 
 @dataclass(frozen=True)
-class Arguments:
+class Match:
     """Find which leaf of A is which leaf of B, whatever they are called: equal, transposed, reshaped,
     split, joined, stacked, heads in another order. Where values say nothing, the leaves around may;
     what remains is reported with its candidates, never guessed. Exit status: 0 if everything is
@@ -46,7 +45,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity match") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(Match, argv, prog=prog)
     if len(arguments.files) != 2:
         raise ConfigError(
             f"expected two files, A and B, got {len(arguments.files)}; {prog} --help explains"
@@ -64,10 +63,10 @@ def main(argv: list[str], prog: str = "parity match") -> int:
             "b": str(arguments.files[1]),
             **to_dict(matched, judged),
         }
-        write_atomically(arguments.json, (json.dumps(content, indent=2) + "\n").encode())
+        write_json(arguments.json, content)
     if arguments.table:
         write_atomically(arguments.table, table.encode())
-    console = Console(width=None if Console().is_terminal else 140, highlight=False)
+    console = screen(140, highlight=False)
     if judged is None or arguments.all:
         print_links(matched, console, every=arguments.all)
     print_rest(matched, console)

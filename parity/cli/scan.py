@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.cli.support.command_line import parse
+from parity.measure.shown import screen
 from parity.porting.fleet import Job, Scan, scan
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable, write_atomically
@@ -22,7 +23,7 @@ COLOURS = {"ready": "green", "ask": "yellow", "broken": "red"}
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ScanFolder:
     """Find every Vision Transformer below a folder: files, and folders of Hugging Face, the Trainer or
     Orbax. Only headers are read, and nothing in a file is executed. Exit status: 0 if all can be
     converted, 1 if some are broken or leave something open.
@@ -41,12 +42,12 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity scan") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(ScanFolder, argv, prog=prog)
     if len(arguments.folder) != 1:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
     if arguments.out is not None:
         check_writable(arguments.out)
-    console = Console(width=None if Console().is_terminal else 120, highlight=False)
+    console = screen(120, highlight=False)
     with console.status("looking for checkpoints") as status:
         count = 0
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from parity.cli.support.train_options import Request, parse
+from parity.measure.shown import screen
 from vit_config.scoring import Score
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     """
     request = parse(argv, prog=prog)
     job, run_dir = request.job, request.run_dir
-    console = Console(width=None if Console().is_terminal else 110)
+    console = screen()
     say = partial(console.print, highlight=False, soft_wrap=True, markup=False)
     say(f"run folder {run_dir}")
     trained = _train(request, console)
@@ -63,7 +64,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         return 0
 
     from parity.twins.check import check_weights
-    from parity.twins.report import print_report
+    from parity.twins.check_report import print_report
 
     try:
         port = "PyTorch, from the weights file, in a process without JAX"

@@ -9,14 +9,14 @@ from typing import Annotated
 import tyro
 from rich.console import Console
 
-from parity.cli.support.check_steps import data_folder
+from parity.cli.support.checking import data_folder
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
 
 
 @dataclass(frozen=True)
-class Arguments:
+class VerifyCertificate:
     """Run the check of a certificate again, with the schema, recipe, seeds and types that it states, and
     compare: the verdict, the digests of the initial parameters, every level against its limit. Exit
     status: 0 verified, 1 not verified, 2 bad input, such as a certificate that was edited.
@@ -33,10 +33,10 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity verify-certificate") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(VerifyCertificate, argv, prog=prog)
     if len(arguments.file) != 1:
         raise ConfigError(f"expected one certificate, got {len(arguments.file)}; {prog} --help explains")
-    from parity.twins.certificate.report import print_verification
+    from parity.twins.certificate.verification_table import print_verification
     from parity.twins.certificate.verify import verify
 
     errors = Console(stderr=True)

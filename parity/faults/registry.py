@@ -79,7 +79,7 @@ def parse(text: str) -> Injection:
         near = difflib.get_close_matches(name, FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
         if name in STEP_FAULTS:
-            hint = "it is one of training steps: add --steps"
+            hint = "it is one of training steps, which parity check-steps takes"
         raise ConfigError(f"no fault is called {name!r}; {hint}")
     fault = FAULTS[name]
     if twin is not None and twin not in TWINS:

@@ -10,10 +10,10 @@ import numpy as np
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 (hex) of names, types, shapes and values, in the order of names."""
-    return digest_of(arrays, arrays.__getitem__)
+    return digest_each(arrays, arrays.__getitem__)
 
 
-def digest_of(names: Iterable[str], load: Callable[[str], np.ndarray]) -> str:
+def digest_each(names: Iterable[str], load: Callable[[str], np.ndarray]) -> str:
     """The same of arrays that are fetched one by one, as of a model too large to be held twice."""
     found = hashlib.sha256()
     for name in sorted(names):

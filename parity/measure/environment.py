@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parity.measure.device import Device, names
 from parity.measure.precision import Precision, jax_at, jax_precision, reduced, torch_at, torch_precision
 from parity.measure.tolerance import DType
 
 
-def environment(precision: Precision = "highest") -> dict[str, str]:
+def environment(precision: Precision = "highest", device: Device = "cpu") -> dict[str, str]:
     """Versions of everything that computes, the devices it computes on, and how precisely."""
     import flax
     import jax
@@ -23,8 +24,7 @@ def environment(precision: Precision = "highest") -> dict[str, str]:
         "jax": jax.__version__,
         "flax": flax.__version__,
         "torch": torch.__version__,
-        "jax device": jax.devices()[0].device_kind,
-        "torch device": "cpu",
+        **{f"{framework} device": name for framework, name in names(device).items()},
         "matmul precision": precision,
     }
 

@@ -1,4 +1,7 @@
-"""What one run of one model produced, in the order in which it was produced."""
+"""What one run of one model computed: the common face of recordings, and the one that is held here.
+
+The other is `parity.measure.traces.Trace`: streamed to a folder, and read from there.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,30 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
+
+from parity.measure.site import Site, Stage
 
 _IN_MEMORY = 384 * 2**20
 """Bytes that a recording keeps in memory; what comes after goes to a temporary folder."""
 
-Level = Literal["parameters", "modules", "output", "loss", "gradients"]
-LEVELS: tuple[Level, ...] = ("parameters", "modules", "output", "loss", "gradients")
 
+class Recording(Protocol):
+    """Named arrays, in the order in which they were computed."""
 
-class Key(NamedTuple):
-    """The name of one recorded tensor."""
+    def __contains__(self, site: Site) -> bool:
+        """Whether something was seen there."""
+        ...
 
-    level: Level
-    path: str
-    """Module path, output field or parameter name."""
-    port: str = ""
-    """``in`` or ``out`` of a module, with ``[i]`` for one of several."""
+    def read(self, site: Site) -> np.ndarray:
+        """The array that was seen there."""
+        ...
 
-    def __str__(self) -> str:
-        return f"{self.path or '(model)'} {self.port}".strip()
+    def sites(self, stage: Stage | None = None) -> Iterator[Site]:
+        """All places, in order; of one stage if given."""
+        ...
 
 
 class _Entry(NamedTuple):
@@ -39,26 +44,25 @@ class _Entry(NamedTuple):
     dtype: np.dtype
 
 
-class Recording:
-    """Named arrays in order; large ones lie on disk, so that huge models fit."""
+class Held:
+    """A recording for as long as it is needed; large ones lie on disk, so that huge models fit."""
 
     def __init__(self) -> None:
-        self._entries: dict[Key, _Entry] = {}
+        self._entries: dict[Site, _Entry] = {}
         self._recent: deque[tuple[np.ndarray, _Entry]] = deque(maxlen=4)
         self._bytes = 0
         self._folder: Path | None = None
 
-    def add(self, key: Key, array: np.ndarray) -> None:
+    def add(self, site: Site, array: np.ndarray) -> None:
         """Keep one array, once: what one module returned is what the next one is given.
 
-        A key that is there already is numbered, as of a module called twice.
+        A site that is there already is another call of its module.
         """
-        if key in self._entries:
-            calls = sum(k.path == key.path and k.port.startswith(key.port) for k in self._entries)
-            key = key._replace(port=f"{key.port} call {calls + 1}")
+        while site in self._entries:
+            site = site._replace(call=site.call + 1)
         known = next((entry for other, entry in self._recent if other is array), None)
-        self._entries[key] = known or self._keep(array)
-        self._recent.append((array, self._entries[key]))
+        self._entries[site] = known or self._keep(array)
+        self._recent.append((array, self._entries[site]))
 
     def _keep(self, array: np.ndarray) -> _Entry:
         array = np.ascontiguousarray(array)
@@ -72,13 +76,14 @@ class Recording:
         np.save(path, array.view(np.uint8))  # bytes: numpy's file format does not know bfloat16
         return _Entry(path, array.dtype)
 
-    def __getitem__(self, key: Key) -> np.ndarray:
-        found, dtype = self._entries[key]
+    def __contains__(self, site: Site) -> bool:
+        return site in self._entries
+
+    def read(self, site: Site) -> np.ndarray:
+        """The array that was seen there."""
+        found, dtype = self._entries[site]
         return found if isinstance(found, np.ndarray) else np.load(found).view(dtype)
 
-    def __contains__(self, key: Key) -> bool:
-        return key in self._entries
-
-    def keys(self, level: Level | None = None) -> Iterator[Key]:
-        """The keys, in the order they were added; of one level if given."""
-        return (key for key in self._entries if level is None or key.level == level)
+    def sites(self, stage: Stage | None = None) -> Iterator[Site]:
+        """All places, in order; of one stage if given."""
+        return (site for site in self._entries if stage in (None, site.stage))

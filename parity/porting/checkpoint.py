@@ -53,12 +53,20 @@ class Checkpoint:
     """How pixels are prepared, what the classes are called, and the licence."""
     preprocess_origin: str
     """Who says how pixels are prepared."""
-    notes: tuple[str, ...]
-    """What was stripped, left out or widened, a sentence each."""
+    found_at: tuple[str, ...]
+    """Where in the file the model lies: what was stripped of names and left out around it, a sentence
+    each."""
+    changed: tuple[str, ...]
+    """What was left out of the model itself, or widened, a sentence each."""
     hops: tuple[Hop, ...]
     """The files that the weights came through before this one."""
     name: str
     """The file's name; of what was found on the Hub, the repository and the commit."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was stripped, left out or widened."""
+        return (*self.found_at, *self.changed)
 
     @property
     def preprocess(self) -> Preprocess | None:
@@ -146,8 +154,8 @@ def read_checkpoint(
         arrays=arrays,
         card=card.replace(license=license),
         preprocess_origin=origin,
-        notes=(
-            *_stripped(container, found, tower),
+        found_at=tuple(_stripped(container, found, tower)),
+        changed=(
             *matched.notes,
             *buffers,
             *widened,

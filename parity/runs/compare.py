@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.invisible import Sight
+from parity.measure.shown import number
 from parity.runs.distance import distance, unseen_difference
 from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, read_run, saved_steps
 from parity.runs.folder_manifest import read_job
@@ -102,8 +103,8 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
             name,
             str(part.tensors),
             part.worst if part.worst_distance else "-",
-            _text(part.worst_distance),
-            _text(part.distance),
+            number(part.worst_distance),
+            number(part.distance),
             "" if limit is None else verdict,
         )
     console.print(table)
@@ -111,10 +112,10 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
     if found.unseen:
         lines.append(
             f"left out: {found.unseen} numbers that the loss cannot see, such as biases of keys; the"
-            f" largest difference among them is {_text(found.unseen_difference)}"
+            f" largest difference among them is {number(found.unseen_difference)}"
         )
     if limit is None:
-        lines.append("how far rounding takes such runs apart: parity check --steps")
+        lines.append("how far rounding takes such runs apart: parity check-steps")
     elif beyond:
         lines.append(f"[bold red]DIFFERENT[/]: beyond {limit:g}: {', '.join(beyond)}")
     else:
@@ -196,10 +197,6 @@ def _both(function: Callable[[Path], T], a: Path, b: Path) -> tuple[T, T]:
 
 def _listed(steps: list[int]) -> str:
     return ", ".join(map(str, steps)) or "none"
-
-
-def _text(value: float) -> str:
-    return f"{value:.1e}" if value else "0"
 
 
 def _finite(value: float) -> float | None:

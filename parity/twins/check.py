@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,21 +11,23 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from parity.measure.compare import Divergence, LevelResult, Runs, compare
-from parity.measure.digest import digest, digest_of
+from parity.measure.device import Device
+from parity.measure.digest import digest, digest_each
 from parity.measure.environment import environment, flags, uncertified
+from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
-from parity.measure.recording import Key, Recording
+from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, Weights, branch_norms, random_batch, redraw
 from parity.measure.tolerance import DType
 from parity.porting.checkpoint import read_checkpoint
+from parity.twins.judge import Divergence, Runs, compare
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
 
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Report:
     """The outcome of one check."""
 
@@ -69,6 +72,7 @@ def check_preset(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -85,6 +89,7 @@ def check_preset(
         batch_size=batch_size,
         seed=seed,
         precision=precision,
+        device=device,
         token_offset=token_offset,
         fault=fault,
         wrong=wrong,
@@ -99,6 +104,7 @@ def check_config(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     token_offset: float = 0.0,
     fault: str | None = None,
     wrong: Mapping[str, Any] | None = None,
@@ -111,13 +117,14 @@ def check_config(
         seed: of weights and batch.
         precision: of float32 products in both twins, see `Precision`; less than the highest is measured,
             but certifies nothing.
+        device: what both twins compute on.
         token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
             norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
         wrong: schema fields that the PyTorch twin alone is given another value of, on purpose.
 
     Raises:
-        ConfigError: no such fault or field, or options that do not go together.
+        ConfigError: no such fault, field or device, or options that do not go together.
     """
     if token_offset and cfg.pos_embed != "learned":
         raise ConfigError(
@@ -135,25 +142,18 @@ def check_config(
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
-    digests = _Digests()
-    results, divergences = _check(
-        cfg, weights, "float64", batch, dtypes, precision, fault, wrong, digests.note
-    )
     offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
-    return Report(
-        subject,
-        cfg,
-        f"re-drawn N(0, 0.2^2){offset}",
-        f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
-        seed,
-        results,
-        divergences,
-        ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items()) or fault,
-        environment(precision),
-        uncertified(dtypes, precision),
-        digests,
-        digest(batch._asdict()),
-        flags(precision),
+    wrongly = ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items())
+    return _report(
+        _Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
+        dtypes,
+        precision,
+        device,
+        subject=subject,
+        weights=f"re-drawn N(0, 0.2^2){offset}",
+        batch=f"{batch_size} random images of {cfg.image_size[0]}x{cfg.image_size[1]}x{cfg.in_channels}",
+        seed=seed,
+        fault=wrongly or fault,
     )
 
 
@@ -165,6 +165,7 @@ def check_weights(
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
+    device: Device = "cpu",
     fault: str | None = None,
 ) -> Report:
     """Check the weights of a checkpoint, on given images or on random ones.
@@ -172,7 +173,7 @@ def check_weights(
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
         images: (B, H, W, C), already normalised; None draws `batch_size` random ones.
-        precision: see `check_config`.
+        precision: see `check_config`, as `device`.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
@@ -188,86 +189,95 @@ def check_weights(
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         cfg.check_image(*images.shape[1:])
         batch = Batch(images.astype(np.float64), batch.labels)
-    digests = _Digests()
-    results, divergences = _check(
-        cfg,
-        lambda name, kind, shape: arrays[name],
-        dtype,
-        batch,
+    return _report(
+        _Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
         dtypes,
         precision,
-        fault,
-        None,
-        digests.note,
+        device,
+        subject=str(source),
+        weights=f"the file's, {dtype}",
+        batch=f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
+        seed=seed,
+        fault=fault,
     )
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What is run on both sides."""
+
+    config: ViTConfig
+    weights: Weights
+    source: str
+    """The type that the weights come in."""
+    batch: Batch
+    fault: str | None
+    wrong: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _report(
+    task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device, **about: Any
+) -> Report:
+    """Run and compare in every type.
+
+    Args:
+        about: the fields of a report that say what was asked for.
+    """
+    results: list[LevelResult] = []
+    divergences: list[Divergence] = []
+    digests: dict[str, dict[str, str]] = {}
+    with closing(_runs(task, dtypes, precision, device)) as all_runs:
+        for runs in all_runs:
+            level_results, divergence = compare(runs)
+            results += level_results
+            divergences += [divergence] if divergence else []
+            twins = {"jax": runs.jax, "torch": runs.torch}
+            digests[runs.dtype] = {twin: _parameters_digest(run) for twin, run in twins.items()}
     return Report(
-        str(source),
-        cfg,
-        f"the file's, {dtype}",
-        f"{len(batch.images)} {'random' if images is None else 'given'} images, random labels",
-        seed,
-        results,
-        divergences,
-        fault,
-        environment(precision),
-        uncertified(dtypes, precision),
-        digests,
-        digest(batch._asdict()),
-        flags(precision),
+        config=task.config,
+        results=tuple(results),
+        divergences=tuple(divergences),
+        environment=environment(precision, device),
+        uncertified=uncertified(dtypes, precision),
+        digests=digests,
+        batch_digest=digest(task.batch._asdict()),
+        flags=flags(precision),
+        **about,
     )
 
 
-def _check(
-    cfg: ViTConfig,
-    weights: Weights,
-    source: str,
-    batch: Batch,
-    dtypes: Sequence[DType],
-    precision: Precision,
-    fault: str | None,
-    wrong: Mapping[str, Any] | None,
-    seen: Callable[[str, Recording, Recording], None],
-) -> tuple[tuple[LevelResult, ...], tuple[Divergence, ...]]:
+def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device) -> Generator[Runs]:
+    """Both twins' recordings in each type, with those in float64 of the same numbers."""
     from parity.faults import inject
     from parity.twins.run_jax import JaxTwin
     from parity.twins.run_torch import TorchTwin
 
     references: dict[str, tuple[Recording, Recording]] = {}
-    results: list[LevelResult] = []
-    divergences: list[Divergence] = []
-    with inject(fault, cfg):
+    cfg = task.config
+    with inject(task.fault, cfg):
         twins = (
-            JaxTwin(cfg, precision=precision),
-            TorchTwin(cfg.replace(**wrong) if wrong else cfg, precision=precision),
+            JaxTwin(cfg, precision=precision, device=device),
+            TorchTwin(
+                cfg.replace(**task.wrong) if task.wrong else cfg, precision=precision, device=device
+            ),
         )
         for dtype in dict.fromkeys(dtypes):
             # every run of this type starts from the same numbers: those that the type can hold
-            held = _narrower(source, dtype)
-            start = _rounded(weights, batch, held)
+            held = _narrower(task.source, dtype)
+            start = _rounded(task.weights, task.batch, held)
             if held not in references:
                 references.clear()  # those of another type: a huge model's would fill the disk
                 references[held] = twins[0].run(*start, "float64"), twins[1].run(*start, "float64")
-            jax64, torch64 = references[held]
-            own = dtype == "float64"
-            jax_run, torch_run = (jax64, torch64) if own else [twin.run(*start, dtype) for twin in twins]
-            seen(dtype, jax_run, torch_run)
-            level_results, divergence = compare(Runs(dtype, jax_run, torch_run, jax64, torch64))
-            results += level_results
-            divergences += [divergence] if divergence else []
-    return tuple(results), tuple(divergences)
-
-
-class _Digests(dict[str, dict[str, str]]):
-    """Those of the parameters, by type and twin."""
-
-    def note(self, dtype: str, jax_run: Recording, torch_run: Recording) -> None:
-        runs = {"jax": jax_run, "torch": torch_run}
-        self[dtype] = {twin: _parameters_digest(run) for twin, run in runs.items()}
+            exact = references[held]
+            own = exact
+            if dtype != "float64":
+                own = twins[0].run(*start, dtype), twins[1].run(*start, dtype)
+            yield Runs(dtype, *own, *exact)
 
 
 def _parameters_digest(run: Recording) -> str:
-    names = (key.path for key in run.keys("parameters"))
-    return digest_of(names, lambda name: run[Key("parameters", name)])
+    sites = {site.path: site for site in run.sites("parameters")}
+    return digest_each(sites, lambda name: run.read(sites[name]))
 
 
 def _narrower(a: str, b: str) -> str:

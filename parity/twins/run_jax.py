@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from parity.measure.device import Device, jax_on
 from parity.measure.precision import Precision, jax_at
-from parity.measure.recording import Key, Recording
+from parity.measure.recording import Held
 from parity.measure.redraw import Batch, Weights
+from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_jax import watch_nnx
-from parity.measure.traces.watching import Where, is_main
+from parity.measure.traces.watching import is_main
 from vit_config import ViTConfig
 from vit_jax.functional import Params, make_merge
 from vit_jax.leaves import Leaf, leaves
@@ -32,14 +34,17 @@ class JaxTwin:
         modules: bool = True,
         gradients: bool = True,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass; `precision` is that of float32 products."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products,
+        computed on `device`."""
         self._precision: Precision = precision
+        self._device: Device = device
         self._abstract = abstract_model(cfg)
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
-        self._orders: dict[str, list[tuple[Key, int]]] = {}
+        self._orders: dict[str, list[tuple[Site, int]]] = {}
         merge = make_merge(cfg)
 
         def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
@@ -48,11 +53,11 @@ class JaxTwin:
             arrays: list[jax.Array] = []
             seen: dict[int, int] = {}  # one module's output is the next one's input: kept once
 
-            def record(key: Key, array: jax.Array) -> None:
+            def record(site: Site, array: jax.Array) -> None:
                 if id(array) not in seen:
                     seen[id(array)] = len(arrays)
                     arrays.append(array)
-                order.append((key, seen[id(array)]))
+                order.append((site, seen[id(array)]))
 
             with watch_nnx(model, _Tap(record)) if modules else nullcontext():
                 output = model(images)
@@ -65,28 +70,28 @@ class JaxTwin:
 
         self._step = jax.jit(jax.value_and_grad(loss_fn, has_aux=True) if gradients else forward)
 
-    def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> Held:
         """Run forward and backward once, without dropout.
 
         Args:
             dtype: the type that parameters, images and computation have.
         """
-        recording = Recording()
-        with jax.enable_x64(dtype == "float64"), jax_at(self._precision):
+        recording = Held()
+        with jax.enable_x64(dtype == "float64"), jax_at(self._precision), jax_on(self._device):
             params = self._params(weights, jnp.dtype(dtype))
             for leaf in self._leaves:
-                recording.add(Key("parameters", leaf.name), leaf.to_common(params[leaf.name]))
+                recording.add(Site(0, "parameters", leaf.name), leaf.to_common(params[leaf.name]))
             images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
             labels = jnp.asarray(batch.labels.astype(np.int32))
             (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
             values = [np.asarray(array) for array in arrays]
-            for key, index in self._orders[dtype]:
-                recording.add(key, values[index])
+            for site, index in self._orders[dtype]:
+                recording.add(site, values[index])
             for name, value in fields.items():
-                recording.add(Key("output", name), np.asarray(value))
-            recording.add(Key("loss", "cross entropy per image"), np.asarray(loss))
+                recording.add(output_site(name), np.asarray(value))
+            recording.add(Site(0, "loss", "cross entropy per image"), np.asarray(loss))
             for leaf in self._leaves if grads else ():
-                recording.add(Key("gradients", leaf.name), leaf.to_common(grads[leaf.name]))
+                recording.add(Site(0, "gradients", leaf.name), leaf.to_common(grads[leaf.name]))
         return recording
 
     def _params(self, weights: Weights, dtype: np.dtype) -> Params:
@@ -102,7 +107,7 @@ class JaxTwin:
 class _Tap:
     """Reports the first input and every output of a module; the named fields are no module's."""
 
-    def __init__(self, record: Callable[[Key, jax.Array], None]) -> None:
+    def __init__(self, record: Callable[[Site, jax.Array], None]) -> None:
         self._record = record
 
     def begin(self, path: str, module: Any) -> int:
@@ -112,5 +117,5 @@ class _Tap:
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
         """Report it."""
         if is_main(where.port):
-            self._record(Key("modules", where.path, where.port), value)
+            self._record(Site(0, "forward", where.path, where.port), value)
         return value

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.measure.device import Device, torch_device
 from parity.measure.precision import Precision, torch_at
-from parity.measure.recording import Key, Recording
+from parity.measure.recording import Held
 from parity.measure.redraw import Batch, Weights
+from parity.measure.site import Site, Where, output_site
 from parity.measure.traces.watch_torch import watch
-from parity.measure.traces.watching import Where, is_main
+from parity.measure.traces.watching import is_main
 from vit_config import ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.loss import cross_entropy
@@ -32,21 +34,24 @@ class TorchTwin:
         modules: bool = True,
         gradients: bool = True,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ):
         """Prepare a schema; without `modules`, their inputs and outputs are not recorded; without
-        `gradients`, there is no backward pass; `precision` is that of float32 products."""
+        `gradients`, there is no backward pass; `precision` is that of float32 products,
+        computed on `device`."""
         self._cfg = cfg
         self._precision: Precision = precision
+        self._device = torch_device(device)
         self._modules = modules
         self._gradients = gradients
 
-    def run(self, weights: Weights, batch: Batch, dtype: str) -> Recording:
+    def run(self, weights: Weights, batch: Batch, dtype: str) -> Held:
         """Run forward and backward once, in evaluation mode.
 
         Args:
             dtype: the type that parameters, images and computation have.
         """
-        recording = Recording()
+        recording = Held()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
         model = abstract_model(self._cfg).eval().requires_grad_(self._gradients)
         # converted one by one: of a huge model there is room for one copy
@@ -56,19 +61,20 @@ class TorchTwin:
         }
         model.load_state_dict(state, strict=True, assign=True)
         del state
+        model.to(self._device)
         for leaf in leaves(model):
-            recording.add(Key("parameters", leaf.name), to_numpy(leaf.variable))
+            recording.add(Site(0, "parameters", leaf.name), to_numpy(leaf.variable))
 
         images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
-        labels = from_numpy(batch.labels)
+        images, labels = images.to(self._device), from_numpy(batch.labels).to(self._device)
 
         last: tuple[torch.Tensor, np.ndarray] | None = None
 
-        def record(key: Key, tensor: torch.Tensor) -> None:
+        def record(site: Site, tensor: torch.Tensor) -> None:
             nonlocal last  # one module's output is the next one's input: copied once
             if last is None or last[0] is not tensor:
                 last = tensor, to_numpy(tensor)
-            recording.add(key, last[1])
+            recording.add(site, last[1])
 
         with watch(model, _Tap(record)) if self._modules else nullcontext(), torch_at(self._precision):
             output = model(images)
@@ -77,13 +83,13 @@ class TorchTwin:
                 loss.mean().backward()
         for name, value in output._asdict().items():
             if value is not None:
-                recording.add(Key("output", name), to_numpy(value))
-        recording.add(Key("loss", "cross entropy per image"), to_numpy(loss))
+                recording.add(output_site(name), to_numpy(value))
+        recording.add(Site(0, "loss", "cross entropy per image"), to_numpy(loss))
         for leaf in leaves(model) if self._gradients else ():
             grad = leaf.variable.grad
             # torch leaves None where JAX gives zeros: a parameter that the loss does not reach
             grad = torch.zeros_like(leaf.variable) if grad is None else grad
-            recording.add(Key("gradients", leaf.name), to_numpy(grad))
+            recording.add(Site(0, "gradients", leaf.name), to_numpy(grad))
         return recording
 
 
@@ -93,7 +99,7 @@ class _Tap:
     Images and convolution outputs are reported channels-last, as JAX has them.
     """
 
-    def __init__(self, record: Callable[[Key, torch.Tensor], None]) -> None:
+    def __init__(self, record: Callable[[Site, torch.Tensor], None]) -> None:
         self._record = record
         self._modules: dict[str, nn.Module] = {}
 
@@ -107,7 +113,7 @@ class _Tap:
         if is_main(where.port):
             kinds = (nn.Conv2d, PatchEmbed, ViT) if where.port == "in" else (nn.Conv2d,)
             x = _channels_last(value, self._modules[where.path], kinds)
-            self._record(Key("modules", where.path, where.port), x)
+            self._record(Site(0, "forward", where.path, where.port), x)
         return value
 
 

@@ -8,8 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from parity.measure.shown import write_json
 from vit_config import ConfigError
-from vit_config.files.weights_file import write_atomically
 
 ROOM = 4.0
 """How many times a kept error may be exceeded: another processor rounds otherwise."""
@@ -45,7 +45,7 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
     new = {level: error for level, error in worst.items() if level not in kept and math.isfinite(error)}
     if new or not path.exists():
         content = dict(sorted((kept | new).items()))
-        write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+        write_json(path, content)
 
 
 def _read(path: Path) -> dict[str, float]:

@@ -8,7 +8,6 @@ before it has been compared with that list.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +19,7 @@ import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 
 from vit_config import CheckpointError
+from vit_config.files.digest import json_digest
 
 KEEP = 3
 """How many checkpoints are kept: the newest, and two to fall back to."""
@@ -209,8 +209,7 @@ def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
 
 
 def _seal(meta: dict[str, Any]) -> str:
-    content = {key: value for key, value in meta.items() if key != "seal"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return json_digest({key: value for key, value in meta.items() if key != "seal"})
 
 
 def _first_line(error: Exception) -> str:

@@ -12,7 +12,6 @@ bytes, and a seal over all that is not a tensor; nothing is believed before it h
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import torch
 
 from vit_config import CheckpointError
 from vit_config.files.atomic import atomic_file
+from vit_config.files.digest import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
@@ -242,7 +242,7 @@ def _seal(content: Mapping[str, Any]) -> str:
     about = {name: x for name, x in content.items() if name not in ("model", "optimizer", "ema", "seal")}
     about["tensors"] = {name: _description(x) for name, x in to_named(content).items()}
     about["param_groups"] = content["optimizer"]["param_groups"]
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    return json_digest(about)
 
 
 def _first_line(error: Exception) -> str:

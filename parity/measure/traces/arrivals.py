@@ -14,9 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from parity.measure.traces.format import Stage
+from parity.measure.site import Stage, Where
 from parity.measure.traces.stream import Kept
-from parity.measure.traces.watching import Where
 
 
 @dataclass

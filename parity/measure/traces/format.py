@@ -6,54 +6,22 @@ A trace is a folder: ``index.json``, and safetensors files that its events point
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
+from parity.measure.site import Site, Stage
 from vit_config.base import Schema
 
 FORMAT = "vit-parity trace"
 VERSION = 1
 INDEX = "index.json"
 
-Stage = Literal[
-    "batch",
-    "parameters",
-    "forward",
-    "loss",
-    "backward",
-    "gradients",
-    "clipped",
-    "learning rate",
-    "moments",
-    "updated",
-]
-STAGES: tuple[Stage, ...] = get_args(Stage)
-"""In the order of one training step. ``forward`` holds the inputs and outputs of modules, ``backward``
-the gradients of the same tensors; ``parameters`` are those before the step, ``updated`` after it."""
-
 _Shape = Annotated[
     tuple[Annotated[int, Field(ge=0)], ...],
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
 ]
-
-
-class Site(NamedTuple):
-    """Where in a program a tensor is seen."""
-
-    step: int
-    stage: Stage
-    path: str
-    """Of a module, empty for the whole model; or the name of a parameter or of a logged value."""
-    port: str = ""
-    """``in`` or ``out`` of a module, with ``[i]`` or ``.name`` for one of several; a kind of moment."""
-    call: int = 0
-    """Which call of the module in this step, counted from 0."""
-
-    def __str__(self) -> str:
-        call = f" (call {self.call + 1})" if self.call else ""
-        return f"{self.path or '(model)'} {self.port}".strip() + call
 
 
 class Statistics(Schema, frozen=True):

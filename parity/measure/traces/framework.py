@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from parity.measure.traces.format import Stage
+from parity.measure.site import Stage
 
 if TYPE_CHECKING:
     from parity.measure.traces.recorder import Recorder

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts, Site, Stage
+from parity.measure.site import Site, Stage
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
@@ -57,6 +58,10 @@ class Trace:
     def of(self, stage: Stage, step: int | None = None) -> Iterator[Event]:
         """The events of one stage, of one step if given, in the order in which they were seen."""
         return (e for e in self.events if e.stage == stage and step in (None, e.step))
+
+    def sites(self, stage: Stage | None = None) -> Iterator[Site]:
+        """Where something was seen, in order; of one stage if given."""
+        return (event.site for event in self.events if stage in (None, event.stage))
 
     def read(self, event: Event | Site) -> np.ndarray:
         """The tensor that an event saw: whole, or flattened if only a sample was kept.

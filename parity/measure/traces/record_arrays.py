@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.measure.traces.format import Stage
+from parity.measure.site import Stage
 from parity.measure.traces.recorder import Recorder
 from vit_config import InputError
 

@@ -13,13 +13,12 @@ from flax import linen, nnx
 from jax.core import Tracer
 
 from parity.measure.precision import jax_precision
+from parity.measure.site import Stage, Where
 from parity.measure.traces.common_jax import common_parameter
-from parity.measure.traces.format import Stage
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.tap_jax import RecordingTap
 from parity.measure.traces.watch_jax import is_array, report, watch
-from parity.measure.traces.watching import Where
 from vit_config import InputError
 
 MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from parity.measure.precision import torch_precision
-from parity.measure.traces.format import Stage
+from parity.measure.site import Stage, Where
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.watch_torch import exchange, is_array, watch
-from parity.measure.traces.watching import Tap, Where
+from parity.measure.traces.watching import Tap
 
 
 class Torch(Arrays):

@@ -20,10 +20,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from parity.measure.traces.format import STAGES, Site, Stage
+from parity.measure.site import STAGES, Site, Stage, Where
 from parity.measure.traces.framework import Framework
 from parity.measure.traces.stream import Kept
-from parity.measure.traces.watching import Where, facts_of, kind_of
+from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from vit_config import ConfigError
 
@@ -101,7 +101,7 @@ class Recorder:
         """Record a value of the step that runs: an array, a number, or a tree of them.
 
         Args:
-            stage: one of `parity.measure.traces.format.STAGES`.
+            stage: one of `parity.measure.site.STAGES`.
             path: its name; the names within a tree are put behind it.
 
         Raises:

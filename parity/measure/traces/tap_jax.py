@@ -8,11 +8,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Source
-from parity.measure.traces.format import Stage
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.watch_jax import exchange, report
-from parity.measure.traces.watching import Where
 
 
 class RecordingTap:

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 
+from parity.measure.site import Where
 from parity.measure.traces.structure import visit_arrays, visit_call
-from parity.measure.traces.watching import Tap, Where
+from parity.measure.traces.watching import Tap
 
 
 def is_array(value: Any) -> bool:

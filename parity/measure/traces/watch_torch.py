@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from parity.measure.site import Where
 from parity.measure.traces.structure import visit_arrays, visit_call
-from parity.measure.traces.watching import Tap, Where
+from parity.measure.traces.watching import Tap
 
 
 def is_array(value: Any) -> bool:

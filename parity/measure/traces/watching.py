@@ -6,15 +6,9 @@ import functools
 import math
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-
-class Where(NamedTuple):
-    """A tensor at the edge of a module."""
-
-    path: str
-    port: str
-    call: int
+from parity.measure.site import Where
 
 
 class Tap(Protocol):

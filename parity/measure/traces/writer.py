@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from parity.measure.traces.format import INDEX, STAGES, Event, Index, ModuleFacts, Site
+from parity.measure.site import STAGES, Site
+from parity.measure.traces.format import INDEX, Event, Index, ModuleFacts
 from parity.measure.traces.stream import Kept, Stream
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_folder

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from parity.porting.dialects import called
-from parity.porting.fleet.walk import INDICES, SUFFIXES
+from parity.porting.fleet.folders import INDICES, SUFFIXES
 
 LONGEST = 100
 """Characters of a name, without its suffix."""

@@ -1,4 +1,9 @@
-"""Work in processes of its own, so that one that crashes takes nothing with it."""
+"""Work in processes of its own, so that one that crashes takes nothing with it.
+
+`concurrent.futures.ProcessPoolExecutor` cannot do this: one process that crashes breaks the whole pool
+and fails the tasks of all others, it does not say how it died, its processes outlive a parent that was
+killed (and would go on writing what no ledger knows), and a task tells nothing before it ends.
+"""
 
 from __future__ import annotations
 

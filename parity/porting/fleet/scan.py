@@ -10,9 +10,9 @@ from typing import NamedTuple
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
+from parity.porting.fleet.folders import Place, Walk, walk
 from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import Found, Job, Manifest, folder_for
-from parity.porting.fleet.walk import Place, Walk, walk
 from parity.porting.formats import open_container
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import UnstatedError

@@ -3,6 +3,10 @@
 A file is one value of the msgpack format. An array is an extension of type 1 whose payload is itself
 msgpack: (shape, name of the type, bytes); a numpy scalar is type 3, a complex number type 2. An array
 too long for one value is a map of flat chunks.
+
+The library `msgpack` hands out each extension as bytes, so it reads all tensors to find the name of one,
+and what it makes of a length in a damaged file is decided by its limits, not by what is there. This
+parser skips the bytes of arrays and compares every length with the file.
 """
 
 from __future__ import annotations

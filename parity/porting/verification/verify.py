@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -14,15 +13,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.error import relative_error
 from parity.measure.redraw import random_batch
-from parity.measure.tolerance import FLOAT64, relative_error
+from parity.measure.shown import write_json
+from parity.measure.tolerance import FLOAT64
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import Converted
 from parity.porting.formats.base import Stored
 from parity.porting.provenance import versions
 from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
 from vit_config import ConfigError, ViTConfig
-from vit_config.files.weights_file import write_atomically
 
 BATCH = 2
 """Images that are compared."""
@@ -147,7 +147,7 @@ def write_verification(verification: Verification, out: Path) -> Path:
     name = "verification.json"
     path = out / name if out.is_dir() else out.with_name(f"{out.name}.{name}")
     content = {**asdict(verification), "passed": verification.passed}
-    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+    write_json(path, content)
     return path
 
 

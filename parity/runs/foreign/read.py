@@ -26,8 +26,6 @@ from vit_config import Recipe, WeightsError
 from vit_config.errors import USER_ERRORS, CheckpointError, UnstatedError
 
 Kind = Literal["timm", "hf", "lightning"]
-_PLACE = (" of every name", " not under ", " out of the names")
-"""What a checkpoint notes of where the parameters are, beside which the moments are expected."""
 
 
 def recognise(path: str | Path) -> Kind | None:
@@ -204,8 +202,8 @@ def _notes(opened: Opened) -> list[str]:
     types = {opened.checkpoint.tensors[name].dtype for one in opened.bound for name in one.theirs}
     if half := sorted(str(dtype) for dtype in types if dtype.itemsize < 4):
         found.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
-    told = [note for note in opened.checkpoint.notes if not any(part in note for part in _PLACE)]
-    return [*told, *found, *opened.records.notes]
+    # where the parameters lie in the file needs no note: beside the moments, as expected
+    return [*opened.checkpoint.changed, *found, *opened.records.notes]
 
 
 def _say_dtype(records: Records, params: Arrays) -> None:

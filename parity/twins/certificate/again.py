@@ -47,6 +47,7 @@ def run_again(
             batch_size=arguments.batch_size,
             seed=arguments.seed,
             precision=arguments.precision,
+            device=arguments.device,
             fault=arguments.fault,
         )
         return of_function(report, arguments, file)
@@ -57,6 +58,7 @@ def run_again(
         batch_size=arguments.batch_size,
         seed=arguments.seed,
         precision=arguments.precision,
+        device=arguments.device,
         token_offset=arguments.token_offset,
         fault=arguments.fault,
         wrong=arguments.wrong,
@@ -99,7 +101,7 @@ def located(stated: CheckpointFile, where: Path) -> CheckpointFile:
 
 def _training(certificate: Certificate, where: Path, data_dir: Path, progress: Progress) -> Certificate:
     from parity.twins.certificate.training import of_training
-    from parity.twins.steps.check import check_steps
+    from parity.twins.steps.check_steps import check_steps
 
     arguments, data = certificate.arguments, certificate.data
     fingerprint = facts.fingerprint(data.name, data_dir)
@@ -115,6 +117,7 @@ def _training(certificate: Certificate, where: Path, data_dir: Path, progress: P
         data_dir=data_dir,
         dtypes=arguments.dtypes,
         precision=arguments.precision,
+        device=arguments.device,
         fault=arguments.fault,
         progress=progress,
     )

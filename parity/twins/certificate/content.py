@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import datetime
 import json
-from typing import Any
+from typing import Any, cast
 
+from parity.measure.judged import LevelResult
+from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
 from parity.twins.certificate.format import (
     FORMAT,
     VERSION,
-    Arguments,
+    Asked,
     Certificate,
     Digests,
     Flags,
+    Level,
     Verdict,
+    Worst,
 )
-from parity.twins.certificate.seal import sha256_of
 from parity.twins.check import Report
-from parity.twins.report import REDUCED
-from parity.twins.steps.check import StepsReport
+from parity.twins.check_report import REDUCED
+from parity.twins.steps.check_steps import StepsReport
+from vit_config.files.digest import json_digest
 
 
 def assemble(
     report: Report | StepsReport,
-    arguments: Arguments,
+    arguments: Asked,
     *,
     differences: list[str],
     recipe: dict[str, Any] | None,
@@ -58,9 +62,9 @@ def assemble(
         command=arguments.command(report.subject),
         arguments=arguments,
         config=config,
-        config_sha256=sha256_of(config),
+        config_sha256=json_digest(config, compact=True),
         recipe=recipe,
-        recipe_sha256=None if recipe is None else sha256_of(recipe),
+        recipe_sha256=None if recipe is None else json_digest(recipe, compact=True),
         parameters=parameters,
         precision=Flags(
             requested=arguments.precision,
@@ -71,6 +75,30 @@ def assemble(
         devices=facts.devices(report.environment),
         sources=facts.sources(),
         **rest,
+    )
+
+
+def level_of(result: LevelResult, step: int | None = None) -> Level:
+    """A level as a certificate states it.
+
+    Args:
+        step: of the worst tensor, where there are several.
+    """
+    worst = result.worst
+    return Level(
+        dtype=cast(DType, result.dtype),
+        level=result.level,
+        tensors=result.count,
+        failures=result.failures,
+        passed=result.passed,
+        worst=Worst(
+            tensor=worst.site.name,
+            step=step,
+            jax_error=worst.errors[0],
+            torch_error=worst.errors[-1],
+            limit=worst.limit,
+            origin=worst.origin,
+        ),
     )
 
 

@@ -18,7 +18,7 @@ from parity.twins.certificate.format import CheckpointFile
 
 PACKAGES = ("vit-parity", "jaxlib", "optax", "ml-dtypes")
 """What has a say in the numbers, beside what every report names."""
-SOURCES = ("vit_config", "vit_jax", "vit_torch", "parity")
+SOURCES = ("vit_config", "vit_train", "vit_jax", "vit_torch", "parity")
 """The code that a certificate speaks of."""
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
+from parity.measure.device import Device
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from vit_config.base import Schema
@@ -33,23 +34,27 @@ Number = Annotated[
 """A float; JSON has no infinities, so they are the strings "inf", "-inf" and "nan"."""
 
 
-class Arguments(Schema, frozen=True):
+class Asked(Schema, frozen=True):
     """What the check was asked to do: with schema, recipe and checkpoint, enough to ask it again."""
 
     dtypes: list[DType]
     precision: Precision
+    device: Device = "cpu"
     batch_size: int
     seed: int
     fault: str | None
-    wrong: dict[str, Any] | None
-    token_offset: float
-    steps: int | None
-    data: str | None
-    config: str | None
+    wrong: dict[str, Any] | None = None
+    token_offset: float = 0.0
+    steps: int | None = None
+    """None where nothing was trained."""
+    data: str | None = None
+    config: str | None = None
 
     def command(self, subject: str) -> list[str]:
         """The command line, every flag written out that has a say in the outcome."""
-        words = ["parity", "check", subject, "--dtype", *self.dtypes, "--precision", self.precision]
+        command = "check" if self.steps is None else "check-steps"
+        words = ["parity", command, subject, "--dtype", *self.dtypes, "--precision", self.precision]
+        words += ["--device", self.device] if self.device != "cpu" else []
         words += ["--batch-size", str(self.batch_size), "--seed", str(self.seed)]
         for flag, value in (
             ("--steps", self.steps),
@@ -184,7 +189,7 @@ class Certificate(Schema, frozen=True):
     passed: bool
     reasons: list[str]
     command: list[str]
-    arguments: Arguments
+    arguments: Asked
     config: dict[str, Any]
     config_sha256: str
     dropped: list[str]

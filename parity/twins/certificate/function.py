@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from parity.measure.compare import LevelResult
-from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
-from parity.twins.certificate.content import assemble
+from parity.twins.certificate.content import assemble, level_of
 from parity.twins.certificate.format import (
-    Arguments,
+    Asked,
     Certificate,
     CheckpointFile,
     Data,
     Digests,
-    Level,
     Pair,
-    Worst,
     Yardstick,
 )
 from parity.twins.check import Report
 
 
 def of_function(
-    report: Report, arguments: Arguments, checkpoint: CheckpointFile | None = None
+    report: Report, arguments: Asked, checkpoint: CheckpointFile | None = None
 ) -> Certificate:
     """What `parity check` found.
 
@@ -52,24 +46,5 @@ def of_function(
             dtype: Digests(initial=Pair(**found), final=None) for dtype, found in report.digests.items()
         },
         yardstick=Yardstick(tolerances=facts.tolerances("function", arguments.dtypes), runs={}),
-        levels=[_level(each) for each in report.results],
-    )
-
-
-def _level(result: LevelResult) -> Level:
-    worst = result.worst
-    return Level(
-        dtype=cast(DType, result.dtype),
-        level=result.level,
-        tensors=result.count,
-        failures=result.failures,
-        passed=result.passed,
-        worst=Worst(
-            tensor=str(worst.key),
-            step=None,
-            jax_error=worst.jax_error,
-            torch_error=worst.torch_error,
-            limit=worst.limit,
-            origin=result.origin,
-        ),
+        levels=[level_of(each) for each in report.results],
     )

@@ -1,4 +1,4 @@
-"""The certificate of `parity check --steps`: two trainers that train alike."""
+"""The certificate of `parity check-steps`: two trainers that train alike."""
 
 from __future__ import annotations
 
@@ -8,28 +8,26 @@ from typing import cast
 from parity.measure.digest import digest
 from parity.measure.tolerance import DType
 from parity.twins.certificate import facts
-from parity.twins.certificate.content import assemble
+from parity.twins.certificate.content import assemble, level_of
 from parity.twins.certificate.format import (
-    Arguments,
+    Asked,
     Certificate,
     Curves,
     Data,
     Digests,
     FreeRun,
-    Level,
     Pair,
     Stability,
-    Worst,
     Yardstick,
 )
-from parity.twins.steps.check import StepsReport
-from parity.twins.steps.judge import StepVerdict
+from parity.twins.steps.check_steps import StepsReport
+from parity.twins.steps.steps_report import in_words
+from parity.twins.steps.train_both import SHADOWS, Walk
 from parity.twins.steps.trainer_torch import TorchTrainer
-from parity.twins.steps.walk import SHADOWS, Walk
 
 
-def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | None) -> Certificate:
-    """What `parity check --steps` found.
+def of_training(report: StepsReport, arguments: Asked, fingerprint: str | None) -> Certificate:
+    """What `parity check-steps` found.
 
     Args:
         arguments: what the check was asked to do.
@@ -57,7 +55,9 @@ def of_training(report: StepsReport, arguments: Arguments, fingerprint: str | No
             runs={_dtype(walk): _free_run(report, walk) for walk in report.walks},
         ),
         levels=[
-            _level(walk, level, worst) for walk in report.walks for level, worst in walk.worst.items()
+            level_of(result, step=result.worst.site.step)
+            for walk in report.walks
+            for result in walk.levels.values()
         ],
     )
 
@@ -69,8 +69,7 @@ def _dtype(walk: Walk) -> DType:
 def _differences(walk: Walk) -> list[str]:
     """The first tensor that differs, and the parts of the state that parted."""
     found = [
-        f"{walk.dtype}: step {each.step}, {each.level} {each.name}: {each.error:.1e}, limit"
-        f" {each.limit:.1e}"
+        f"{walk.dtype}: {in_words(each)}: {each.error:.1e}, limit {each.limit:.1e}"
         for each in walk.failed[:1]
     ]
     for part, curve in walk.curves.items():
@@ -110,23 +109,4 @@ def _free_run(report: StepsReport, walk: Walk) -> FreeRun:
         ),
         unseen=walk.unseen,
         unseen_difference=walk.unseen_difference,
-    )
-
-
-def _level(walk: Walk, level: str, worst: StepVerdict) -> Level:
-    failures = sum(each.level == level for each in walk.failed)
-    return Level(
-        dtype=_dtype(walk),
-        level=level,
-        tensors=walk.counts[level],
-        failures=failures,
-        passed=failures == 0,
-        worst=Worst(
-            tensor=worst.name,
-            step=worst.step,
-            jax_error=worst.jax_error,
-            torch_error=worst.torch_error,
-            limit=worst.limit,
-            origin=worst.origin,
-        ),
     )

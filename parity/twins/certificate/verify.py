@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parity.twins.certificate.again import Progress, config_of, recipe_of, run_again
+from parity.twins.certificate.file import read_certificate
 from parity.twins.certificate.format import Certificate, Level
-from parity.twins.certificate.seal import read_certificate
 from vit_config import PRESETS
 from vit_config.base import Schema
 from vit_config.job import default_job
@@ -49,7 +49,9 @@ def verify(path: Path, *, data_dir: Path, progress: Progress = lambda dtype, ste
     changed = list(_changed_preset(then, path))
     today = run_again(then, path, data_dir=data_dir, progress=progress)
     notes = (*changed, *_changed(then, today))
-    return Verification(path, then, today, tuple(reasons(then, today)), notes)
+    return Verification(
+        path=path, then=then, today=today, reasons=tuple(reasons(then, today)), notes=notes
+    )
 
 
 def reasons(then: Certificate, today: Certificate) -> Iterator[str]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 
-from parity.measure.compare import beside
+from parity.measure.error import norm, relative_error
 from parity.measure.invisible import Sight
-from parity.measure.tolerance import FEW, FLOAT64, RATIO, STEP_LIMITS, epsilon, relative_error
+from parity.measure.judged import Judged
+from parity.measure.policies import ROUNDING, own_float64
+from parity.measure.site import AVERAGE, Site
+from parity.measure.tolerance import STEP_LIMITS, epsilon
 from parity.runs.state import Arrays, TrainingState
+from parity.twins.judge import beside
 from parity.twins.steps.trainer import Taken
 
 CLEAR = 16.0
 """Size of a direction, in units of its rounding, from which on it is one."""
+CHANGED = ("parameters", AVERAGE)
+"""The levels of which the change is judged."""
 
 
 class Outcome(NamedTuple):
@@ -28,48 +33,13 @@ class Outcome(NamedTuple):
     after: TrainingState
 
 
-@dataclass(frozen=True)
-class StepVerdict:
-    """How one tensor fared in one step."""
-
-    level: str
-    """``loss``, ``gradients``, a moment, ``parameters`` or ``ema``."""
-    step: int
-    """Counted from 1."""
-    name: str
-    jax_error: float
-    """float64: relative difference of the twins; else the JAX twin's distance to its own float64
-    step."""
-    torch_error: float
-    """float64: the same difference; else the PyTorch twin's distance to its own float64 step."""
-    limit: float
-    """What the larger error may be."""
-    origin: str
-    """Where the limit comes from."""
-
-    @property
-    def error(self) -> float:
-        """The larger error."""
-        return max(self.jax_error, self.torch_error)
-
-    @property
-    def score(self) -> float:
-        """The larger error over its limit; above 1 is a failure."""
-        return 0.0 if self.error == 0.0 else self.error / self.limit
-
-    @property
-    def passed(self) -> bool:
-        """Whether the tensor is within its limit."""
-        return self.score <= 1.0
-
-
-def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[StepVerdict]:
+def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged]:
     """The twins' difference, every tensor to rounding."""
     for level in _levels(jax):
         a, b = _tensors(level, jax, sight), _tensors(level, torch, sight)
         for name in a:
-            error = relative_error(b[name], a[name], _beside(level, name, a))
-            yield StepVerdict(level, jax.after.step, name, error, error, FLOAT64, "rounding")
+            error = relative_error(b[name], a[name], beside=_beside(level, name, a))
+            yield Judged.by(ROUNDING, _site(level, jax.after.step, name), error)
 
 
 def judge_narrow(
@@ -79,7 +49,7 @@ def judge_narrow(
     torch: Outcome,
     jax64: Outcome,
     torch64: Outcome,
-) -> Iterator[StepVerdict]:
+) -> Iterator[Judged]:
     """Each twin's distance to its own float64 step: within K epsilons of the type, and not farther than
     `RATIO` times the other's; see `parity.measure.tolerance`.
 
@@ -94,38 +64,46 @@ def judge_narrow(
         )
         pairs = {
             name: (
-                relative_error(made[name], made64[name], _beside(level, name, made64)),
-                relative_error(other[name], other64[name], _beside(level, name, other64)),
+                relative_error(made[name], made64[name], beside=_beside(level, name, made64)),
+                relative_error(other[name], other64[name], beside=_beside(level, name, other64)),
             )
             for name in made
         }
         typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
         for name, errors in pairs.items():
             grain = epsilon(dtype) * (2.0 if level == "exp_avg_sq" else 1.0)  # a square's is twice
-            if level in ("parameters", "ema"):
-                size = _size(made64[name])
-                stored = _size(_tensors(level, jax64, sight, clear)[name])
+            numbers = made[name].size
+            if level in CHANGED:
+                size = norm(made64[name])
+                stored = norm(_tensors(level, jax64, sight, clear)[name])
                 grain = max(grain, epsilon("float32") * stored / size if size else math.inf)
-                apart = max((made[name] - made64[name], other[name] - other64[name]), key=_size)
+                apart = max((made[name] - made64[name], other[name] - other64[name]), key=norm)
                 numbers = _participating(apart)
-            else:
-                numbers = made[name].size
-            luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
-            by_twin = RATIO * max(min(errors), luck * grain, typical)
-            bound = STEP_LIMITS[dtype][level]
-            limit = min(bound * grain, by_twin)
-            origin = f"{RATIO:g} x twin" if by_twin < bound * grain else f"{bound:g} eps"
-            yield StepVerdict(level, jax.after.step, name, *errors, limit, origin)
+            limit = own_float64(
+                errors,
+                bound=STEP_LIMITS[dtype][level],
+                grain=grain,
+                numbers=numbers,
+                floor=typical,
+            )
+            yield Judged.by(limit, _site(level, jax.after.step, name), *errors)
+
+
+def _site(level: str, step: int, name: str) -> Site:
+    """Where a tensor of a step is seen, steps counted from 1."""
+    if level == "loss":
+        return Site(step, "loss", name)
+    if level == "gradients":
+        return Site(step, "gradients", name)
+    if level in CHANGED:
+        return Site(step, "updated", name, AVERAGE if level == AVERAGE else "")
+    return Site(step, "moments", name, level)
 
 
 def _levels(outcome: Outcome) -> list[str]:
     return ["loss", "gradients", *outcome.after.moments, "parameters"] + (
         [] if outcome.after.ema is None else ["ema"]
     )
-
-
-def _size(values: np.ndarray) -> float:
-    return float(np.linalg.norm(values))
 
 
 def _participating(errors: np.ndarray) -> float:
@@ -165,7 +143,7 @@ def _tensors(
     if level == "gradients":
         return outcome.taken.gradients
     arrays = outcome.after.parts()[level]
-    if level not in ("parameters", "ema"):
+    if level not in CHANGED:
         return arrays
     seen = {name: sight.seen(name, value) for name, value in arrays.items()}
     if clear is not None:
@@ -175,12 +153,12 @@ def _tensors(
 
 def _changes(level: str, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray]) -> Arrays:
     after = _tensors(level, outcome, sight, clear)
-    if level not in ("parameters", "ema"):
+    if level not in CHANGED:
         return after
     before = _tensors(level, outcome._replace(after=outcome.before), sight, clear)
     return {name: value.astype(np.float64) - before[name] for name, value in after.items()}
 
 
 def _beside(level: str, name: str, arrays: Arrays) -> np.ndarray | None:
-    other = beside(name) if level not in ("loss", "parameters", "ema") else None
+    other = beside(name) if level not in ("loss", *CHANGED) else None
     return None if other is None else arrays[other]

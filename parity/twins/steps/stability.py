@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parity.twins.steps.walk import Walk
+from parity.twins.steps.train_both import Walk
 
 EDGE = 1e4
 """Growth of one step's rounding from which a recipe counts as at the edge of stability. Errors that only

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import jax
 import jax.numpy as jnp
 
+from parity.measure.device import Device, jax_on
 from parity.measure.precision import Precision, jax_at
 from parity.runs.state import TrainingState, moments_of
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
@@ -28,9 +29,11 @@ class JaxTrainer:
         steps_per_epoch: int,
         *,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ) -> None:
         self.cfg, self.recipe, self.steps_per_epoch = cfg, recipe, steps_per_epoch
         self._precision: Precision = precision
+        self._device: Device = device
         self.layout = JaxLayout(cfg)
         gradients = steps.make_gradients(cfg, recipe)
         update = steps.make_update(recipe, steps_per_epoch)
@@ -44,8 +47,9 @@ class JaxTrainer:
 
     @contextmanager
     def numerics(self) -> Iterator[None]:
-        """The types and the precision that this trainer computes in."""
-        with jax.enable_x64(self.recipe.dtype == "float64"), jax_at(self._precision):
+        """The types, the precision and the device that this trainer computes in."""
+        x64 = jax.enable_x64(self.recipe.dtype == "float64")
+        with x64, jax_at(self._precision), jax_on(self._device):
             yield
 
     def initial(self) -> TrainingState:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from parity.measure.device import Device, torch_device
 from parity.measure.precision import Precision, torch_at
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
@@ -27,9 +28,11 @@ class TorchTrainer:
         steps_per_epoch: int,
         *,
         precision: Precision = "highest",
+        device: Device = "cpu",
     ) -> None:
         self.cfg, self.recipe, self.steps_per_epoch = cfg, recipe, steps_per_epoch
         self.precision: Precision = precision
+        self.device = torch_device(device)
 
     def begin(self, state: TrainingState) -> TorchSession:
         """A run from a state on."""
@@ -43,7 +46,9 @@ class TorchSession:
         recipe = trainer.recipe
         self._recipe = recipe
         self._precision: Precision = trainer.precision
-        self._model = ViT(trainer.cfg).to(torch.float64 if recipe.dtype == "float64" else torch.float32)
+        self._device = trainer.device
+        dtype = torch.float64 if recipe.dtype == "float64" else torch.float32
+        self._model = ViT(trainer.cfg).to(self._device, dtype)
         self._optimizer = optim.make_optimizer(self._model, recipe)
         self._ema = optim.init_ema(recipe, self._model)
         self._gradients = steps.make_gradients(self._model, recipe)
@@ -61,6 +66,7 @@ class TorchSession:
         """Do one update."""
         images = torch.from_numpy(np.array(batch["image"])).permute(0, 3, 1, 2)  # NHWC to NCHW
         labels = torch.from_numpy(np.array(batch["label"], np.int64))
+        images, labels = images.to(self._device), labels.to(self._device)
         with torch_at(self._precision):
             self._optimizer.zero_grad()
             metrics = self._gradients(self._step, {"image": images, "label": labels})

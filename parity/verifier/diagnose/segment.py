@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.measure.traces.format import ModuleFacts, Stage
+from parity.measure.site import Stage
+from parity.measure.traces.format import ModuleFacts
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.measure.traces import ModuleFacts, Site, Trace
 from parity.verifier.diagnose.backward import GradientSegment
-from parity.verifier.diagnose.recording import Recording
+from parity.verifier.diagnose.cutting import Cuttings
 from parity.verifier.diagnose.segment import Segment, StepSegment
 from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diff.align import Alignment
@@ -27,10 +27,10 @@ def segments(
     traces = difference.traces(divergence.mode)
     fed = _fed(difference, traces) if divergence.mode == "fed" else {}
     alignment = difference.alignment
-    a = Recording(traces.a, {}, alignment.only_a if shared else ())
-    b = Recording(traces.b, fed, alignment.only_b if shared else ())
-    mine = a.segment(divergence.judged.a, divergence.where)
-    theirs = b.segment(divergence.judged.b, divergence.where_b)
+    a = Cuttings(traces.a, {}, alignment.only_a if shared else ())
+    b = Cuttings(traces.b, fed, alignment.only_b if shared else ())
+    mine = a.segment(divergence.judged.site, divergence.where)
+    theirs = b.segment(divergence.judged.partner, divergence.where_b)
     return mine, _called_as(mine, theirs, alignment)
 
 
@@ -56,7 +56,7 @@ def _called_as(a: Segment, b: Segment, alignment: Alignment) -> Segment:
 def batch_segments(difference: Difference, divergence: Divergence) -> tuple[Segment, Segment]:
     """The inputs of the two programs, as if each had made them from those of A."""
     traces = difference.flowing
-    given = _channels_last(traces.a.read(divergence.judged.a), traces.a.index.framework)
+    given = _channels_last(traces.a.read(divergence.judged.site), traces.a.index.framework)
 
     def one(trace: Trace, site: Site) -> Segment:
         return Segment(
@@ -69,7 +69,7 @@ def batch_segments(difference: Difference, divergence: Divergence) -> tuple[Segm
             dtype=trace[site].dtype,
         )
 
-    return one(traces.a, divergence.judged.a), one(traces.b, divergence.judged.b)
+    return one(traces.a, divergence.judged.site), one(traces.b, divergence.judged.partner)
 
 
 def gradient_segments(
@@ -79,12 +79,12 @@ def gradient_segments(
     differs; None if what it needs was not recorded."""
     traces = difference.traces(divergence.mode)
     fed = _fed(difference, traces) if divergence.mode == "fed" else {}
-    site = divergence.judged.a
+    site = divergence.judged.site
     module = divergence.where if site.stage == "backward" else divergence.where.rpartition(".")[0]
-    theirs = divergence.judged.b
+    theirs = divergence.judged.partner
     module_b = divergence.where_b if site.stage == "backward" else divergence.where_b.rpartition(".")[0]
-    a = Recording(traces.a, {}, ()).gradient(site, module)
-    b = Recording(traces.b, fed, ()).gradient(theirs, module_b)
+    a = Cuttings(traces.a, {}, ()).gradient(site, module)
+    b = Cuttings(traces.b, fed, ()).gradient(theirs, module_b)
     if a is None or b is None:
         return None
     # what arrived was A's on both sides
@@ -95,7 +95,7 @@ def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepS
     """The stage of a training step that is the first to differ; parameters are called as A calls
     them."""
     traces, alignment = difference.flowing, difference.alignment
-    mine, theirs = divergence.judged.a, divergence.judged.b
+    mine, theirs = divergence.judged.site, divergence.judged.partner
     names = {}
     for event in traces.a.of("parameters", mine.step):
         module, _, leaf = event.path.rpartition(".")

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from parity.measure.traces.format import Event, Site, Stage
+from parity.measure.site import Site, Stage
+from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
 from parity.verifier.diagnose.segment import StepSegment

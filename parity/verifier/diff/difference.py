@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from parity.measure.judged import Judged
 from parity.measure.precision import reduced
 from parity.measure.traces import Stage, Trace
 from parity.verifier.diff.align import Alignment, How, align
@@ -18,7 +19,6 @@ from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.judge import (
     Comparison,
     Divergence,
-    Judged,
     Mode,
     Traces,
     compare,
@@ -93,7 +93,7 @@ class Difference:
             for each in self.comparisons
             if (each.mode, each.stage) == ("flowing", "forward")
             for judged in each.judged
-            if judged.a.path == "" and judged.a.port.startswith("out")
+            if judged.site.path == "" and judged.site.port.startswith("out")
         )
 
     @property
@@ -125,7 +125,7 @@ _ORDER: tuple[tuple[Mode, tuple[Stage, ...]], ...] = (
 
 def _pattern(divergence: Divergence) -> tuple[str, str]:
     """What the same places of all blocks have in common."""
-    site = divergence.judged.a
+    site = divergence.judged.site
     return re.sub(r"\d+", "{i}", divergence.where), re.sub(r"\d+", "{i}", f"{site.path} {site.port}")
 
 
@@ -167,15 +167,15 @@ def compare_sides(
             other = both.submit(b.record, root / "fed", feed=_feed(trace_a, alignment))
             fed = Traces(trace_a, other.result(), reference.result(), "fed")
     difference = Difference(
-        a.name,
-        b.name,
-        alignment,
-        tuple(_comparisons(flowing, fed, alignment)),
-        flowing,
-        fed,
-        tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
-        root,
+        name_a=a.name,
+        name_b=b.name,
+        alignment=alignment,
+        comparisons=tuple(_comparisons(flowing, fed, alignment)),
+        flowing=flowing,
+        fed=fed,
+        uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
+        notes=tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
+        _folder=root,
     )
     weakref.finalize(difference, shutil.rmtree, root, ignore_errors=True)
     return difference

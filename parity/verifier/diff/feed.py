@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.site import Where
 from parity.measure.traces import Site, Stage, Trace
-from parity.measure.traces.watching import Where
 from parity.verifier.diff.nudge import nudged
 
 

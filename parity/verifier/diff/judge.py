@@ -4,41 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from parity.measure.error import norm, relative_error, wide
+from parity.measure.judged import Judged
+from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.measure.traces.format import STAGES
 from parity.verifier.diff.align import Alignment, Pair, layout_between
-from parity.verifier.diff.rounding import ASSUMED as ASSUMED
-from parity.verifier.diff.rounding import FACTOR as FACTOR
-from parity.verifier.diff.rounding import Mode, Traces, error, limit, norm, told, wide
+from parity.verifier.diff.rounding import Mode, Traces, limit, told
 
 NOISE = 1e-3
 """The share of its layer's gradients below which a gradient is compared on their scale."""
-
-
-class Judged(NamedTuple):
-    """How one pair of tensors fared."""
-
-    a: Site
-    b: Site
-    error: float
-    """||b - a|| / ||a||."""
-    limit: float
-    finite: bool
-    """Whether both are."""
-
-    @property
-    def score(self) -> float:
-        """The error over its limit; above 1 is a difference."""
-        return 0.0 if self.error == 0.0 else self.error / self.limit
-
-    @property
-    def passed(self) -> bool:
-        """Whether rounding explains the error."""
-        return self.score <= 1.0
 
 
 @dataclass(frozen=True)
@@ -124,7 +101,7 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
         return {}  # the shadow has gone through the same; or nothing has been computed yet
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
     return {
-        pair.a.path: error(traces.b.read(pair.b), traces.a.read(pair.a), 0.0)
+        pair.a.path: relative_error(traces.b.read(pair.b), traces.a.read(pair.a), holes=True)
         for pair in _pairs(traces, alignment, "updated", *before)
         if pair.axes is None and not (pair.a.statistics or pair.b.statistics)
     }
@@ -201,13 +178,15 @@ def _judge(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float])
     sampled = bool(pair.a.statistics) or bool(pair.b.statistics)
     if pair.axes is not None and not sampled:
         b = b.transpose(pair.axes)
-    finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
-    most = limit(traces, pair, scale, apart)
     if a.shape != b.shape:  # samples of other layouts
-        return Judged(pair.a.site, pair.b.site, 0.0, most, finite)
-    mask = None if sampled else told(traces.a, pair.a)
-    found = error(b, a, scale) if mask is None else error(b[mask], a[mask], scale)
-    return Judged(pair.a.site, pair.b.site, found, most, finite)
+        found = 0.0
+    else:
+        mask = None if sampled else told(traces.a, pair.a)
+        told_a, told_b = (a, b) if mask is None else (a[mask], b[mask])
+        found = relative_error(told_b, told_a, at_least=scale, holes=True)
+    most = limit(traces, pair, scale, apart)
+    finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
+    return Judged(pair.a.site, (found,), most.value, most.origin, pair.b.site, finite)
 
 
 def _divergence(
@@ -222,11 +201,11 @@ def _divergence(
     if stage not in ("forward", "backward"):
         what = "differs" if found.finite else "is not finite in one of the two"
         return Divergence(
-            mode, stage, found.a.path, found.b.path, f"{_STAGE_WORDS[stage]} {what}", found
+            mode, stage, found.site.path, found.partner.path, f"{_STAGE_WORDS[stage]} {what}", found
         )
-    before = judged[index - 1].a if index else None
-    entered = found.a.port.startswith("in")
-    own = found.a.path
+    before = judged[index - 1].site if index else None
+    entered = found.site.port.startswith("in")
+    own = found.site.path
     # a tensor that enters a module was made by the code around it; a gradient that reaches a module's
     # output likewise
     blamed = _parent(own, called) if entered == (stage == "forward") and own else own
@@ -234,9 +213,9 @@ def _divergence(
     gradient = "the gradient of " if stage == "backward" else ""
     if blamed == own:
         same, another = ("input", "output") if stage == "forward" else ("gradient", "one passed on")
-        what = f"{gradient}{found.a.port}: same {same}, another {another}"
+        what = f"{gradient}{found.site.port}: same {same}, another {another}"
     else:
-        what = f"{gradient}{found.a} differs, everything {after} agrees"
+        what = f"{gradient}{found.site} differs, everything {after} agrees"
     if not found.finite:
         what += "; not finite"
     other = alignment.path_in_b(blamed)

@@ -62,7 +62,7 @@ def _draw(axis, each: Comparison) -> None:
 
 def _name_blocks(axis, each: Comparison) -> None:
     """Tick where the path's first two parts change, which is where a block begins."""
-    names = [".".join(judged.a.path.split(".")[:2]) for judged in each.judged]
+    names = [".".join(judged.site.path.split(".")[:2]) for judged in each.judged]
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     every = max(1, len(starts) // 30)
     axis.set_xticks(

@@ -9,19 +9,14 @@ from typing import Literal
 
 import numpy as np
 
+from parity.measure.error import relative_error, wide
+from parity.measure.policies import Limit, assumed, envelope
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
 from parity.verifier.diff.align import Pair
 
-FACTOR = 32.0
-"""How many times the effect of one unit in the last place rounding may have. Measured: see
-docs/verifying.md."""
-
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
-ASSUMED = 256.0
-"""Units in the last place that rounding may make without a shadow: the largest of `LIMITS`."""
-
 Mode = Literal["flowing", "fed"]
 
 
@@ -36,7 +31,7 @@ class Traces:
     mode: Mode
 
 
-def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> float:
+def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Limit:
     """What rounding may do to a tensor.
 
     Args:
@@ -45,14 +40,14 @@ def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) 
     """
     grain, first = _grain(pair), pair.a.step == traces.a.steps[0]
     if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
-        return grain  # nothing has been computed yet
+        return Limit(grain, "1 eps")  # nothing has been computed yet
     if traces.shadow is not None:
-        return FACTOR * max(_envelope(traces, pair, scale), grain)
+        return envelope(_moved(traces.shadow, traces.a, pair.a, scale), grain)
     # later steps start from what rounding left of those before: Adam divides a gradient that is noise
     # by its own size, so an element may go either way; what is computed from it goes along
     own = pair.a.stage in ("parameters", "updated")
     left = apart.get(pair.a.path, 0.0) if own else max(apart.values(), default=0.0)
-    return ASSUMED * grain * (1 + pair.a.step - traces.a.steps[0]) + left
+    return assumed(grain, 1 + pair.a.step - traces.a.steps[0], left)
 
 
 def told(a: Trace, event: Event) -> np.ndarray | None:
@@ -72,13 +67,11 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     return gradient > _NOISE_GRAINS * epsilon(event.dtype) * gradient.max(initial=0.0)
 
 
-def _envelope(traces: Traces, pair: Pair, scale: float) -> float:
+def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
     """How far one unit in the last place moves the tensor in A."""
-    site = pair.a.site
-    if traces.shadow is None or site not in traces.shadow:
+    if event.site not in shadow:
         return 0.0
-    moved = traces.shadow.read(site)
-    found = error(moved, traces.a.read(pair.a), scale)
+    found = relative_error(shadow.read(event.site), a.read(event), at_least=scale, holes=True)
     return found if math.isfinite(found) else 0.0
 
 
@@ -86,30 +79,3 @@ def _grain(pair: Pair) -> float:
     types = {pair.a.dtype, pair.b.dtype}
     floats = [epsilon(name) for name in types if "float" in name]
     return max(floats, default=0.0)
-
-
-def error(value: np.ndarray, reference: np.ndarray, scale: float) -> float:
-    """||value - reference|| / ||reference|| in float64.
-
-    Args:
-        scale: what the size of the reference counts as at least.
-    """
-    value, reference = wide(value), wide(reference)
-    same = (value == reference) | (np.isnan(value) & np.isnan(reference))
-    if same.all():
-        return 0.0
-    distance = float(np.linalg.norm(np.where(same, 0.0, value - reference)))
-    size = max(norm(reference), scale)
-    found = distance / size if size else math.inf
-    return math.inf if math.isnan(found) else found
-
-
-def wide(array: np.ndarray) -> np.ndarray:
-    """An array of any type in float64."""
-    return array.astype(np.float64)
-
-
-def norm(array: np.ndarray) -> float:
-    """The Euclidean norm of the numbers that are finite."""
-    values = wide(array)
-    return float(np.linalg.norm(values[np.isfinite(values)]))

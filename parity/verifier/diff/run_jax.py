@@ -17,11 +17,11 @@ import numpy as np
 from flax import nnx
 
 from parity.measure.precision import Precision, jax_at
-from parity.measure.traces.format import Site, Stage
+from parity.measure.site import Site, Stage, Where
 from parity.measure.traces.record_jax import Jax
 from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_jax import is_array, watch
-from parity.measure.traces.watching import Where, facts_of, kind_of
+from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged

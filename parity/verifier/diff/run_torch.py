@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from parity.measure.precision import Precision, torch_at
+from parity.measure.site import Where
 from parity.measure.traces.record_torch import RecordingTap, Torch
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_torch import exchange, is_array
-from parity.measure.traces.watching import Where
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.measure.traces.format import Stage
+from parity.measure.site import Stage
 
 CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("loss", "function"): (

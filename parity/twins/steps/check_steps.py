@@ -12,21 +12,22 @@ from typing import cast
 
 from parity.faults.step_table import STEP_FAULTS
 from parity.faults.twin import TwinName
+from parity.measure.device import Device
 from parity.measure.digest import digest
 from parity.measure.environment import environment, flags, uncertified
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
 from parity.twins.steps.plan import Plan, make_plan
 from parity.twins.steps.stability import Stability, stability
+from parity.twins.steps.train_both import Walk, walk
 from parity.twins.steps.trainer import Batch
-from parity.twins.steps.walk import Walk, walk
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StepsReport:
     """The outcome of one check of training."""
 
@@ -78,6 +79,7 @@ def check_steps(
     data_dir: Path,
     dtypes: Sequence[DType] = DEFAULT_DTYPES,
     precision: Precision = "highest",
+    device: Device = "cpu",
     fault: str | None = None,
     progress: Callable[[str, int], None] = lambda dtype, step: None,
 ) -> StepsReport:
@@ -89,6 +91,7 @@ def check_steps(
         data_dir: the folder of prepared data sets.
         dtypes: types to compute in, in place of the recipe's.
         precision: of float32 products in both twins.
+        device: what both compute on.
         fault: name of a fault of `parity.faults`, of the model or of a step, to inject on purpose.
         progress: called with a type and the number of steps done in it.
 
@@ -105,24 +108,28 @@ def check_steps(
     for dtype in dict.fromkeys(dtypes):
         with _mistaken(fault, plan, plan.recipe.replace(dtype=dtype)) as recipes:
             found = walk(
-                plan, recipes, precision=precision, progress=lambda step, d=dtype: progress(d, step)
+                plan,
+                recipes,
+                precision=precision,
+                device=device,
+                progress=lambda step, d=dtype: progress(d, step),
             )
         walks.append(found)
     return StepsReport(
-        subject,
-        plan.config,
-        plan.recipe,
-        steps,
-        plan.steps_per_epoch,
-        plan.data,
-        plan.dropped,
-        tuple(walks),
-        _digests(walks[0]),
-        fault,
-        environment(precision),
-        uncertified(dtypes, precision),
-        watched.digest,
-        flags(precision),
+        subject=subject,
+        config=plan.config,
+        recipe=plan.recipe,
+        steps=steps,
+        steps_per_epoch=plan.steps_per_epoch,
+        data=plan.data,
+        dropped=plan.dropped,
+        walks=tuple(walks),
+        digests=_digests(walks[0]),
+        fault=fault,
+        environment=environment(precision, device),
+        uncertified=uncertified(dtypes, precision),
+        batches_digest=watched.digest,
+        flags=flags(precision),
     )
 
 
@@ -152,7 +159,7 @@ def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping
     name = (fault or "").replace("@", ":").partition(":")[0]
     if fault is not None and name not in (*FAULTS, *STEP_FAULTS):
         near = difflib.get_close_matches(name, (*STEP_FAULTS, *FAULTS), n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "`parity check --fault list` shows them all"
+        hint = f"did you mean {near[0]!r}?" if near else "`parity faults` lists them all"
         raise ConfigError(f"no fault of models or steps is called {name!r}; {hint}")
     with ExitStack() as stack:
         if fault is None:

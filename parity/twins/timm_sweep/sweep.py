@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from parity.twins.timm_sweep.walk import ArchitectureResult, check_all
+from parity.measure.shown import write_json
+from parity.twins.timm_sweep.architecture import ArchitectureResult, check_all
 from vit_config import PRESETS, ConfigError
-from vit_config.files.weights_file import write_atomically
 from vit_config.presets.costs import costs
 
 JSON_VERSION = 1
@@ -38,7 +37,7 @@ def line(result: ArchitectureResult) -> str:
     return f"{result.name:46}{result.parameters:13,}{result.tensors:8}{numbers}  {verdict}"
 
 
-def check_family(
+def sweep(
     patterns: Sequence[str],
     *,
     processes: int,
@@ -105,7 +104,7 @@ def check_family(
             "seed": seed,
             "architectures": [{**asdict(result), "passed": result.passed} for result in results],
         }
-        write_atomically(json_path, json.dumps(data, indent=1).encode())
+        write_json(json_path, data)
     return 0 if equal == len(results) else 1
 
 

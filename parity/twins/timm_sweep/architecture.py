@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parity.measure.compare import LevelResult, Runs, compare
 from parity.measure.compiling import compile_quickly
-from parity.measure.recording import Key, Recording
+from parity.measure.error import relative_error
+from parity.measure.judged import LevelResult
+from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
-from parity.measure.tolerance import FLOAT64, relative_error
+from parity.measure.site import output_site
+from parity.measure.tolerance import FLOAT64
+from parity.twins.judge import Runs, compare
 from vit_config import PRESETS, InputError, ViTConfig
 
 if TYPE_CHECKING:
@@ -146,8 +149,15 @@ def check_architecture(
         ]
     problems += [f"twins: {r.level} differ by {r.largest:.1e}" for r in levels if not r.passed]
     problems += [f"first in {where}"] if where else []
-    largest = {result.level: result.largest for result in levels}
-    return ArchitectureResult(name, module, parameters, tensors, to_timm, largest, tuple(problems))
+    return ArchitectureResult(
+        name=name,
+        module=module,
+        parameters=parameters,
+        tensors=tensors,
+        to_timm=to_timm,
+        twins={result.level: result.largest for result in levels},
+        problems=tuple(problems),
+    )
 
 
 def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
@@ -256,6 +266,6 @@ def _run(model: Any, batch: Batch) -> dict[str, np.ndarray]:
 
 def _output(run: Recording, name: str) -> np.ndarray:
     if name != "tokens":
-        return run[Key("output", name)]
-    parts = (run[Key("output", "prefix_tokens")], run[Key("output", "patch_tokens")])
+        return run.read(output_site(name))
+    parts = [run.read(output_site(each)) for each in ("prefix_tokens", "patch_tokens")]
     return np.concatenate(parts, axis=1)  # (B, P + N, D)

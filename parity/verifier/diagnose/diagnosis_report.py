@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from parity.verifier.diagnose.diagnosis import Diagnosis
 from parity.verifier.diagnose.verdict import Cause
-from parity.verifier.diff import report
-from parity.verifier.diff.report import print_verdict
+from parity.verifier.diff import diff_report
+from parity.verifier.diff.diff_report import print_verdict
 
 JSON_VERSION = 1
 
@@ -47,7 +47,7 @@ def _share(residual: float, cause: Cause) -> str:
 
 def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
     """The diagnosis as plain data; docs/verifying.md describes every field."""
-    found = report.to_dict(diagnosis.difference)
+    found = diff_report.to_dict(diagnosis.difference)
     return {
         "version": JSON_VERSION,
         "a": found["a"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.measure.compare import LevelResult
-from parity.measure.recording import LEVELS
+from parity.measure.judged import LevelResult
+from parity.measure.shown import number, screen
+from parity.measure.site import LEVELS
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report
 from vit_config.files.weights_file import write_atomically
@@ -25,7 +25,7 @@ REDUCED = "float32 products ran at reduced precision"
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """Print one line per type and level, then the verdict and the first difference."""
-    console = console or Console(width=None if Console().is_terminal else 110)
+    console = console or screen()
     console.print(_table(report))
     if report.fault:
         console.print(f"injected on purpose: [bold]{report.fault}[/]")
@@ -93,23 +93,18 @@ def _table(report: Report) -> Table:
 
 def _cells(result: LevelResult) -> list[str]:
     worst = result.worst
-    same = result.dtype == "float64" or result.level == "parameters"
     verdict = "[green]ok[/]" if result.passed else f"[bold red]{result.failures} differ[/]"
     return [
         result.dtype,
         result.level,
         str(result.count),
-        str(worst.key) if worst.score else "-",
-        _number(worst.jax_error),
-        "" if same else _number(worst.torch_error),
-        _number(worst.limit),
-        result.origin,
+        worst.site.name if worst.score else "-",
+        number(worst.errors[0]),
+        "" if len(worst.errors) == 1 else number(worst.errors[1]),
+        number(worst.limit),
+        worst.origin,
         verdict,
     ]
-
-
-def _number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def to_dict(report: Report) -> dict[str, Any]:
@@ -134,11 +129,11 @@ def to_dict(report: Report) -> dict[str, Any]:
                 "passed": result.passed,
                 "largest_error": result.largest,
                 "worst": {
-                    "tensor": str(result.worst.key),
-                    "jax_error": result.worst.jax_error,
-                    "torch_error": result.worst.torch_error,
+                    "tensor": result.worst.site.name,
+                    "jax_error": result.worst.errors[0],
+                    "torch_error": result.worst.errors[-1],
                     "limit": result.worst.limit,
-                    "limit_from": result.origin,
+                    "limit_from": result.worst.origin,
                 },
             }
             for result in report.results
@@ -147,21 +142,6 @@ def to_dict(report: Report) -> dict[str, Any]:
             {"dtype": d.dtype, "where": d.where, "detail": d.detail} for d in report.divergences
         ],
     }
-
-
-def write_json(report: Report, path: Path) -> None:
-    """Write `to_dict` as JSON, whole or not at all (infinities as strings)."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: finite(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [finite(item) for item in value]
-        if isinstance(value, float) and not math.isfinite(value):
-            return str(value)
-        return value
-
-    write_atomically(path, json.dumps(finite(to_dict(report)), indent=2, allow_nan=False).encode())
 
 
 def write_svg(report: Report, path: Path) -> None:

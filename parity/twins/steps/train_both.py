@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from parity.measure.device import Device
 from parity.measure.invisible import Sight
+from parity.measure.judged import Judged, LevelResult
+from parity.measure.policies import shadow_limits
 from parity.measure.precision import Precision
-from parity.measure.tolerance import FLOAT64, SHADOW, epsilon
+from parity.measure.tolerance import FLOAT64, epsilon
 from parity.runs.distance import distances, unseen_difference
 from parity.runs.state import TrainingState
-from parity.twins.steps.judge import Outcome, StepVerdict, judge_float64, judge_narrow
+from parity.twins.steps.judge import Outcome, judge_float64, judge_narrow
 from parity.twins.steps.plan import Plan
 from parity.twins.steps.trainer import Batch, Session, Taken
 from parity.twins.steps.trainer_jax import JaxSession, JaxTrainer
@@ -42,8 +43,7 @@ class Curve:
     @property
     def limits(self) -> list[float]:
         """What the twins' distance may be: the largest of any shadow so far, times `SHADOW`."""
-        largest = np.maximum.accumulate(np.max(self.shadows, axis=1))
-        return [max(FLOAT64, SHADOW * float(each)) for each in largest]
+        return shadow_limits(self.shadows)
 
     @property
     def failures(self) -> list[int]:
@@ -57,11 +57,9 @@ class Walk:
     """What came of one type."""
 
     dtype: str
-    worst: dict[str, StepVerdict] = field(default_factory=dict)
-    """The verdict nearest to, or farthest beyond, its limit, by level."""
-    counts: dict[str, int] = field(default_factory=dict)
-    """Tensors judged, by level, over all steps."""
-    failed: list[StepVerdict] = field(default_factory=list)
+    levels: dict[str, LevelResult] = field(default_factory=dict)
+    """All tensors of all steps, by level."""
+    failed: list[Judged] = field(default_factory=list)
     """Every tensor beyond its limit, in the order of steps."""
     losses: list[float] = field(default_factory=list)
     """The JAX twin's."""
@@ -88,6 +86,7 @@ def walk(
     recipes: Mapping[str, Recipe],
     *,
     precision: Precision = "highest",
+    device: Device = "cpu",
     progress: Callable[[int], None] = lambda step: None,
 ) -> Walk:
     """Train in the type of the recipes.
@@ -97,11 +96,11 @@ def walk(
         progress: called with the number of steps done.
     """
     dtype = recipes["jax"].dtype
-    own = _Twins(plan, recipes, precision)
+    own = _Twins(plan, recipes, precision, device)
     wide = None
     if dtype != "float64":
         exact = {twin: recipe.replace(dtype="float64") for twin, recipe in recipes.items()}
-        wide = _Twins(plan, exact, precision)
+        wide = _Twins(plan, exact, precision, device)
     sight = Sight(plan.config)
     start = own.jax.initial()
     leader, follower, free = own.jax.begin(start), own.torch.begin(start), own.torch.begin(start)
@@ -114,12 +113,12 @@ def walk(
         follower.load(before)
         jax, torch = _outcome(before, leader, batch), _outcome(before, follower, batch)
         if wide is None:
-            verdicts = list(judge_float64(sight, jax, torch))
+            judged = list(judge_float64(sight, jax, torch))
         else:
             exact = before.astype("float64")
             jax64, torch64 = wide.step(exact, batch)
-            verdicts = list(judge_narrow(sight, dtype, jax, torch, jax64, torch64))
-        _note(found, verdicts)
+            judged = list(judge_narrow(sight, dtype, jax, torch, jax64, torch64))
+        _note(found, judged)
         parted = distances(sight, jax.after, torch.after)
         found.losses.append(jax.taken.loss)
         found.one_step.append(parted["parameters"])
@@ -139,11 +138,12 @@ def walk(
 class _Twins:
     """Both trainers of one type, with a run of each for single steps."""
 
-    def __init__(self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision) -> None:
-        self.jax = JaxTrainer(plan.config, recipes["jax"], plan.steps_per_epoch, precision=precision)
-        self.torch = TorchTrainer(
-            plan.config, recipes["torch"], plan.steps_per_epoch, precision=precision
-        )
+    def __init__(
+        self, plan: Plan, recipes: Mapping[str, Recipe], precision: Precision, device: Device
+    ) -> None:
+        cfg, spe = plan.config, plan.steps_per_epoch
+        self.jax = JaxTrainer(cfg, recipes["jax"], spe, precision=precision, device=device)
+        self.torch = TorchTrainer(cfg, recipes["torch"], spe, precision=precision, device=device)
         self._sessions: tuple[Session, Session] | None = None
 
     def step(self, before: TrainingState, batch: Batch) -> tuple[Outcome, Outcome]:
@@ -161,14 +161,15 @@ def _outcome(before: TrainingState, session: Session, batch: Batch) -> Outcome:
     return Outcome(before, taken, session.state())
 
 
-def _note(found: Walk, verdicts: list[StepVerdict]) -> None:
-    for verdict in verdicts:
-        level = verdict.level
-        found.counts[level] = found.counts.get(level, 0) + 1
-        if level not in found.worst or verdict.score > found.worst[level].score:
-            found.worst[level] = verdict
-        if not verdict.passed:
-            found.failed.append(verdict)
+def _note(found: Walk, judged: list[Judged]) -> None:
+    by_level: dict[str, list[Judged]] = {}
+    for each in judged:
+        by_level.setdefault(each.site.level, []).append(each)
+    for level, own in by_level.items():
+        new = LevelResult.of(found.dtype, level, own)
+        before = found.levels.get(level)
+        found.levels[level] = new if before is None else before.and_then(new)
+    found.failed += [each for each in judged if not each.passed]
 
 
 def _follow(

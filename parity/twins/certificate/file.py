@@ -1,4 +1,4 @@
-"""A certificate as text, and the seal by which an edited one is told from a whole one.
+"""The file of a certificate: JSON with a seal, by which an edited one is told from a whole one.
 
 The seal is for accidents and for small temptations: whoever means to forge a certificate can seal it
 again. What a forged one says is found out by verifying it.
@@ -6,33 +6,42 @@ again. What a forged one says is found out by verifying it.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from parity.twins.certificate.format import FORMAT, VERSION, Certificate
-from vit_config import WeightsError
+from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
+from vit_config.files.atomic import atomic_file, check_writable
+from vit_config.files.digest import json_digest
 
 SEAL = "seal"
 
 
-def sha256_of(value: Any) -> str:
-    """SHA-256 (hex) of a JSON value, however it is laid out: keys sorted, no spaces, ASCII."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+def check_destination(path: Path, *, force: bool) -> None:
+    """Refuse what cannot be written, before anything is computed.
+
+    Args:
+        force: replace a certificate that is there.
+
+    Raises:
+        ConfigError: another ending than .json, or a file that is there already.
+        MissingFileError: there is no such folder.
+    """
+    if path.suffix != ".json":
+        raise ConfigError(f"{path}: a certificate ends in .json")
+    check_writable(path)
+    if path.exists() and not force:
+        raise ConfigError(f"{path}: exists already; give another path, or --force to replace it")
 
 
-def seal_of(certificate: Certificate) -> str:
-    """SHA-256 (hex) of all that a certificate says."""
-    return sha256_of(certificate.model_dump(mode="json"))
-
-
-def to_text(certificate: Certificate) -> str:
-    """The file's text, sealed."""
-    content = certificate.model_dump(mode="json") | {SEAL: seal_of(certificate)}
-    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+def write_certificate(certificate: Certificate, path: Path, *, force: bool) -> None:
+    """Write it, sealed: whole or not at all."""
+    content = certificate.model_dump(mode="json")
+    content[SEAL] = json_digest(content, compact=True)
+    with atomic_file(path, force=force) as file:
+        file.write((json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
 
 
 def read_certificate(path: Path) -> Certificate:
@@ -63,7 +72,7 @@ def read_certificate(path: Path) -> Certificate:
         raise WeightsError(f"{path}: not a whole certificate: {error}") from None
     for name in ("config", "recipe"):
         value, stated = getattr(certificate, name), getattr(certificate, f"{name}_sha256")
-        if stated != (None if value is None else sha256_of(value)):
+        if stated != (None if value is None else json_digest(value, compact=True)):
             raise WeightsError(f"{path}: {name}_sha256 is not the digest of {name}; make it again")
     return certificate
 
@@ -71,7 +80,7 @@ def read_certificate(path: Path) -> Certificate:
 def _check_seal(path: Path, content: dict[str, Any]) -> None:
     stated = content.pop(SEAL, None)
     try:
-        found = sha256_of(content)
+        found = json_digest(content, compact=True)
     except ValueError:  # NaN, Infinity: nothing that was written here
         found = ""
     if stated != found:

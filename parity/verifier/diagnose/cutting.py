@@ -15,7 +15,7 @@ UNKNOWN = "unknown"
 """The class of a module that the trace does not describe."""
 
 
-class Recording:
+class Cuttings:
     """One recording, with what was fed in the place of what it computed."""
 
     def __init__(self, trace: Trace, fed: dict[Site, np.ndarray], unshared: Collection[str]) -> None:

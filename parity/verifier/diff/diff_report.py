@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.judged import Judged
+from parity.measure.shown import number
+from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.diff.difference import Difference
-from parity.verifier.diff.judge import ASSUMED, FACTOR, Comparison, Divergence, Judged
+from parity.verifier.diff.judge import Comparison, Divergence
 
 JSON_VERSION = 1
 _MOST_PLACES = 8
@@ -27,7 +29,7 @@ def print_difference(difference: Difference, console: Console) -> None:
         )
         judged = first.judged
         console.print(
-            f"  error {_number(judged.error)}, where rounding explains {_number(judged.limit)}"
+            f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
             + ("" if judged.finite else "; one side is not finite")
         )
         _print_places(difference, console)
@@ -91,15 +93,11 @@ def _cells(each: Comparison) -> list[str]:
         each.mode,
         each.stage,
         str(len(each.judged)),
-        escape(str(worst.a)) if worst.score else "-",
-        _number(worst.error),
-        _number(worst.limit),
+        escape(str(worst.site)) if worst.score else "-",
+        number(worst.error),
+        number(worst.limit),
         verdict,
     ]
-
-
-def _number(value: float) -> str:
-    return "0" if value == 0 else f"{value:.1e}"
 
 
 def _alignment_notes(difference: Difference) -> list[str]:
@@ -162,8 +160,9 @@ def _divergence(each: Divergence) -> dict[str, Any]:
 
 def _judged(each: Judged) -> dict[str, Any]:
     return {
-        "tensor": str(each.a),
-        "tensor_b": str(each.b),
-        "error": each.error if math.isfinite(each.error) else str(each.error),
+        "tensor": str(each.site),
+        "tensor_b": str(each.partner),
+        "error": each.error,
         "limit": each.limit,
+        "limit_from": each.origin,
     }

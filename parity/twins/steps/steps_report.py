@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.judged import Judged
+from parity.measure.shown import screen
 from parity.measure.tolerance import FLOAT64, SHADOW
-from parity.twins.report import REDUCED
-from parity.twins.steps.check import StepsReport
-from parity.twins.steps.judge import StepVerdict
-from parity.twins.steps.walk import Walk
+from parity.twins.check_report import REDUCED
+from parity.twins.steps.check_steps import StepsReport
+from parity.twins.steps.train_both import Walk
 from vit_config import ConfigError
 from vit_config.files.weights_file import write_atomically
 
@@ -29,11 +30,12 @@ FLOOR = 1e-18
 
 def print_steps(report: StepsReport, console: Console | None = None) -> None:
     """Print the steps from the same state, the free run beside its shadows, and the verdict."""
-    console = console or Console(width=None if Console().is_terminal else 110)
+    console = console or screen()
     recipe = report.recipe
     console.print(
-        f"[bold]parity check {escape(report.subject)} --steps {report.steps}[/]: {recipe.optimizer},"
-        f" {recipe.schedule} schedule from {recipe.learning_rate:g}; {escape(report.data)}",
+        f"[bold]parity check-steps {escape(report.subject)} --steps {report.steps}[/]:"
+        f" {recipe.optimizer}, {recipe.schedule} schedule from {recipe.learning_rate:g};"
+        f" {escape(report.data)}",
         highlight=False,
     )
     for walk in report.walks:
@@ -62,17 +64,16 @@ def _levels(walk: Walk) -> Table:
         table.add_column(name, justify="right")
     table.add_column("from")
     table.add_column("")
-    for level, worst in walk.worst.items():
-        failures = [each for each in walk.failed if each.level == level]
-        verdict = f"[bold red]{len(failures)} differ[/]" if failures else "[green]ok[/]"
-        same = walk.dtype == "float64"
+    for level, result in walk.levels.items():
+        worst = result.worst
+        verdict = "[green]ok[/]" if result.passed else f"[bold red]{result.failures} differ[/]"
         table.add_row(
             level,
-            str(walk.counts[level]),
-            worst.name if worst.score else "-",
-            str(worst.step),
-            f"{worst.jax_error:.1e}",
-            "" if same else f"{worst.torch_error:.1e}",
+            str(result.count),
+            worst.site.path if worst.score else "-",
+            str(worst.site.step),
+            f"{worst.errors[0]:.1e}",
+            "" if len(worst.errors) == 1 else f"{worst.errors[1]:.1e}",
             f"{worst.limit:.1e}",
             worst.origin,
             verdict,
@@ -84,7 +85,7 @@ def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
     if walk.failed:
         first = walk.failed[0]
         console.print(
-            f"[bold red]first difference[/]: step {first.step}, {first.level} {escape(first.name)}:"
+            f"[bold red]first difference[/]: {escape(in_words(first))}:"
             f" {first.error:.1e}, limit {first.limit:.1e}",
             highlight=False,
         )
@@ -153,11 +154,10 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
         "dtype": walk.dtype,
         "passed": walk.passed,
         "levels": {
-            level: {"tensors": walk.counts[level], "failures": _failures(walk, level)}
-            | _verdict_to_dict(worst)
-            for level, worst in walk.worst.items()
+            level: {"tensors": result.count, "failures": result.failures} | _judged_to_dict(result.worst)
+            for level, result in walk.levels.items()
         },
-        "first_difference": _verdict_to_dict(walk.failed[0]) if walk.failed else None,
+        "first_difference": _judged_to_dict(walk.failed[0]) if walk.failed else None,
         "losses": walk.losses,
         "one_step": walk.one_step,
         "curves": {
@@ -180,25 +180,22 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
     }
 
 
-def _failures(walk: Walk, level: str) -> int:
-    return sum(each.level == level for each in walk.failed)
+def in_words(judged: Judged) -> str:
+    """Which tensor of which step."""
+    site = judged.site
+    return f"step {site.step}, {site.level} {site.path}"
 
 
-def _verdict_to_dict(verdict: StepVerdict) -> dict[str, Any]:
+def _judged_to_dict(judged: Judged) -> dict[str, Any]:
     return {
-        "level": verdict.level,
-        "step": verdict.step,
-        "name": verdict.name,
-        "jax_error": verdict.jax_error,
-        "torch_error": verdict.torch_error,
-        "limit": verdict.limit,
-        "origin": verdict.origin,
+        "level": judged.site.level,
+        "step": judged.site.step,
+        "name": judged.site.path,
+        "jax_error": judged.errors[0],
+        "torch_error": judged.errors[-1],
+        "limit": judged.limit,
+        "origin": judged.origin,
     }
-
-
-def write_steps_json(report: StepsReport, path: Path) -> None:
-    """Write the report as JSON."""
-    write_atomically(path, (json.dumps(steps_to_dict(report), indent=1) + "\n").encode())
 
 
 def draw_steps(report: StepsReport, path: Path) -> None:

@@ -1,0 +1,121 @@
+"""``parity check-steps``: show that the twins train alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.progress import Progress
+
+from parity.cli.support.checking import Checking, data_folder
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
+from parity.cli.support.train_options import base_job
+from parity.measure.shown import write_json
+from parity.porting.hub import is_path
+from parity.twins.certificate import facts
+from parity.twins.certificate.format import Asked
+from parity.twins.steps.plan import RANDOM
+from vit_config import PRESETS, ConfigError
+from vit_config.job import Job
+
+
+@dataclass(frozen=True)
+class CheckSteps(Checking):
+    """Train both twins of a preset on the same batches, from the preset's own initial values, and
+    compare: every step from the same state, and the whole run beside its shadows. Exit status: 0 equal,
+    1 different or not certified, 2 bad input.
+    """
+
+    preset: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("PRESET")] = ()
+    """What is trained."""
+    steps: Annotated[int, shown_as("N", "20")] = 20
+    """How many steps."""
+    batch_size: Annotated[int | None, shown_as("N", "2; of a data set the recipe's")] = None
+    """Images in a batch."""
+    seed: int = 0
+    """Seed of the run."""
+    config: Annotated[Path | None, shown_as("FILE")] = None
+    """A JSON file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes it; what it
+    leaves out is the preset's own."""
+    data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
+    """digits, tfds:NAME, or random batches."""
+    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    """Folder of prepared data sets."""
+    plot: Annotated[Path | None, shown_as("FILE")] = None
+    """Draw the two curves, as .png, .svg or .pdf."""
+
+
+def main(argv: list[str], prog: str = "parity check-steps") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(CheckSteps, argv, prog=prog)
+    if len(arguments.preset) != 1:
+        raise ConfigError(f"expected one preset, got {len(arguments.preset)}; {prog} --help explains")
+    (subject,) = arguments.preset
+    arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.plot,))
+    if subject not in PRESETS and is_path(subject):
+        raise ConfigError(
+            f"{subject} is a checkpoint, but {prog} trains a preset from its initial values; give a"
+            " preset"
+        )
+    if arguments.plot and arguments.plot.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise ConfigError(f"{arguments.plot}: a picture ends in .png, .svg or .pdf")
+    return _run(arguments, subject, _job(arguments, subject))
+
+
+def _job(arguments: CheckSteps, name: str) -> Job:
+    """A preset with its recipe, on its data or on random batches."""
+    job = base_job(name, arguments.config)
+    own = arguments.config is not None or name == "digits"
+    data = arguments.data or (job.data if own else RANDOM)
+    size: dict[str, Any] = {} if data != RANDOM else {"batch_size": 2 * job.recipe.accumulate}
+    if arguments.batch_size is not None:
+        size = {"batch_size": arguments.batch_size}
+    return Job(job.model, job.recipe.replace(seed=arguments.seed, **size), data)
+
+
+def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
+    from parity.twins.certificate.training import of_training
+    from parity.twins.steps.check_steps import check_steps
+    from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
+
+    data_dir = data_folder(arguments.data_dir)
+    fingerprint = facts.fingerprint(job.data, data_dir) if arguments.certificate else None
+    errors = Console(stderr=True)
+    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
+        tasks = {
+            dtype: bar.add_task(f"{dtype} steps", total=arguments.steps) for dtype in arguments.dtype
+        }
+        report = check_steps(
+            subject,
+            job,
+            arguments.steps,
+            data_dir=data_dir,
+            dtypes=arguments.dtype,
+            precision=arguments.precision,
+            device=arguments.device,
+            fault=arguments.fault,
+            progress=lambda dtype, step: bar.update(tasks[dtype], completed=step),  # pyright: ignore
+        )
+    print_steps(report)
+    if arguments.json:
+        write_json(arguments.json, steps_to_dict(report))
+    if arguments.plot:
+        draw_steps(report, arguments.plot)
+    if arguments.certificate is None:
+        return 0 if report.passed else 1
+    asked = Asked(
+        dtypes=list(dict.fromkeys(arguments.dtype)),
+        precision=arguments.precision,
+        device=arguments.device,
+        batch_size=job.recipe.batch_size,
+        seed=job.recipe.seed,
+        fault=arguments.fault,
+        steps=arguments.steps,
+        data=job.data,
+        config=None if arguments.config is None else str(arguments.config),
+    )
+    return arguments.certify(of_training(report, asked, fingerprint))

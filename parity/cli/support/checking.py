@@ -1,0 +1,95 @@
+"""What `parity check` and `parity check-steps` are both told, and the certificate of either."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.markup import escape
+
+from parity.cli.support.reading import shown_as
+from parity.measure.device import DEVICES, Device
+from parity.measure.precision import PRECISIONS, Precision
+from parity.measure.shown import screen
+from parity.measure.tolerance import DType
+from parity.twins.certificate.file import check_destination, write_certificate
+from parity.twins.certificate.format import Certificate
+from parity.twins.check import DEFAULT_DTYPES
+from vit_config import ConfigError
+from vit_config.files.atomic import check_writable
+
+
+@dataclass(frozen=True)
+class Checking:
+    """How to compare, and what to write."""
+
+    dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
+        DEFAULT_DTYPES
+    )
+    """Types to compare in. float64 shows that the algebra is the same; float32 and bfloat16 that neither
+    twin is less accurate than the other."""
+    precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
+    """Of float32 products in both twins: in full; TensorFloat-32 or the like, where the device has it;
+    or as the frameworks are set. float32 at less than full precision is shown, but not certified."""
+    device: Annotated[Device, tyro.conf.arg(metavar="{" + ",".join(DEVICES) + "}")] = "cpu"
+    """What both twins compute on: the CPU, where every limit was measured, or each framework's first
+    GPU."""
+    fault: Annotated[str | None, shown_as("NAME[@TWIN][:BLOCK]")] = None
+    """Inject a deliberate fault and watch the check fail; `parity faults` lists them all. Without more
+    than its NAME it is put into every block of the twin that the list says; `NAME@jax` chooses the twin,
+    `NAME@torch:2` the block, too."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the report as JSON to this file."""
+    certificate: Annotated[Path | None, shown_as("FILE.json")] = None
+    """Also write a certificate to this file; `parity verify-certificate FILE.json` runs the check again
+    and compares."""
+    force: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace a certificate that is there."""
+
+    def refuse(self, *, seed: int, batch_size: int | None, others: tuple[Path | None, ...] = ()) -> None:
+        """Refuse what cannot be done, before anything is computed.
+
+        Args:
+            others: further files that are to be written.
+
+        Raises:
+            ConfigError, MissingFileError: a value out of range, or a file that cannot be written.
+        """
+        if seed < 0:
+            raise ConfigError(f"--seed {seed}: must not be negative")
+        if batch_size is not None and batch_size < 1:
+            raise ConfigError(f"--batch-size {batch_size}: must be at least 1")
+        if not self.dtype:
+            raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
+        if self.force and self.certificate is None:
+            raise ConfigError("--force: goes with --certificate only")
+        written = [path for path in (self.json, *others) if path is not None]
+        for path in written:
+            check_writable(path)
+        if self.certificate is not None:
+            check_destination(self.certificate, force=self.force)
+            if self.certificate.absolute() in [path.absolute() for path in written]:
+                raise ConfigError(f"{self.certificate}: is to be two files; give one another name")
+
+    def certify(self, certificate: Certificate) -> int:
+        """Write a certificate and say what it says: nobody is to take it for more.
+
+        Returns:
+            The exit status.
+        """
+        assert self.certificate is not None
+        write_certificate(certificate, self.certificate, force=self.force)
+        console = screen(highlight=False)
+        if certificate.verdict == "NOT CERTIFIED":
+            for reason in certificate.reasons:
+                console.print(f"[bold yellow]not certified[/]: {escape(reason)}")
+        console.print(f"certificate: {escape(str(self.certificate))} ({certificate.verdict})")
+        return 0 if certificate.passed else 1
+
+
+def data_folder(given: Path | None) -> Path:
+    """The folder of prepared data sets: the one that is given, or the usual one."""
+    return (given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")).expanduser()

@@ -1,0 +1,59 @@
+"""``parity sweep``: compare both twins with every architecture of the installed timm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
+from parity.twins.timm_sweep.sweep import sweep
+from vit_config import ConfigError
+from vit_config.files.atomic import check_writable
+
+MAX_PARAMETERS = 150e6
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Compare both twins with timm, in float64: of every architecture of the installed version the names
+    and shapes of all tensors, then the function on a copy shrunk in depth and width. Exit status: 0 all
+    equal, 1 different, 2 bad input.
+    """
+
+    pattern: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PATTERN ...]")] = ()
+    """Names of architectures, such as 'vit_base_*'; all without one."""
+    full_size: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Do not shrink, but leave out what is larger than --max-parameters."""
+    max_parameters: Annotated[float | None, shown_as("N", f"{MAX_PARAMETERS:.0f}")] = None
+    """With --full-size: the largest architecture to compare."""
+    processes: int = 2
+    """How many processes share the work."""
+    seed: int = 0
+    """Seed of the re-drawn weights and of the batch."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the results as JSON to this file."""
+
+
+def main(argv: list[str], prog: str = "parity sweep") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Sweep, argv, prog=prog)
+    if arguments.seed < 0:
+        raise ConfigError(f"--seed {arguments.seed}: must not be negative")
+    if arguments.processes < 1:
+        raise ConfigError(f"--processes {arguments.processes}: must be at least 1")
+    if arguments.max_parameters is not None and not arguments.full_size:
+        raise ConfigError("--max-parameters: goes with --full-size only")
+    if arguments.json is not None:
+        check_writable(arguments.json)
+    most = MAX_PARAMETERS if arguments.max_parameters is None else arguments.max_parameters
+    return sweep(
+        arguments.pattern,
+        processes=arguments.processes,
+        max_parameters=most if arguments.full_size else None,
+        seed=arguments.seed,
+        json_path=arguments.json,
+    )

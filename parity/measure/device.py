@@ -1,0 +1,64 @@
+"""Which device both twins compute on: a choice, that reports state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from vit_config import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+Device = Literal["cpu", "gpu"]
+DEVICES: tuple[Device, ...] = get_args(Device)
+"""The CPU, where every limit was measured; or the first GPU of each framework."""
+
+
+def torch_device(device: Device) -> torch.device:
+    """PyTorch's device of that kind.
+
+    Raises:
+        ConfigError: it sees none.
+    """
+    import torch
+
+    if device == "gpu" and not torch.cuda.is_available():
+        raise ConfigError("device = gpu, but PyTorch sees none (torch.cuda.is_available()); use cpu")
+    return torch.device("cpu" if device == "cpu" else "cuda")
+
+
+def jax_device(device: Device) -> Any:
+    """JAX's first device of that kind, a `jax.Device`.
+
+    Raises:
+        ConfigError: it sees none.
+    """
+    import jax
+
+    try:
+        return jax.devices(device)[0]
+    except RuntimeError:  # no backend of that kind
+        raise ConfigError(
+            f"device = {device}, but JAX sees none (it computes on {jax.default_backend()}); use"
+            f" {'cpu' if device == 'gpu' else 'gpu'}"
+        ) from None
+
+
+@contextmanager
+def jax_on(device: Device) -> Iterator[None]:
+    """JAX on a device."""
+    import jax
+
+    with jax.default_device(jax_device(device)):
+        yield
+
+
+def names(device: Device) -> dict[str, str]:
+    """What each framework calls its device: ``jax`` and ``torch``."""
+    import torch
+
+    found = torch_device(device)
+    card = torch.cuda.get_device_name(found) if found.type == "cuda" else "cpu"
+    return {"jax": jax_device(device).device_kind, "torch": card}

@@ -1,0 +1,36 @@
+"""How results are shown: on the screen, as numbers, as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from vit_config.files.atomic import write_atomically
+
+
+def screen(width: int = 110, *, highlight: bool = True) -> Console:
+    """The screen as wide as it is; a file or a pipe `width` letters wide."""
+    return Console(width=None if Console().is_terminal else width, highlight=highlight)
+
+
+def number(value: float) -> str:
+    """An error or a limit in two digits."""
+    return f"{value:.1e}" if value else "0"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as JSON, whole or not at all; infinities, which JSON does not have, as text."""
+    text = json.dumps(_finite(content), indent=2, allow_nan=False)
+    write_atomically(path, (text + "\n").encode())
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,169 @@
+"""Judging recordings of the twins, tensor by tensor and level by level."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import takewhile
+from statistics import median
+
+import numpy as np
+
+from parity.measure.error import relative_error
+from parity.measure.judged import Judged, LevelResult
+from parity.measure.policies import ABSENT, BITS, ROUNDING, Limit, own_float64
+from parity.measure.recording import Recording
+from parity.measure.site import LEVELS, Level, Site, output_site
+from parity.measure.tolerance import LIMITS, epsilon
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place, in the order of execution, where the twins differ."""
+
+    dtype: str
+    where: str
+    """Path of the module that got the same input and gave another output, empty for the model itself;
+    or, where every module agrees, the name of the first other tensor."""
+    detail: str
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The recordings that one type's comparison needs."""
+
+    dtype: str
+    jax: Recording
+    torch: Recording
+    jax_float64: Recording
+    """The JAX twin in float64 on the same weights; the same object as `jax` when that is float64."""
+    torch_float64: Recording
+
+    @property
+    def own(self) -> tuple[tuple[Recording, Recording], tuple[Recording, Recording]]:
+        """Each twin's run, beside its own in float64."""
+        return (self.jax, self.jax_float64), (self.torch, self.torch_float64)
+
+    def distances(self, site: Site) -> tuple[float, float]:
+        """Each twin's distance to its own float64 run."""
+        jax, torch = (_apart(run, exact, site) for run, exact in self.own)
+        return jax, torch
+
+
+def compare(runs: Runs) -> tuple[list[LevelResult], Divergence | None]:
+    """Judge every tensor of every level; find the first module that differs."""
+    results, verdicts = [], {}
+    for level in LEVELS:
+        sites = _merged(_of(runs.jax, level), _of(runs.torch, level))
+        if not sites:  # modules that were not recorded
+            continue
+        floor = _floor(runs, level, sites)
+        judged = [_judge(runs, site, floor) for site in sites]
+        verdicts.update({each.site: each for each in judged})
+        results.append(LevelResult.of(runs.dtype, level, judged))
+    return results, _first_divergence(runs, verdicts)
+
+
+def _of(run: Recording, level: Level) -> list[Site]:
+    return [site for site in run.sites() if site.level == level]
+
+
+def _merged(a: list[Site], b: list[Site]) -> list[Site]:
+    """Both orders as one: what only `b` has is put where `b` has it."""
+    shared, rest = set(b), iter(b)
+    merged: list[Site] = []
+    for site in a:
+        if site in shared:
+            merged += takewhile(lambda other, site=site: other != site, rest)
+        merged.append(site)
+    return list(dict.fromkeys((*merged, *rest)))
+
+
+def _floor(runs: Runs, level: Level, sites: list[Site]) -> float:
+    """What a distance of this level counts as at least.
+
+    Gradients share what happened to a few images: their median, in the twin in which it is smaller. The
+    loss of a small batch can be right by luck: the distance of the logits.
+    """
+    if runs.dtype == "float64" or level not in ("gradients", "loss"):
+        return 0.0
+    if level == "loss":
+        return min(runs.distances(output_site("logits")))
+    pairs = [runs.distances(site) for site in sites if site in runs.jax and site in runs.torch]
+    return min(median(side) for side in zip(*pairs, strict=True))
+
+
+def _judge(runs: Runs, site: Site, floor: float) -> Judged:
+    if site not in runs.jax or site not in runs.torch:
+        return Judged.by(ABSENT, site, math.inf)
+    if site.level == "parameters":
+        return Judged.by(BITS, site, _bits(runs.jax.read(site), runs.torch.read(site)))
+    if runs.dtype == "float64":
+        return Judged.by(ROUNDING, site, _apart(runs.jax, runs.torch, site))
+    errors = runs.distances(site)
+    return Judged.by(_limit(runs, site, errors, floor), site, *errors)
+
+
+def _bits(a: np.ndarray, b: np.ndarray) -> float:
+    same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return 0.0 if same else relative_error(a, b) or math.inf
+
+
+def _limit(runs: Runs, site: Site, errors: tuple[float, float], floor: float) -> Limit:
+    return own_float64(
+        errors,
+        bound=LIMITS[runs.dtype][site.level],
+        grain=epsilon(runs.dtype),
+        numbers=runs.jax.read(site).size,
+        floor=floor,
+    )
+
+
+def _apart(run: Recording, reference: Recording, site: Site) -> float:
+    """The error of one tensor; a gradient is compared on the scale of another together with its own."""
+    other = beside(site.path) if site.stage == "gradients" else None
+    scale = None if other is None else reference.read(site._replace(path=other))
+    return relative_error(run.read(site), reference.read(site), beside=scale)
+
+
+def beside(path: str) -> str | None:
+    """The parameter on the scale of whose gradient that of `path` is judged, together with its own.
+
+    The bias of a key norm moves all keys alike, which softmax ignores: in theory its gradient is zero,
+    and what is computed is the noise of its layer. The vectors of a differential lambda all share one
+    scalar gradient, a sum over all tokens that may cancel; the gain of the heads' norm sums as much.
+    """
+    module, _, leaf = path.rpartition(".")
+    if path.endswith("k_norm.bias"):
+        return f"{module}.weight"
+    return f"{module}.sub_norm.weight" if leaf.startswith("lambda_") else None
+
+
+def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | None:
+    """Go through the modules' inputs and outputs as they happened.
+
+    An output that differs although the module's input agreed puts the fault in that module; an input
+    that differs although everything before agreed puts it in the parent, between its children.
+    """
+    for site in _failed(verdicts, "modules"):
+        if site not in runs.jax or site not in runs.torch:
+            side = "JAX" if site in runs.jax else "PyTorch"
+            return Divergence(runs.dtype, site.path, f"called by the {side} twin only")
+        if site.port == "in":
+            parent = site.path.rpartition(".")[0]
+            parent = "" if parent == "blocks" else parent  # a list is no module that is called
+            return Divergence(
+                runs.dtype, parent, f"before its {site.path.removeprefix(parent + '.')} is called"
+            )
+        return Divergence(runs.dtype, site.path, f"{site.port}: same input, another output")
+    for level in ("parameters", "output", "loss"):
+        for site in _failed(verdicts, level):
+            return Divergence(runs.dtype, site.name, f"every module agrees; {level} differ")
+    for site in reversed(list(_failed(verdicts, "gradients"))):  # computed from the last to the first
+        return Divergence(runs.dtype, site.name, "every module agrees; gradients differ")
+    return None
+
+
+def _failed(verdicts: dict[Site, Judged], level: Level) -> Iterator[Site]:
+    return (site for site, each in verdicts.items() if site.level == level and not each.passed)
