@@ -169,8 +169,8 @@ def _transformers(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
         image_size=cfg.image_size,  # type: ignore[arg-type]
         patch_size=cfg.patch_size,  # type: ignore[arg-type]
         layer_norm_eps=cfg.norm_eps,
-        num_labels=cfg.num_classes,
     )
+    config.num_labels = cfg.num_classes
     return _torch(transformers.ViTForImageClassification(config), *data, compiled=False, logits="logits")
 
 
