@@ -6,13 +6,15 @@ release to release, these are the only ones in use, and only here.
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tyro
+from pydantic import BaseModel
 from tyro import _errors as events
-from tyro.extras import get_parser
 
 from vit_config import ConfigError
 
@@ -27,18 +29,36 @@ def parse(kind: type, argv: Sequence[str], *, prog: str, **options: Any) -> Any:
 
     def refuse(event: events.ParseErrorEvent) -> None:
         what, hint = _one_line(event), f"{prog} --help lists every flag"
-        if isinstance(event, events.UnrecognizedArgs) and (near := _nearest(event.tokens)):
+        if isinstance(event, events.UnrecognizedArgs) and (near := _nearest(event.tokens, kind)):
             hint = f"did you mean {near}?"
         raise ConfigError(f"{what}; {hint}")
 
-    def _nearest(words: Sequence[str]) -> str | None:
-        taken = {name: value for name, value in options.items() if name in ("default", "registry")}
-        flags = get_parser(kind, prog=prog, **taken)._option_string_actions
-        found = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
-        return next((near[0] for near in found if near), None)
-
     with events.on_parse_error(refuse):
         return tyro.cli(kind, args=list(argv), prog=prog, **options)
+
+
+def _nearest(words: Sequence[str], kind: type) -> str | None:
+    """The flag that somebody may have meant."""
+    flags = list(_flags(kind, "--"))
+    found = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
+    return next((near[0] for near in found if near), None)
+
+
+def _flags(kind: type, prefix: str) -> Iterator[str]:
+    """Every flag of a dataclass or a schema, those of what is inside it as ``--model.depth``."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    schema = issubclass(kind, BaseModel)
+    names = list(kind.model_fields) if schema else [field.name for field in dataclasses.fields(kind)]
+    for name in names:
+        marks = getattr(hints[name], "__metadata__", ())
+        flag = prefix + next((own for each in marks if (own := getattr(each, "name", None))), name)
+        inside = getattr(hints[name], "__origin__", hints[name])
+        if not isinstance(inside, type) or not (
+            dataclasses.is_dataclass(inside) or issubclass(inside, BaseModel)
+        ):
+            yield flag.replace("_", "-")
+        else:  # marked ones here are all marked to do without the prefix
+            yield from _flags(inside, prefix if marks else f"{flag}.")
 
 
 def _one_line(event: events.ParseErrorEvent) -> str:
