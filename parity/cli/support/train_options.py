@@ -223,6 +223,8 @@ def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstru
     sides_given = typing.get_args(info.type)
     if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
         return None
+    if float in (sides_given[0], *typing.get_args(sides_given[0])):
+        return None  # a range, as tyro reads it
 
     def sides(words: list[str]) -> tuple[int, int]:
         if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
