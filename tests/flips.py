@@ -115,8 +115,8 @@ class RecipeFlip(NamedTuple):
 
     value: Any
     where: str
-    """What of a run must then be another: ``updates``, ``gradients``, ``batches``, ``events`` (what is
-    logged, evaluated and kept, and when), ``numerics``."""
+    """What of a run must then be another: ``updates``, ``gradients``, ``batches``, ``preprocess``,
+    ``events`` (what is logged, evaluated and kept, and when), ``numerics``."""
     companions: dict[str, Any] = {}  # noqa: RUF012 - never changed
     """What the recipe needs for both values to be valid."""
 
@@ -162,6 +162,8 @@ RECIPE_FLIPS = {
     "step_epochs": RecipeFlip(1.0, "updates", STEPWISE),
     "step_factor": RecipeFlip(0.5, "updates", {**STEPWISE, "step_epochs": 1.0}),
     "rsqrt_epochs": RecipeFlip(1.0, "updates", {"schedule": "rsqrt", "final_learning_rate": 0.0}),
+    "pixels": RecipeFlip("half", "preprocess"),
+    "eval_crop": RecipeFlip(0.5, "preprocess"),
     "augment": RecipeFlip(Augment(flip=True), "batches"),
     "mix": RecipeFlip(Mix(mixup=0.8), "batches"),
     "dtype": RecipeFlip("bfloat16", "gradients", SINGLE),

@@ -27,6 +27,7 @@ from vit_jax.train.sharding import Program
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_gradients as make_torch_gradients
 from vit_train.data import open_dataset, train_batches
+from vit_train.fit import make_preprocess
 
 CFG = TINY.replace(depth=1, dropout_embed=0.3)
 RECIPE = BASE.replace(batch_size=8, checkpoint_every_epochs=2)
@@ -80,6 +81,11 @@ def batches(recipe, data_dir, folder):
     return [[np.concatenate([batch["image"] for batch in found]), np.array([len(found)])]]
 
 
+def preprocess(recipe, data_dir, folder):
+    """How pixels become numbers, in training, evaluation and the file of weights."""
+    return [str(make_preprocess(open_dataset("tfds:tiny_rectangles", data_dir), recipe))]
+
+
 def events(recipe, data_dir, folder):
     """What a run logs and keeps, by its step, with a model of one number that nothing trains."""
     state = TrainState(jnp.int32(0), {"head.bias": jnp.zeros(1)}, (), None)
@@ -117,6 +123,7 @@ PROBES = {
     "updates": updates,
     "gradients": gradients_of_a_model,
     "batches": batches,
+    "preprocess": preprocess,
     "events": events,
     "numerics": number_formats,
 }

@@ -117,6 +117,11 @@ class Recipe(Schema, frozen=True):
     rsqrt_epochs: PositiveFloat = 10.0
     """Epochs after which a reciprocal-root schedule is down to the peak over the root of two."""
 
+    pixels: Literal["data", "half", "imagenet"] = "data"
+    """Mean and deviation that images are normalised by: measured on the training images, one half each
+    as Big Vision has it (pixels from -1 to 1), or those of ImageNet as timm and DeiT."""
+    eval_crop: float = Field(default=1.0, gt=0, le=1)
+    """Share of a resized image that is seen in evaluation, from its centre; 0.875 is 224 of 256."""
     augment: Augment = Augment()
     """Random changes to training images."""
     mix: Mix = Mix()

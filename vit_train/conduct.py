@@ -96,7 +96,7 @@ def make_task(job: Job, data_dir: Path, stop_after: int | None = None) -> Task:
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    return Task(job, dataset, validation, make_preprocess(dataset), per_epoch, stop_after)
+    return Task(job, dataset, validation, make_preprocess(dataset, job.recipe), per_epoch, stop_after)
 
 
 class Trainer(NamedTuple):

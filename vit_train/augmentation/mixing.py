@@ -9,7 +9,7 @@ import numpy as np
 from vit_config.augmentation import Mix
 
 Shares = np.ndarray
-"""(B, classes) float32: the share of each class in each image."""
+"""(B, classes): the share of each class in each image."""
 
 
 def mixed(
@@ -20,13 +20,13 @@ def mixed(
     Smoothing of labels is the loss's: smoothing first and mixing then, as timm does, is the same.
 
     Args:
-        images: (B, H, W, C) float32, normalised.
+        images: (B, H, W, C), normalised.
         labels: (B,) integers.
 
     Returns:
-        Images like `images`, and the shares of classes.
+        Images like `images`, and the shares of classes in their type.
     """
-    shares = np.eye(num_classes, dtype=np.float32)[labels]
+    shares = np.eye(num_classes, dtype=images.dtype)[labels]
     if mix.style == "big_vision":
         return _next(images, shares, mix.mixup, rng)
     if mix.mode == "batch":
@@ -40,8 +40,8 @@ def _next(
     """Big Vision's `get_mixup`: each image with the one before it, the first with the last. There each
     device does so with its own share of the batch."""
     drawn = rng.beta(alpha, alpha)
-    share = np.float32(max(drawn, 1.0 - drawn))
-    rest = np.float32(1.0) - share
+    share = images.dtype.type(max(drawn, 1.0 - drawn))
+    rest = images.dtype.type(1.0) - share
     return (
         share * images + rest * np.roll(images, 1, axis=0),
         share * shares + rest * np.roll(shares, 1, axis=0),
@@ -57,7 +57,7 @@ def _whole(
     cuts = bool(mix.cutmix) and (not mix.mixup or rng.random() < mix.cutmix_share)
     alpha = mix.cutmix if cuts else mix.mixup
     share = float(rng.beta(alpha, alpha))
-    partners = images[::-1]
+    partners, number = images[::-1], images.dtype.type
     if share == 1.0:
         return images, shares
     if cuts:
@@ -65,8 +65,8 @@ def _whole(
         images = images.copy()
         images[:, *box] = partners[:, *box]
     else:
-        images = images * np.float32(share) + partners * np.float32(1.0 - share)
-    return images, shares * np.float32(share) + shares[::-1] * np.float32(1.0 - share)
+        images = images * number(share) + partners * number(1.0 - share)
+    return images, shares * number(share) + shares[::-1] * number(1.0 - share)
 
 
 def _each(
