@@ -77,9 +77,12 @@ class Arguments:
     steps: Annotated[int | None, shown_as("N")] = None
     """Train both twins of a preset so many steps on the same batches, from the preset's own initial
     values: every step from the same state, and the whole run beside its shadows."""
+    recipe: Annotated[str | None, shown_as("NAME or FILE")] = None
+    """Train a recipe of recipes/ beside the code that it comes from - Big Vision's chain, timm, DeiT's
+    and MAE's scripts - for twenty steps, tiny, in float64; `all` for every one that has an original."""
     config: Annotated[Path | None, shown_as("FILE")] = None
-    """With --steps: a JSON file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes
-    it; what it leaves out is the preset's own."""
+    """With --steps: a JSON or TOML file {"recipe": {...}, "model": {...}, "data": SET}, as `parity
+    train` takes it; what it leaves out is the preset's own."""
     data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
     """With --steps: digits, tfds:NAME, or random batches."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
@@ -119,6 +122,10 @@ def main(argv: list[str], prog: str = "parity check") -> int:
         if path is not None:
             check_writable(path)
     _refuse_misplaced(arguments)
+    if arguments.recipe is not None:
+        from parity.cli.support.check_recipe import check
+
+        return check(arguments.recipe, arguments.seed)
     if arguments.all:
         return check_family(
             arguments.subject,
@@ -205,6 +212,11 @@ def _refuse_misplaced(arguments: Arguments) -> None:
         changed = [n for n in names if getattr(arguments, n) != getattr(defaults, n)]
         return ["--" + name.replace("_", "-") for name in changed]
 
+    if arguments.recipe is not None:
+        others = [name for name in vars(defaults) if name not in ("recipe", "seed")]
+        if extra := given(*others):
+            raise ConfigError(f"{', '.join(extra)}: does not go with --recipe; leave it out")
+        return
     if arguments.force and not arguments.certificate:
         raise ConfigError("--force: goes with --certificate only")
     if arguments.all:
