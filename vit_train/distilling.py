@@ -7,11 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from vit_config import InputError, Preprocess
+from vit_config import ConfigError, InputError, Preprocess, Recipe
 
 Teacher = Callable[[np.ndarray], np.ndarray]
 """Images (B, H, W, C) float32, normalised as the teacher wants them, to logits (B, classes); those of
 `vit_jax.teacher` and `vit_torch.teacher` are."""
+
+
+def check_taught(recipe: Recipe) -> None:
+    """Refuse to distill where batches come without a teacher's logits.
+
+    Raises:
+        ConfigError: says what brings them.
+    """
+    if recipe.distill != "none":
+        raise ConfigError(
+            f'distill = "{recipe.distill}" needs a teacher, which runs of the command line have not; set'
+            ' distill = "none", or add its logits to batches by vit_train.distilling.taught'
+        )
 
 
 def taught(

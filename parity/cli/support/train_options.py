@@ -37,7 +37,7 @@ class Source:
     preset: Annotated[str | None, _arg("NAME", "digits")] = None
     """Named architecture that gives the defaults of --model; digits has a recipe, too."""
     config: Annotated[Path | None, _arg("FILE", "none")] = None
-    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional, or
+    """JSON or TOML file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, all optional, or
     the run.json of a run; gives the defaults of the other flags."""
 
 

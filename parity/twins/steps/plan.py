@@ -52,6 +52,11 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
             f'kernel = "{recipe.kernel}" is JAX\'s alone, and both twins are to do the same; use kernel'
             ' = "reference"'
         )
+    if recipe.distill != "none":
+        raise ConfigError(
+            f'distill = "{recipe.distill}" needs a teacher\'s logits, which these batches have not; set'
+            ' distill = "none"'
+        )
     dropped = tuple(
         name
         for name in cfg.fields()
