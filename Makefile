@@ -1,39 +1,48 @@
-# make demo   train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
-# make test   the whole suite
-# make quick  what is told in under two minutes: schemas, files, dialects, errors, formulas, a few checks
-# make family every architecture of timm's ViT, DeiT, EVA and BEiT against the twins, in about ten minutes
-# make steps  train both twins 100 steps on digits: each step, and the whole run beside its shadows
-# make table  every dialect of checkpoints into every other, in a minute
+# make demo        train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
+# make test        the suite, in ten minutes on two cores
+# make quick       what is told in under a minute: schemas, files, dialects, errors, formulas, a few checks
+# make exhaustive  every case of every table, every page, the whole mutation score, in hours
+# make family      every architecture of timm's ViT, DeiT, EVA and BEiT against the twins
+# make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
+# make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
 # make environments   PyTorch and JAX in environments of their own, compared in a third
-# make lint   ruff and pyright
-# make smoke  build a wheel and try it in a clean environment
+# make versions    the oldest and the newest frameworks that pyproject.toml admits
+# make lint        ruff and pyright
+# make site        the pages as a web site, in build/site
+# make smoke       build a wheel and try it in a clean environment
+# make budgets     measure what each test file costs
 # Everything runs in a virtual environment of its own, .venv, made on first use.
+# SHARE=K/N (or rotating/N, the one that is due) leaves the N-th part of family and mutations, and adds that of the
+# exhaustive cases to test: docs/testing.md.
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+SHARE ?=
+PYTEST := $(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# programs that XLA compiled are kept for the next command
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-# rooms whose tests hardly compile anything, and a few that do
-QUICK := mirror schema composition tables parameters bad_* schedules recipe_losses recipe_clipping \
-	numerics negative_controls check_words dialect_core dialect_layout dialect_plugin dialect_timm_config \
-	dialect_hf_f* dialect_clip folds card containers* weights_file convert_command pixels augment data* \
-	catalogue catalogue_model catalogue_heads match* traces_torch diff_bad fleet_parts runs_foreign_bad plots
-
-.PHONY: demo test quick family steps table mutations environments lint smoke
+.PHONY: demo test quick exhaustive family steps table mutations environments versions lint site smoke budgets
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
 	$(RUN) train.py --run-dir runs/demo
 
 test: $(VENV)/ready
-	$(RUN) -m pytest -n auto
+	$(PYTEST) $(if $(SHARE),--share $(SHARE))
 
 quick: $(VENV)/ready
-	$(RUN) -m pytest -n auto -m "not slow" $(wildcard $(QUICK:%=tests/test_%.py))
+	$(PYTEST) -m "quick and not slow"
+
+exhaustive: $(VENV)/ready
+	$(PYTEST) --share all
+	$(RUN) -m parity check --all --processes 2
+	$(RUN) tools/mutation_score.py
 
 family: $(VENV)/ready
-	$(RUN) -m parity check --all --processes 2
+	$(RUN) -m parity check --all $(if $(SHARE),$$($(RUN) tools/share.py $(SHARE) architectures)) --processes 2
 
 steps: $(VENV)/ready
 	$(RUN) -m parity check digits --steps 100 --dtype float64
@@ -42,22 +51,36 @@ table: $(VENV)/ready
 	$(RUN) tools/dialect_table.py
 
 mutations: $(VENV)/ready
-	$(RUN) tools/mutation_score.py --quick
+	$(RUN) tools/mutation_score.py --quick $(if $(SHARE),--share $(SHARE))
 
 environments:
 	./tests/environments.sh .environments
+
+# the newest jax wants a newer Python than the oldest: make versions-newest PYTHON=python3.13
+versions: versions-oldest versions-newest
+
+versions-%:
+	PYTHON=$(PYTHON) ./tests/versions.sh $* .environments
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
 
+# on a machine that does nothing else, nothing compiled before
+budgets: $(VENV)/ready
+	rm -rf $(JAX_COMPILATION_CACHE_DIR)
+	$(PYTEST) --costs tests/support/costs.json
+
 # constraints.txt pins every version this repository is tested with
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --upgrade pip
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev]"
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable ".[all,peers,dev,docs]"
 	touch $@
+
+site: $(VENV)/ready
+	$(VENV)/bin/mkdocs build --strict --quiet
 
 # a wheel, installed in a clean environment, used from another folder
 smoke: $(VENV)/ready

@@ -1,17 +1,54 @@
 """Every test sees eight CPU devices, 32-bit JAX unless it asks for `x64`, and no warning."""
 
 import os
+from pathlib import Path
 
-# eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles
-os.environ["XLA_FLAGS"] = (
-    "--xla_force_host_platform_device_count=8"
-    " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
-os.environ["JAX_PLATFORMS"] = "cpu"
+from parity.measure.compiling import QUICKLY
+
+# Eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles.
+# Commands that tests start inherit all of this.
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
+os.environ["JAX_PLATFORMS"] = "cpu"
+# one folder of compiled programs for all workers, all commands and the next run
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import jax
 import pytest
+
+from tests.support import cost, share
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of this suite."""
+    parser.addoption("--share", default="none", help="exhaustive cases: none, all, K/N or rotating/N")
+    parser.addoption("--costs", metavar="FILE", help="write the CPU seconds of each file there")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Parse the share, measure the cost."""
+    text = config.getoption("--share")
+    try:
+        chosen = config.stash[share.SHARE] = share.parse(text)
+    except ValueError:
+        raise pytest.UsageError(f"--share {text}: expected none, all, K/N or rotating/N") from None
+    config.option.share = str(chosen)  # workers take what this process took, at midnight too
+    config.pluginmanager.register(cost.Costs(config))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say which share, so that a run can be repeated."""
+    chosen = config.stash[share.SHARE]
+    return "" if chosen == share.NOTHING else f"exhaustive cases: --share {chosen}"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Exhaustive cases by share; costly files first, so that no worker ends alone with one."""
+    share.choose(config, items)
+    limits = cost.budgets()
+    items.sort(key=lambda item: -limits.get(item.nodeid.partition("::")[0], 0.0))
 
 
 @pytest.fixture

@@ -125,9 +125,8 @@ def test_another_image_size_is_taken_or_built_for():
 QUICK = {"plain", "grouped", "differential", "map"}  # what `make quick` looks at
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in VARIANTS]
+    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.exhaustive]) for n in VARIANTS]
 )
 def test_parameters_are_those_of_both_twins(name):
     cfg = variant(name)

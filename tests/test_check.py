@@ -38,8 +38,12 @@ def test_every_switch_agrees_in_float64(name):
 @pytest.mark.parametrize(
     "name",
     [
-        "plain", "per_head", "linear_hwc", "rmsnorm", "mean_post_norm", "rel_pos_bias", "differential",
-        "differential_parallel", "rope_mixed", "grouped", "swiglu", "map", "parallel",
+        "plain", "differential", "rope_mixed", "map",
+        *(
+            pytest.param(name, marks=pytest.mark.exhaustive)
+            for name in ("per_head", "linear_hwc", "rmsnorm", "mean_post_norm", "rel_pos_bias",
+                         "differential_parallel", "grouped", "swiglu", "parallel")
+        ),
     ],
 )  # fmt: skip
 def test_agrees_in_reduced_types(name):
@@ -81,7 +85,10 @@ QUICK_FAULTS = {"tanh_gelu_in_float32", "fast_variance", "dropped_residual", "de
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(n, marks=[] if n in QUICK_FAULTS else [pytest.mark.slow]) for n in COMMON_FAULTS],
+    [
+        pytest.param(n, marks=[] if n in QUICK_FAULTS else [pytest.mark.slow, pytest.mark.exhaustive])
+        for n in COMMON_FAULTS
+    ],
 )
 def test_the_command_catches_every_fault_in_its_module(name, tmp_path):
     file = write_subject(tmp_path / "subject.safetensors", **NEEDED.get(name, {}))

@@ -9,23 +9,15 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
+from convert_cases import arrays_of, refused, run
 from tiny import TINY
 
-from parity.cli import main
-from parity.measure.redraw import redraw
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
-from vit_config import Preprocess, parameters, read_weights, write_weights
+from vit_config import Preprocess, read_weights, write_weights
 
 SQUARE = TINY.replace(image_size=(32, 32), patch_size=(8, 8), norm_eps=1e-6)
 PREPROCESS = Preprocess(class_names=tuple(f"class {i}" for i in range(11)), license="mit")
-
-
-def arrays_of(cfg, dtype=np.float32):
-    return {
-        name: redraw(name, each.kind, each.shape, seed=0).astype(dtype)
-        for name, each in parameters(cfg).items()
-    }
 
 
 @pytest.fixture
@@ -40,12 +32,6 @@ def state(own, tmp_path):
     """A torchvision state dict."""
     convert(own, to="torchvision", out=tmp_path / "tv.pth")
     return torch.load(tmp_path / "tv.pth", weights_only=True)
-
-
-def run(capsys, *argv):
-    status = main([str(each) for each in argv])
-    said = capsys.readouterr()
-    return status, said.out, said.err
 
 
 def save(state, path):
@@ -179,7 +165,7 @@ WRONG = {
     "two models": (
         lambda s, p: save({"state_dict": s, "model_ema": s}, p),
         ("--set", "num_heads=5"),
-        ["holds several models, model_ema, state_dict", "--part"],
+        ["holds several models, model_ema (torchvision), state_dict (torchvision)", "--part"],
     ),
     "no such part": (
         lambda s, p: save({"state_dict": s}, p),
@@ -215,18 +201,6 @@ def test_wrong_sources(case, state, tmp_path, capsys):
     path = folder / "model.pth"
     make(state, path)
     refused(capsys, folder, expected, "convert", path, folder / "out", "--to", "timm", *flags)
-
-
-def refused(capsys, folder, expected, *argv):
-    """One line on the error stream, status 2, and nothing new in the folder."""
-    before = sorted(folder.iterdir())
-    status, out, err = run(capsys, *argv)
-    assert status == 2, err
-    assert out == ""
-    assert err.count("\n") == 1
-    for text in expected:
-        assert text in err
-    assert sorted(folder.iterdir()) == before
 
 
 def test_harmless_objects_pass(state, tmp_path, capsys):
@@ -305,6 +279,70 @@ def test_what_a_target_cannot_hold(tmp_path, capsys):
     write_weights(path, cfg, arrays_of(cfg))
     expected = ["register_tokens = 2", "act = quick_gelu", "norm = rmsnorm"]
     refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "torchvision")
+
+
+def test_a_family_names_its_nearest_and_what_is_in_the_way_of_all(tmp_path, capsys):
+    cfg = SQUARE.replace(norm="rmsnorm", register_tokens=2, pos_embed_prefix="class", norm_eps=1e-5)
+    path = tmp_path / "own.safetensors"
+    write_weights(path, cfg, arrays_of(cfg))
+    expected = [
+        "dialects of hf can hold this model (norm in the way of each)",
+        "nearest is hf-dinov2-registers, but for norm = rmsnorm (hf-dinov2-registers has layernorm)",
+    ]
+    refused(capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "hf")
+
+
+def test_a_grid_that_is_taken_for_a_square_is_said(own, state, tmp_path, capsys):
+    said = "took the 16 positions for a square of 4x4, so images are 32x32; --set image_size=HxW"
+    convert(own, to="timm", out=tmp_path / "timm.pth")
+    path = save(torch.load(tmp_path / "timm.pth", weights_only=True), tmp_path / "bare.pth")
+    known = ("num_heads=5", "norm_eps=1e-6", "act=gelu", "pool=class", "block=pre_norm")
+    flags = ("--to", "parity", "--set", *known)
+    status, printed, err = run(capsys, "convert", path, tmp_path / "a.safetensors", *flags)
+    assert status == 0, err
+    assert said in " ".join(printed.split())
+    assert any(said in note for note in read_checkpoint(tmp_path / "a.safetensors").hops[-1].done)
+    out = tmp_path / "b.safetensors"
+    status, printed, _ = run(capsys, "convert", path, out, *flags, "image_size=16x64")
+    assert (status, "square" in printed) == (0, False)
+    assert read_checkpoint(out).config.image_size == (16, 64)
+    # torchvision has squares alone
+    assert read_checkpoint(save(state, tmp_path / "tv.pth"), given={"num_heads": 5}).notes == ()
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_the_own_file_by_the_name_of_a_framework(name, own, tmp_path, capsys):
+    out = tmp_path / "again.safetensors"
+    assert run(capsys, "convert", own, out, "--to", name)[0] == 0
+    assert read_weights(out).config == SQUARE
+
+
+def test_the_version(capsys):
+    status, out, err = run(capsys, "--version")
+    assert (status, err) == (0, "")
+    assert re.fullmatch(r"parity (\d+\.\d+\.\d+.*|from a source tree.*)\n", out)
+
+
+@pytest.mark.parametrize("target", ["x.safetensors", "x.pth", "x.npz", "x.msgpack"])
+def test_values_that_are_not_finite(target, tmp_path, capsys):
+    arrays = arrays_of(SQUARE)
+    arrays["norm.bias"][[3, 5]] = np.nan, -np.inf
+    arrays["blocks.1.attn.qkv.weight"][:, 2] = np.inf
+    path = tmp_path / "own.safetensors"
+    write_weights(path, SQUARE, arrays)
+    expected = [
+        "own.safetensors: blocks.1.attn.qkv.weight: 90 of 2,700 values are not finite",
+        "norm.bias: 2 of 30 values are not finite",
+        "--allow-nonfinite",
+    ]
+    argv = ("convert", path, tmp_path / target, "--to", "parity")
+    refused(capsys, tmp_path, expected, *argv)
+    status, printed, _ = run(capsys, *argv, "--allow-nonfinite")
+    assert status == 0
+    assert "values that are not finite may pass, as asked" in printed
+    if not target.endswith("msgpack"):  # which keeps no header
+        given = read_checkpoint(tmp_path / target, dialect="parity")
+        np.testing.assert_array_equal(given.arrays["norm.bias"].load(), arrays["norm.bias"])
 
 
 def test_a_type_too_narrow(tmp_path, capsys):

@@ -103,8 +103,8 @@ def test_the_image_tower_is_taken_and_the_rest_said(tmp_path):
 
     assert found.dialect.name == "big-vision"
     assert found.notes == (
-        "stripped 'params.img' of every name",
-        "left out 5 tensors that are not under 'params.img'",
+        "stripped 'params/img' of every name",
+        "left out 5 tensors that are not under 'params/img'",
     )
     convert(path, to="parity", out=tmp_path / "own.safetensors")
     images = images_for(model.cfg)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from dialect_proof import images_for, prove, twin_logits
-from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
+from hf_models import CLASSES, MLP, SIZES, SQUARE, build, class_token, logits, reload, save, save_memory
 from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
@@ -40,6 +40,23 @@ def test_bodies(mean: bool, tmp_path: Path) -> None:
     model = build("BeitModel", "BeitConfig", **ENTRIES, **RELATIVE, use_mean_pooling=mean)
     saved = save(model, tmp_path / "saved")
     prove(saved, logits(model), to="hf-beit", out=tmp_path / "back", reload=reload())
+
+
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("name", ["Data2VecVisionForImageClassification", "Data2VecVisionModel"])
+def test_data2vec_is_a_beit(name: str, mean: bool, tmp_path: Path) -> None:
+    """But for the bare model, which does not pool."""
+    head = name.endswith("Classification")
+    options = {"use_mean_pooling": mean, **(CLASSES if head else {})}
+    model = build(name, "Data2VecVisionConfig", **ENTRIES, **RELATIVE, **options)
+    saved = save(model, tmp_path / "saved")
+    assert read_checkpoint(saved).dialect.name == "hf-data2vec-vision"
+    pick = logits if head else class_token
+    prove(saved, pick(model), to="hf-data2vec-vision", out=tmp_path / "back", reload=reload(pick))
+    if head:
+        convert(saved, to="hf-beit", out=tmp_path / "beit")
+        images = images_for(read_checkpoint(saved).config)
+        assert error(reload()(tmp_path / "beit")(images), logits(model)(images)) <= 1e-12
 
 
 @pytest.mark.parametrize(

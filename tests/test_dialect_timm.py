@@ -2,7 +2,7 @@
 
 import functools
 import json
-import re
+import runpy
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.rewrites import State, canonical, express
 from parity.porting.formats import Stored
-from vit_config import ConfigError, ViTConfig
+from vit_config import Preprocess, ViTConfig
 from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
 
@@ -69,7 +69,11 @@ SMALL = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in PROVEN]
+    "name",
+    [
+        pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow, pytest.mark.exhaustive])
+        for n in PROVEN
+    ],
 )
 def test_there_and_back(name, tmp_path):
     model = small(name)
@@ -97,22 +101,34 @@ def test_timm_itself_loads_what_was_written(tmp_path):
     assert [ours[key] for key in keys] == [theirs[key] for key in keys]
 
 
-def test_what_no_json_says_goes_into_a_file(tmp_path):
+def test_what_no_json_says_is_said_in_python(tmp_path):
     changes = {"norm_layer": lambda *a, **k: timm.layers.LayerNorm(*a, **{**k, "eps": 1e-12})}
     model = small("vit_tiny_patch16_224", **changes)
     path = bare(tmp_path / "bare", model)
     given = {"num_heads": 6, "norm_eps": 1e-12, "act": "gelu", "pool": "class", "block": "pre_norm"}
     source = read_checkpoint(path, given={**given, "image_size": (32, 48)})
-    said = r"cannot say norm_eps = 1e-12 \(vit_small_patch16_224 has 1e-06\); write .*, for (timm.*\))$"
-    with pytest.raises(ConfigError, match=said) as caught:
-        convert(source, to="timm", out=tmp_path / "folder")
-    assert not (tmp_path / "folder").exists()
-    convert(source, to="timm", out=tmp_path / "out.safetensors")
+    (hint,) = convert(source, to="timm", out=tmp_path / "out.safetensors").hints
     written = load_file(tmp_path / "out.safetensors")
-    told = eval(re.search(said, str(caught.value))[1], {"timm": timm, "functools": functools}).double()
+    told = eval(hint.partition(": ")[2], {"timm": timm, "functools": functools}).double()
     told.load_state_dict({name: torch.from_numpy(each) for name, each in written.items()}, strict=True)
     images = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 32, 48)))
-    assert torch.equal(told.eval()(images), model.eval()(images))
+    expected = model.eval()(images)
+    assert torch.equal(told.eval()(images), expected)
+    given = Preprocess(mean=(0.1, 0.2, 0.3), crop_fraction=0.7, class_names=tuple("abcdefghijk"))
+    source = read_checkpoint(tmp_path / "out.safetensors", preprocess=given)
+    (hint,) = convert(source, to="timm", out=tmp_path / "folder").hints
+    assert "model.py in the folder makes it: timm.create_model('vit_small_patch16_224'" in hint
+    assert not (tmp_path / "folder/config.json").exists()
+    made = runpy.run_path(str(tmp_path / "folder/model.py"))["create_model"]()
+    rounded = {name: value.float().double() for name, value in model.state_dict().items()}
+    assert made.norm.eps == 1e-12
+    for name, value in made.double().state_dict().items():  # timm makes it in float32
+        assert torch.equal(value, rounded[name])
+    data = timm.data.resolve_model_data_config(made)
+    assert tuple(data["input_size"]) == (3, 32, 48)
+    assert (tuple(data["mean"]), data["crop_pct"]) == (given.mean, 0.7)
+    assert made.pretrained_cfg["label_names"] == list(given.class_names)
+    assert read_checkpoint(tmp_path / "folder").preprocess == given
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from safetensors.torch import save_file as save_torch
 from timm_models import bare, saved, small, timm, write_json
 
 from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
 from parity.porting.formats import open_container
@@ -69,7 +70,8 @@ def test_a_training_checkpoint_says_its_architecture(tmp_path):
     path = tmp_path / "last.pth.tar"
     torch.save(training(arch="test_vit", args=Namespace(**ARGS)), path)
     with pytest.raises(
-        ConfigError, match=r"several models, state_dict, state_dict_ema.*--part state_dict"
+        ConfigError,
+        match=r"several models, state_dict .timm-vit., state_dict_ema .*choose by --part state_dict",
     ):
         read_checkpoint(path)
     source = read_checkpoint(path, part="state_dict_ema")
@@ -163,3 +165,28 @@ def test_the_layer_before_the_head_of_older_timm(tmp_path):
     given = {"num_heads": 6, "norm_eps": 1e-6, "act": "gelu", "pool": "class", "block": "pre_norm"}
     with pytest.raises(WeightsError, match="head_hidden = 48"):
         read_checkpoint(path, given={**given, "image_size": (32, 48)})
+
+
+def test_pre_logits_of_2021(tmp_path):
+    """timm's models for 21k classes had a tanh layer before the head, which today's have not."""
+    model = timm.create_model("test_vit", num_classes=5, img_size=64)
+    width = model.embed_dim
+    generator = torch.Generator().manual_seed(0)
+    hidden = {
+        "pre_logits.fc.weight": torch.randn(width, width, generator=generator),
+        "pre_logits.fc.bias": torch.randn(width, generator=generator),
+    }
+    torch.save({**model.state_dict(), **hidden}, tmp_path / "old.pth")
+    source = read_checkpoint(tmp_path / "old.pth", like="test_vit")
+    assert source.config == PRESETS["test_vit"].replace(num_classes=5, image_size=64, head_hidden=width)
+    convert(source, to="parity", out=tmp_path / "own.safetensors")
+    with pytest.raises(ConfigError, match=r"head_hidden = 64 .*--num-classes 0 takes it off"):
+        convert(source, to="timm", out=tmp_path / "timm")
+    done = convert(source, to="timm", out=tmp_path / "timm", num_classes=0)
+    said = "head of 5 classes taken off; tanh layer of 64 (pooler, pre_logits) taken off"
+    assert done.notes == (said,)
+    assert read_checkpoint(tmp_path / "timm").hops[-1].done == (said,)
+    again = timm.create_model(f"local-dir:{tmp_path / 'timm'}", pretrained=True).eval()
+    model.reset_classifier(0)
+    images = torch.from_numpy(np.random.default_rng(0).standard_normal((2, 3, 64, 64))).float()
+    assert torch.equal(again(images), model.eval()(images))

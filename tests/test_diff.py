@@ -12,7 +12,10 @@ from parity.cli import main
 from parity.faults import inject
 from parity.verifier.diff import compare_sides
 
-CLEAN = ["plain", "rope_mixed", "parallel", "map"]  # tools/mutation_score.py has more
+CLEAN = [  # tools/mutation_score.py has more
+    "plain",
+    *(pytest.param(name, marks=pytest.mark.exhaustive) for name in ("rope_mixed", "parallel", "map")),
+]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -183,7 +183,8 @@ CASES = {
     )
 }
 QUICK_AND_SLOW = [
-    pytest.param(name, marks=[] if name == "dropout" else pytest.mark.slow) for name in CASES
+    pytest.param(name, marks=[] if name in ("dropout", "rope_axial") else pytest.mark.exhaustive)
+    for name in CASES
 ]
 
 

@@ -47,7 +47,11 @@ QUICK = {"vit_base_patch16_224", "eva02_base_patch16_clip_224", "test_vit3"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in VARIED]
+    "name",
+    [
+        pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow, pytest.mark.exhaustive])
+        for n in VARIED
+    ],
 )
 def test_an_architecture_of_timm_is_equal(name):
     result = check_architecture(name, MODULES[name], seed=1)
@@ -128,6 +132,7 @@ def test_a_broken_peer_is_a_verdict_and_not_the_end(monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive  # continuous integration walks a share of all of them
 def test_the_command_walks_in_two_processes_and_writes_json(tmp_path, capsys):
     path = tmp_path / "family.json"
     arguments = ["check", "--all", "test_vit", "beit_*_224", "--processes", "2", "--json", str(path)]

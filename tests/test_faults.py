@@ -23,7 +23,10 @@ from vit_torch.weights import abstract_model
 
 QUICK = {"tanh_gelu", "swapped_q_and_k", "missing_final_norm", "detached_positions", "swapped_gate"}
 # some of them: tools/mutation_score.py has each found in either twin
-SOME = [*sorted(QUICK), *(pytest.param(name, marks=pytest.mark.slow) for name in [*FAULTS][::6])]
+SOME = [
+    *sorted(QUICK),
+    *(pytest.param(n, marks=[pytest.mark.slow, pytest.mark.exhaustive]) for n in [*FAULTS][::6]),
+]
 SCOPED = [name for name, fault in FAULTS.items() if fault.in_block]
 
 

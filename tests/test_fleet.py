@@ -154,6 +154,7 @@ def assert_as_undisturbed(root, out, good):
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     root, good, _, _ = fleet
     killed, out = 0, tmp_path / "out"
@@ -351,7 +352,7 @@ def test_a_part_may_be_asked_for(tmp_path):
     content = json.loads(path.read_text())
     (job,) = content["checkpoints"]
     assert job["status"] == "ask"
-    assert job["said"].startswith("holds several models, model, model_ema")
+    assert job["said"].startswith("holds several models, model (timm-vit), model_ema (timm-vit)")
     assert job["found"]["dialect"] is None
     assert job["set"] == {}
     job |= {"part": "model_ema", "set": ANSWER}

@@ -97,8 +97,9 @@ CASES = {
         None,
     ),
 }
-EXACT = ("pos_embed", "k_bias", "layer_scale", "layer_scale_on", "final_norm")
-"""Folds after which every sum is formed in the same order."""
+EXACT = ("pos_embed", "layer_scale", "layer_scale_on", "final_norm")
+"""Folds after which every sum is formed in the same order, on every processor: a bias is added within the
+matrix product or after it (k_bias), which is rounded once or twice."""
 
 # what is left out -> (field, the schema before, which tensors must be of which value)
 REMOVALS = {
@@ -180,7 +181,7 @@ def test_a_bias_of_keys_is_left_out_if_it_is_zero(changes):
     before = state_of(cfg, without)
     after = FOLDS["k_bias"](before, (False,))
     assert after.config.k_bias is False
-    assert_same_function(before, after, exactly=True)
+    assert_same_function(before, after, exactly=False)
 
     with pytest.raises(CannotFoldError, match=r"keys' part of blocks\.0\.attn\.qkv\.bias is not"):
         FOLDS["k_bias"](state_of(cfg), (False,))
@@ -217,6 +218,7 @@ REFUSED = {
     "a norm of means": ("final_norm", "mean_post_norm", ("pre_pool",), "pool = mean"),
     "no final norm": ("final_norm", "no_final_norm", ("pre_pool",), "^$"),
     "a head on two tokens": ("pool", "distilled", ("class_mean",), "^$"),
+    "a tanh layer": ("head_hidden", "tanh_before_head", (None,), "--num-classes 0 takes it off"),
     "a mean of all": ("pool", "mean_of_all", ("class_mean",), "^$"),
     "no head": ("pool", "no_head", ("class_mean",), "^$"),
     "two pooled tokens": ("final_norm", "distilled", ("post_pool",), "pool = class"),
@@ -235,7 +237,7 @@ def test_what_cannot_be_rewritten_is_refused(case):
 
 
 def test_every_fold_is_covered():
-    covered = {case[0] for case in (*CASES.values(), *REMOVALS.values())}
+    covered = {case[0] for case in (*CASES.values(), *REMOVALS.values(), *REFUSED.values())}
 
     assert covered == FOLDS.keys()
 

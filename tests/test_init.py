@@ -57,8 +57,13 @@ def test_torch_draws_by_the_recipe(case):
     assert misfits(SCHEMAS[case], models) == {}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", SCHEMAS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[pytest.mark.exhaustive] * (number % 6 > 0))
+        for number, case in enumerate(SCHEMAS)
+    ],
+)
 def test_jax_draws_by_the_recipe(case):
     arrays = vit_jax.to_arrays(vit_jax.ViT(SCHEMAS[case], rngs=nnx.Rngs(0)))
     assert misfits(SCHEMAS[case], [arrays]) == {}

@@ -4,9 +4,11 @@ import pytest
 from flips import BASE, FLIPS, REFUSED, ROPE, ROPE_FLIPS, UNSEEN
 
 from parity.twins.check import check_config
+from tests.support.twins import one_jax_twin  # noqa: F401 - a fixture
 from vit_config import InputError, ViTConfig
 from vit_config.numerics.rope import Rope
 
+pytestmark = pytest.mark.usefixtures("one_jax_twin")
 QUICK = {"act", "rope", "pool"}  # what `make quick` looks at
 
 

@@ -9,6 +9,7 @@ REPOSITORY = Path(__file__).parent.parent
 
 
 @pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # of the library that makes the example
 @pytest.mark.parametrize(
     "page", ["porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md"]

@@ -75,7 +75,13 @@ SPREAD = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "adamw")) for name in SPREAD]
+    "name",
+    [
+        pytest.param(
+            name, marks=[pytest.mark.slow] if name == "parts" else [pytest.mark.exhaustive] * (turn > 0)
+        )
+        for turn, name in enumerate(SPREAD)
+    ],
 )
 def test_twenty_steps_agree_in_float64(name, x64):
     recipe = Recipe.from_json(RECIPE.to_json()).replace(**SPREAD[name])

@@ -24,7 +24,7 @@ VARIED = (
 @pytest.fixture(
     scope="module",
     params=[
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow, pytest.mark.exhaustive])
         for name in (*OWN, *QUICK[1:], *VARIED)
     ],
 )

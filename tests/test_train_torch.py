@@ -182,7 +182,7 @@ def carry_over(job, data_dir, jax_dir, torch_dir):
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[] if k == "adamw" else [pytest.mark.slow]) for k in RECIPES]
+    "kind", [pytest.param(k, marks=[] if k == "adamw" else [pytest.mark.exhaustive]) for k in RECIPES]
 )
 def test_from_the_same_start_the_twins_train_alike(data_dir, tmp_path, kind):
     """The same batches, losses, gradients and scores, in float64: the initial state is carried over."""

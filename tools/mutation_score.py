@@ -1,6 +1,6 @@
 """The mutation score of the verifier: deliberate faults, each caught, located and explained - or not.
 
-    python tools/mutation_score.py [--quick] [--only NAME ...] [--write]
+    python tools/mutation_score.py [--quick] [--only NAME ... | --share K/N] [--write]
 
 Both twins are built with the same weights, a fault is put into one of them, and the other is the
 reference: `diff` must find the difference in the module where the fault is, and `diagnose` must name its
@@ -28,22 +28,32 @@ def main() -> int:
         "--quick", action="store_true", help="each fault once, each clean pair in one type"
     )
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these faults alone")
+    parser.add_argument("--share", metavar="K/N", help="one N-th of the faults, and of the clean pairs")
     parser.add_argument("--write", action="store_true", help="write docs/mutation_score.md")
     options = parser.parse_args()
     _prepare()
 
     from rich.console import Console
     from verifier.page import line, page, summary, table
-    from verifier.scores import clean_results, model_results, step_results
+    from verifier.scores import CLEAN, clean_results, model_results, step_results
+
+    from parity.faults import FAULTS
+    from parity.faults.steps import STEP_FAULTS
+    from tests.support.share import parse
 
     started = time.perf_counter()
     console = Console(width=150, highlight=False, markup=False)
+    pairs_of = CLEAN if not options.only else ()
+    if options.share:
+        share = parse(options.share)
+        options.only, pairs_of = share.of([*FAULTS, *STEP_FAULTS]), share.of(CLEAN)
+        console.print(f"share {share} of the faults")
     results, pairs = [], []
     for make in (model_results, step_results):
         for result in make(options.only, options.quick):
             results.append(result)
             console.print(line(result))
-    for pair in () if options.only else clean_results(options.quick):
+    for pair in clean_results(options.quick, pairs_of):
         pairs.append(pair)
         console.print(
             f"{'FAIL' if pair.raised else 'ok  '} no fault: {pair.name} {pair.dtype}", pair.raised or ""
@@ -65,9 +75,9 @@ def main() -> int:
 def _prepare() -> None:
     """Models here are small: quick to compile, not to run, and in the types that they are given in."""
     sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
-    os.environ["XLA_FLAGS"] = (
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    )
+    from parity.measure.compiling import compile_quickly
+
+    compile_quickly()
     os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
     import torch

@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+_NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init` draws anew
+
 
 def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
     """x + small, where `small` has axes of length one, or fewer of them."""
@@ -21,6 +23,9 @@ def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
 class Linear(nnx.Linear):
     """`nnx.Linear`, the bias added by `add_broadcast`."""
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
+
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """(..., inputs) to (..., outputs)."""
         y = jnp.matmul(inputs, self.kernel[...], precision=self.precision)
@@ -29,6 +34,9 @@ class Linear(nnx.Linear):
 
 class Conv(nnx.Conv):
     """`nnx.Conv` of patches (B, H, W, C), the bias added by `add_broadcast`."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """(B, H, W, C) to (B, gh, gw, outputs)."""

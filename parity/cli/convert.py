@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -30,7 +30,7 @@ from vit_config import ConfigError
 class Arguments:
     """Convert a checkpoint of any dialect to any other, every tensor exact, with the config files that
     the target's library expects. Nothing is written unless everything fits. Exit status: 0 done, 1 not
-    equal when verified, 2 refused.
+    equal when verified, 2 refused, 70 a fault of this program.
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, shown_as("SRC DST")] = ()
@@ -45,10 +45,12 @@ class Arguments:
     image_size: Annotated[str | None, shown_as("HxW")] = None
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
-    """0 takes the head off, another number puts a head of zeros on."""
+    """0 takes the head off, and a pooler or pre_logits; another number puts a head of zeros on."""
+    allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Let NaN and infinite values pass, which are refused else; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run what was read and what was written on the same images, in every framework and library at hand,
-    and write the result beside the output."""
+    and write the result beside the output. What is not equal does not get the name DST."""
     license_allow: Annotated[tuple[str, ...] | None, shown_as("NAME ...")] = None
     """Refuse weights under any other licence than these."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -83,21 +85,28 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
 
 def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console) -> int:
     checkpoint = read_checkpoint(source, **arguments.reading.options())
-    size = parse_size(arguments.image_size)
+    options: dict[str, Any] = {
+        "to": arguments.to,
+        "out": out,
+        "dtype": arguments.dtype,
+        "image_size": parse_size(arguments.image_size),
+        "num_classes": arguments.num_classes,
+        "allow_nonfinite": arguments.allow_nonfinite,
+        "license_allow": arguments.license_allow,
+        "force": arguments.force,
+    }
+    done = None
     with _bar(console) as bar:
         task = bar.add_task("writing", total=None)
-        result = convert(
-            checkpoint,
-            to=arguments.to,
-            out=out,
-            dtype=arguments.dtype,
-            image_size=size,
-            num_classes=arguments.num_classes,
-            license_allow=arguments.license_allow,
-            force=arguments.force,
-            started=lambda total: bar.update(task, total=total),
-            progress=lambda count: bar.update(task, advance=count),
-        )
+        options["started"] = lambda total: bar.update(task, total=total)
+        options["progress"] = lambda count: bar.update(task, advance=count)
+        if arguments.verify:
+            from parity.porting.verification.verified import convert_verified
+
+            done = convert_verified(checkpoint, **options)
+            result = done.converted
+        else:
+            result = convert(checkpoint, **options)
     console.print(
         f"[bold]{escape(str(source))}[/]  {checkpoint.container.kind}, {checkpoint.dialect.name}"
     )
@@ -105,15 +114,20 @@ def _convert_one(arguments: Arguments, source: Path, out: Path, console: Console
         console.print(f"  {escape(note)}")
     for warning in result.warnings:
         console.print(f"  [yellow]warning:[/] {escape(warning)}")
-    console.print(f"[bold]{escape(str(out))}[/]  {result.dialect}, {result.nbytes:,} bytes of tensors")
-    if not arguments.verify:
+    path = out if done is None else done.path
+    console.print(f"[bold]{escape(str(path))}[/]  {result.dialect}, {result.nbytes:,} bytes of tensors")
+    for hint in result.hints:
+        console.print(f"  {escape(hint)}", soft_wrap=True)
+    if done is None:
         return 0
-    from parity.porting.verification.verify import print_verification, verify, write_verification
+    from parity.porting.verification.verify import print_verification
 
-    verification = verify(result)
-    write_verification(verification, result)
-    print_verification(verification, console)
-    return 0 if verification.passed else 1
+    print_verification(done.verification, console)
+    if done.verification.passed:
+        return 0
+    said = f"not equal, so there is no {out}; what was written is {path}"
+    console.print(f"[red]{escape(said)}[/]", soft_wrap=True)
+    return 1
 
 
 def _convert_manifest(arguments: Arguments, console: Console) -> int:
@@ -129,7 +143,9 @@ def _convert_manifest(arguments: Arguments, console: Console) -> int:
             "--dtype": arguments.dtype,
             "--image-size": arguments.image_size,
             "--num-classes": arguments.num_classes,
-            "--set, --like, --dialect, --part, --preprocess, --license": arguments.reading != Reading(),
+            "--allow-nonfinite": arguments.allow_nonfinite,
+            "--set, --override, --like, --dialect, --part, --preprocess, --license": arguments.reading
+            != Reading(),
         }.items()
         if value not in (None, False)
     ]

@@ -133,7 +133,7 @@ def _read_foreign(arguments: Arguments) -> Run:
     options = {
         name: value
         for name, value in stated.options().items()
-        if name in ("dialect", "like", "given", "part")
+        if name in ("dialect", "like", "given", "override", "part")
     }
     return read_foreign(
         arguments.source,

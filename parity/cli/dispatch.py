@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from parity.porting.provenance import versions
 from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
@@ -26,6 +28,8 @@ COMMANDS = {
     "list": "which models there are: parameters, FLOPs, input size",
     "inspect": "what a preset or a weights file is made of, layer by layer",
 }
+FAULT = 70
+"""The exit status of a fault of this program."""
 OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
 
@@ -34,12 +38,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one subcommand.
 
     Returns:
-        The exit status: what the command says, or 2 for bad input.
+        The exit status: what the command says - 0 for yes, 1 for no, such as different - 2 for bad
+        input, 70 for a fault of this program, 130 if it was interrupted.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     if not argv or argv[0] in ("-h", "--help"):
         _print_help()
         return 0 if argv else 2
+    if argv[0] == "--version":
+        print(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
+        return 0
     if argv[0] not in COMMANDS:
         print(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
         return 2
@@ -61,18 +69,29 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", *OWN_PACKAGES):
-            raise
+            return _fault(error, prog)
         extra = "all,peers" if package == "timm" else "all"
         said = f"needs the package {package}; pip install 'vit-parity[{extra}]'"
     except OSError as error:
         if error.strerror is None:
-            raise
+            return _fault(error, prog)
         said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
     except KeyboardInterrupt:
         print(f"{prog}: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        return _fault(error, prog)
     print(f"{prog}: {said}", file=sys.stderr)
     return 2
+
+
+def _fault(error: Exception, prog: str) -> int:
+    """Show what to report; a fault must not look like bad input, nor like two models that differ."""
+    traceback.print_exception(error)
+    print(
+        f"{prog}: a fault of this program, not of your input; please report the above", file=sys.stderr
+    )
+    return FAULT
 
 
 def _print_help() -> None:
@@ -82,4 +101,4 @@ def _print_help() -> None:
     console = Console()
     console.print("usage: parity COMMAND [OPTIONS]\n")
     console.print(table)
-    console.print("\nparity COMMAND --help explains one command.")
+    console.print("\nparity COMMAND --help explains one command; parity --version prints the version.")

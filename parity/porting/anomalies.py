@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
 from parity.porting.formats.base import Stored
+from vit_config import WeightsError
+
+MANY = 6
+"""Tensors that a refusal names."""
 
 
 def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
@@ -20,11 +26,47 @@ def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
     """
     for name, stored in arrays.items():
         values = stored.load()
-        if bad := int(np.count_nonzero(~np.isfinite(values))):
-            yield f"{name}: {bad:,} of {values.size:,} values are not finite"
+        if said := not_finite(values):
+            yield f"{name}: {said}"
         elif name.startswith("head") and name.endswith("weight") and not values.any():
             yield f"{name}: all zero, the model says the same of every image; train the head first"
         elif values.ndim > 1 and values.size > 1 and not values.any():
             yield f"{name}: all zero"
         elif values.ndim > 1 and len(values) > 1 and bool(np.all(values == values[:1])):
             yield f"{name}: every row is the same"
+
+
+def not_finite(values: np.ndarray) -> str:
+    """How many values are NaN or infinite, in words; empty where none is."""
+    finite = np.isfinite(values)
+    if finite.all():
+        return ""
+    bad = values.size - int(np.count_nonzero(finite))
+    return f"{bad:,} of {values.size:,} values are not finite"
+
+
+def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, Stored]:
+    """The same tensors, which refuse to be read where one has NaN or infinite values.
+
+    Such a read raises a WeightsError that names every such tensor, found by reading all of them.
+    """
+
+    def checked(load: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:
+        def read() -> np.ndarray:
+            values = load()
+            if not_finite(values):
+                raise WeightsError(f"{where}: {_refusal(arrays)}")
+            return values
+
+        return read
+
+    return {name: replace(stored, load=checked(stored.load)) for name, stored in arrays.items()}
+
+
+def _refusal(arrays: Mapping[str, Stored]) -> str:
+    found = [f"{name}: {said}" for name, each in arrays.items() if (said := not_finite(each.load()))]
+    more = f"; and {len(found) - MANY} more tensors" if len(found) > MANY else ""
+    return (
+        f"{'; '.join(found[:MANY])}{more}; use a checkpoint from before the run diverged, or give"
+        " --allow-nonfinite"
+    )

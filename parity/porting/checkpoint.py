@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,10 @@ from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import match, some
 from parity.porting.dialects.recognise import Found, find
-from parity.porting.dialects.resolve import GIVEN, Resolved, resolve
+from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, SQUARE, Resolved, resolve
 from parity.porting.dialects.rewrites import canonical
+from parity.porting.dialects.rewrites.state import allows
+from parity.porting.dialects.sidecars import of_tower
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats import open_container
 from parity.porting.formats.base import Container, Stored
@@ -81,6 +83,7 @@ def read_checkpoint(
     part: str | None = None,
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
+    override: Mapping[str, Any] | None = None,
     preprocess: Preprocess | None = None,
     license: str | None = None,
 ) -> Checkpoint:
@@ -91,7 +94,9 @@ def read_checkpoint(
         dialect: its dialect, if it should not be recognised.
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.
-        given: fields of the schema that the user states.
+        given: fields of the schema that the user states, of what the file leaves open.
+        override: fields of the schema in which the user goes against what the file states; a note
+            says so.
         preprocess: how pixels are prepared, if the user states it; names of classes and a licence that
             it leaves out are the file's.
         license: under which licence the weights are, if the user states it.
@@ -99,20 +104,26 @@ def read_checkpoint(
     Raises:
         MissingFileError: there is no such file.
         WeightsError: no Vision Transformer of a known dialect, damaged, or not what it says it is.
-        ConfigError: something that has to be stated was not, or what was stated is not valid.
+        ConfigError: something that has to be stated was not, what was stated is not valid, or `given`
+            contradicts the file.
     """
+    given, override = given or {}, override or {}
+    if twice := sorted(given.keys() & override.keys()):
+        raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
     located = hub.locate(path)
     path = located.path
     container = open_container(path)
     with _naming(path):
+        inner, tower = of_tower(container.sidecars, dialects())
+        container = replace(container, sidecars=inner)
         found = _found(container, dialect, part)
         matched = match(found)
         # an empty tensor is how some libraries write that there is none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
-        _match_own(container, found.dialect, arrays, given or {})
-        sources = schema_sources(container, found, like, located.preset, given or {})
+        _match_own(container, found.dialect, arrays, {**given, **override})
+        sources = schema_sources(container, found, like, located.preset, given, override)
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
         resolved = resolve(found.dialect, shapes, heads, sources)
@@ -135,7 +146,14 @@ def read_checkpoint(
         arrays=arrays,
         card=card.replace(license=license),
         preprocess_origin=origin,
-        notes=(*_stripped(container, found), *matched.notes, *buffers, *widened),
+        notes=(
+            *_stripped(container, found, tower),
+            *matched.notes,
+            *buffers,
+            *widened,
+            *resolved.overridden,
+            *_assumed(found.dialect, resolved),
+        ),
         hops=hops,
         name=located.name,
     )
@@ -158,12 +176,33 @@ def _naming(path: str | Path) -> Iterator[None]:
         raise type(error)(named(error)) from None
 
 
-def _stripped(container: Container, found: Found) -> list[str]:
+def _stripped(container: Container, found: Found, tower: str) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
-    notes = [f"stripped {found.branch!r} of every name"] if found.branch else []
+    notes = [tower] if tower else []
+    notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
+    notes += [f"stripped {found.branch!r} of every name"] if found.branch else []
     if outside := len(container.tensors) - len(found.tensors):
-        notes.append(f"left out {outside} tensors that are not under {found.branch!r}")
+        said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
+        notes.append(f"left out {said} not under {found.branch!r}")
     return notes
+
+
+def _assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
+    """What was taken for granted and may be wrong, though everything fits: that a grid is square, where
+    its patches make an oblong too and the dialect has models of such."""
+    cfg = resolved.config
+    (rows, columns), (height, width) = cfg.grid, cfg.patch_size
+    side = next((side for side in range(2, rows) if rows % side == 0), None)
+    if resolved.origins["image_size"] != SQUARE or side is None:
+        return []
+    oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
+    if dialect.problems(oblong):
+        return []
+    size = "x".join(map(str, cfg.image_size))
+    return [
+        f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are {size};"
+        " --set image_size=HxW says otherwise"
+    ]
 
 
 def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
@@ -175,8 +214,8 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     problems = [
         said
         for name, said in dialect.problems(cfg).items()
-        if resolved.origins.get(name) != GIVEN
-        and (name not in dialect.older or getattr(cfg, name) not in dialect.older[name])
+        if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
+        and not allows(dialect.older.get(name, ()), getattr(cfg, name))
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity.porting.anomalies import refuse_not_finite
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.rewrites import State, express
-from parity.porting.dialects.sidecars import unsaid
+from parity.porting.dialects.rewrites import CannotHoldError, State, express
+from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.dialects.table import bind_ours
 from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
@@ -38,6 +38,7 @@ SUFFIXES = {
 """The kind of file that a name asks for."""
 
 
+NONFINITE = "values that are not finite may pass, as asked"
 UNKNOWN = "0" * 64
 """Stands for a digest that is still computed."""
 
@@ -75,6 +76,8 @@ class Converted:
     """What was done, a sentence each."""
     warnings: tuple[str, ...]
     """What the user should know, a sentence each."""
+    hints: tuple[str, ...] = ()
+    """How the target's library makes the model, where no config file says it."""
 
     @property
     def config(self) -> ViTConfig:
@@ -99,19 +102,27 @@ def plan(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+
+    Args:
+        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
+            WeightsError.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
     """
-    state, card = State(source.config, source.arrays), source.card
+    card, said = source.card, (NONFINITE,) if allow_nonfinite else ()
+    arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
+    state = State(source.config, arrays, said)
     if image_size is not None:
         state = resized(state, image_size)
         card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
-    if num_classes is not None and num_classes != state.config.num_classes:
+    if num_classes is not None:
         state = with_classes(state, num_classes)
-        card = card.replace(class_names=None)
+        same = num_classes == source.config.num_classes
+        card = card if same else card.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to)
@@ -134,6 +145,7 @@ def convert(
     dtype: str | None = None,
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
+    allow_nonfinite: bool = False,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
     progress: Progress = ignore,
@@ -148,7 +160,8 @@ def convert(
         out: a file, told by its suffix, or a folder that gets the config files of the target too.
         dtype: the type of all tensors; None keeps them.
         image_size: height and width in pixels, if another one.
-        num_classes: 0 takes the head off; another number puts a head of zeros on.
+        num_classes: 0 takes the head off, and a pooler; another number puts a head of zeros on.
+        allow_nonfinite: let NaN and infinite values pass; that is written into the provenance.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is at `out`.
         progress: is told of every stretch of bytes that is written.
@@ -156,15 +169,22 @@ def convert(
 
     Raises:
         ConfigError: the target cannot hold the model; every field in the way is named.
-        WeightsError: see `read_checkpoint`.
+        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
         source = read_checkpoint(source, **reading)
     out = Path(out)
     _check_license(source, license_allow)
-    _check_out(source, out, force)
-    target = plan(source, to, dtype=dtype, image_size=image_size, num_classes=num_classes)
+    check_out(source, out, force)
+    target = plan(
+        source,
+        to,
+        dtype=dtype,
+        image_size=image_size,
+        num_classes=num_classes,
+        allow_nonfinite=allow_nonfinite,
+    )
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:
@@ -184,6 +204,7 @@ def convert(
         hops=hops(),
         notes=hops()[-1].done,
         warnings=tuple(_warnings(target, out)),
+        hints=tuple(_hints(target, out)),
     )
 
 
@@ -214,13 +235,11 @@ class Writing:
 
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
-        dialect, files = self.target.dialect, {}
-        if dialect.settings is not None:
-            files = dialect.settings.files(self.target.state.config, self.target.card)
+        dialect = self.target.dialect
+        files = texts(dialect, self.target.state.config, self.target.card)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
-            for name, content in files.items():
-                text = json.dumps(content, indent=2) + "\n"
+            for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
 
 
@@ -231,21 +250,50 @@ def _warnings(target: Target, out: Path) -> Iterator[str]:
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
 
 
+def _hints(target: Target, out: Path) -> Iterator[str]:
+    dialect, cfg = target.dialect, target.state.config
+    made_by = dialect.made_by(cfg)
+    code = dialect.code(cfg, target.card) if made_by else {}
+    if made_by and SUFFIXES.get(out.suffix):
+        yield f"{dialect.title} of these weights: {made_by}"
+    elif code:
+        yield f"no config.json can say this model; {', '.join(code)} in the folder makes it: {made_by}"
+
+
 def _expressed(state: State, to: str) -> tuple[Dialect, State]:
     """The dialect that needs the fewest rewritings, of those that can say the model."""
     found: list[tuple[Dialect, State]] = []
-    refused: list[str] = []
+    refused: list[CannotHoldError] = []
     for dialect in called(to):
         if not dialect.writes:
-            refused.append(f"{dialect.name} is only read")
             continue
         try:
             found.append((dialect, express(state, dialect)))
-        except ConfigError as error:
-            refused.append(str(error))
+        except CannotHoldError as error:
+            refused.append(error)
     if not found:
-        raise ConfigError(min(refused, key=len) if len(refused) > 1 else refused[0])
+        raise ConfigError(_refusal(to, refused))
     return min(found, key=lambda each: len(each[1].said))
+
+
+def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
+    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
+    if not refused:
+        return f"{to} is only read"
+    if len(refused) == 1:
+        return str(refused[0])
+    least = min(len(each.reasons) for each in refused)
+    nearest = [each for each in refused if len(each.reasons) == least]
+    common = [name for name in refused[0].reasons if name and all(name in e.reasons for e in refused)]
+    every = f" ({', '.join(common)} in the way of each)" if common else ""
+    shown = "; or ".join(
+        f"{each.name}, but for {'; '.join(each.reasons.values())}" for each in nearest[:3]
+    )
+    more = f"; and {len(nearest) - 3} others as near" if len(nearest) > 3 else ""
+    return (
+        f"none of the {len(refused)} dialects of {to} can hold this model{every}; nearest is"
+        f" {shown}{more}"
+    )
 
 
 def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
@@ -261,7 +309,12 @@ def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
         raise ConfigError(f"{source.path}: is under {told}, and only {', '.join(allow)} may pass")
 
 
-def _check_out(source: Checkpoint, out: Path, force: bool) -> None:
+def check_out(source: Checkpoint, out: Path, force: bool) -> None:
+    """Refuse to write where something is already, where it was read, or what is no kind of file here.
+
+    Raises:
+        ConfigError: with the reason.
+    """
     if out.exists() and not force:
         raise ConfigError(f"{out}: exists already; give another path, or --force to replace it")
     mine = {path.resolve() for path in (*source.container.files, source.path)}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from parity.porting.dialects import sidecars
-from parity.porting.dialects.dialect import FALLBACK_FIELDS, Dialect
+from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
 from parity.porting.dialects.recognise import Found
 from parity.porting.dialects.resolve import GIVEN, SHAPES, Sources
 from parity.porting.formats.base import Container
@@ -36,14 +36,17 @@ def schema_sources(
     like: str | None,
     tag: str | None,
     given: Mapping[str, Any],
+    override: Mapping[str, Any],
 ) -> Sources:
     """Whoever says something of the schema.
 
     Args:
+        given, override: see `Sources`. A preset that the user names gives way to both, as do records of
+            what acts in training alone.
         tag: a name of timm's that the weights were asked for by; then no config file is asked, as one
             repository may serve several of timm's names.
     """
-    dialect, sources = found.dialect, Sources(given=given)
+    dialect, sources = found.dialect, Sources(given=given, override=override)
     if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
         sources.stated.append((SHAPES, said))
     if "vit.schema" in container.metadata:
@@ -57,12 +60,14 @@ def schema_sources(
         sources.stated.append(("config.json", sidecars.fields(dialect, container.sidecars)))
     if like is None:
         trained = dialect.trained(container.objects)
-        sources.stated.append((RECORDS, trained.stated))
+        of_training = {*NEUTRAL} & {*given, *override}
+        stated = {name: value for name, value in trained.stated.items() if name not in of_training}
+        sources.stated.append((RECORDS, stated))
         sources.fallback.append((RECORDS, trained.fallback))
     else:
         cfg = preset(like)
-        fields = {name: getattr(cfg, name) for name in cfg.fields()}
-        weak = {name: fields.pop(name) for name in FALLBACK_FIELDS}
+        fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in {*given, *override}}
+        weak = {name: fields.pop(name) for name in FALLBACK_FIELDS if name in fields}
         sources.stated.append((f"preset {like}", fields))
         sources.fallback.append((f"preset {like}", weak))
     return sources

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,13 +38,16 @@ class Hop(NamedTuple):
 
 def versions() -> dict[str, str]:
     """The versions of the installed libraries that write."""
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:  # run from a source tree that is not installed
-            continue
-    return found
+    found = {name: _version(name) for name in LIBRARIES}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return None
 
 
 def digest_of(files: Iterable[Path]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 
@@ -53,7 +55,8 @@ def _depends_on_grid(name: str) -> bool:
 
 
 def with_classes(state: State, num_classes: int) -> State:
-    """The model with another number of classes: 0 takes the head off, another puts one of zeros on.
+    """The model with another number of classes: 0 takes the head off, with the hidden layer in it that
+    other libraries call a pooler; another number puts a head of zeros on.
 
     Raises:
         ConfigError: a negative number.
@@ -61,21 +64,35 @@ def with_classes(state: State, num_classes: int) -> State:
     cfg = state.config
     if num_classes < 0:
         raise ConfigError(f"num_classes = {num_classes}: must not be negative")
+    if num_classes == 0:
+        return _without_head(state)
     if num_classes == cfg.num_classes:
         return state
-    new = cfg.replace(num_classes=num_classes, **({} if num_classes else {"head_bias": True}))
+    new = cfg.replace(num_classes=num_classes)
     dtype = next(iter(state.arrays.values())).dtype
     zeros = {
         name: Stored(each.shape, dtype, lambda shape=each.shape: np.zeros(shape, dtype))
         for name, each in parameters(new).items()
         if name.startswith("head")
     }
-    said = (
-        f"head of {cfg.num_classes} classes replaced by one of {num_classes}, all zero: train it"
-        if num_classes
-        else f"head of {cfg.num_classes} classes taken off"
-    )
-    return state.rewritten(said, {"num_classes": num_classes, "head_bias": new.head_bias}, zeros)
+    said = f"head of {cfg.num_classes} classes replaced by one of {num_classes}, all zero: train it"
+    return state.rewritten(said, {"num_classes": num_classes}, zeros)
+
+
+def _without_head(state: State) -> State:
+    cfg = state.config
+    changes: dict[str, Any] = {}
+    said = []
+    if cfg.num_classes:
+        changes |= {"num_classes": 0, "head_bias": True}
+        said.append(f"head of {cfg.num_classes} classes taken off")
+    if cfg.head_hidden:
+        changes["head_hidden"] = None
+        said.append(f"tanh layer of {cfg.head_hidden} (pooler, pre_logits) taken off")
+    if cfg.pool == "class_mean":  # which no library pools without a head
+        changes["pool"] = "class"
+        said.append("pooled is the class token alone, which the head saw beside the mean of the patches")
+    return state.rewritten("; ".join(said), changes, {}) if said else state
 
 
 def as_type(state: State, name: str) -> State:

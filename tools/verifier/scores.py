@@ -22,11 +22,12 @@ from verifier.twins import TRAIN, reference, side, trained
 
 BLOCK = 1
 """The one block that is given a fault, of two."""
+STEPS = "three training steps"
 CLEAN = (
-    "plain", "per_head", "linear_hwc", "registers", "mean_post_norm", "rope_axial", "rel_pos_bias",
-    "grouped", "differential", "parallel", "swiglu_packed", "map", "distilled",
+    STEPS, "plain", "per_head", "linear_hwc", "registers", "mean_post_norm", "rope_axial",
+    "rel_pos_bias", "grouped", "differential", "parallel", "swiglu_packed", "map", "distilled",
 )  # fmt: skip
-"""Schemas of which a pair without a fault must raise nothing."""
+"""Of these, pairs without a fault must raise nothing: training, and schemas."""
 TYPES: dict[str, tuple[str, ...]] = {
     "tanh_gelu_in_float32": ("float32",),
     "fast_variance": ("float64", "float32"),
@@ -159,18 +160,18 @@ def _step_result(fault: StepFault, twin: TwinName) -> Result:
     )
 
 
-def clean_results(quick: bool) -> Iterator[Clean]:
-    """Pairs without a fault, PyTorch as the reference; `quick`: each in one type."""
+def clean_results(quick: bool, names: Collection[str]) -> Iterator[Clean]:
+    """Pairs of CLEAN by name, PyTorch as the reference; `quick`: each in one type."""
     types: Any = ("float64", "float32")
-    for turn, name in enumerate(CLEAN):
+    for turn, name in enumerate(each for each in names if each != STEPS):
         cfg = variant(name).replace(depth=2) if name != "grouped" else variant(name)
         for dtype in types[turn % 2 :][:1] if quick else types:
             sides = (side(twin, cfg, dtype, cfg.image_size) for twin in ("torch", "jax"))
             yield Clean(name, dtype, _said(compare_sides(*sides)))
-    for dtype in types[:1] if quick else types:
+    for dtype in () if STEPS not in names else types[:1] if quick else types:
         recipe = fault_steps.RECIPE.replace(dtype=dtype)
         difference = compare_sides(trained("torch", recipe), trained("jax", recipe))
-        yield Clean("three training steps", dtype, _said(difference))
+        yield Clean(STEPS, dtype, _said(difference))
 
 
 def _said(difference: Difference) -> str | None:

@@ -22,7 +22,7 @@ def check_writable(path: Path) -> None:
     """
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; give the path of a file to write")
-    _check_parent(path)
+    check_parent(path)
 
 
 @contextlib.contextmanager
@@ -86,7 +86,7 @@ def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ConfigError(f"{path}: is a file; give the path of a folder to write")
-    _check_parent(path)
+    check_parent(path)
     _refuse_existing(path, force)
     whole = path.absolute()
     temporary = Path(tempfile.mkdtemp(dir=whole.parent, prefix=f".{whole.name}."))
@@ -98,14 +98,15 @@ def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
             _flush_folder(Path(folder))
         os.chmod(temporary, 0o755)
         _refuse_existing(path, force)
-        _put_in_place(temporary, whole)
+        put_in_place(temporary, whole)
         _flush_folder(whole.parent)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
 
 
-def _put_in_place(temporary: Path, path: Path) -> None:
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Give a file or folder its name; what has it now is removed only after the new one is in place."""
     if not os.path.lexists(path):
         os.rename(temporary, path)
         return
@@ -127,7 +128,8 @@ def _refuse_existing(path: Path, force: bool) -> None:
         raise ConfigError(f"{path}: exists already; give another path, or allow to replace it")
 
 
-def _check_parent(path: Path) -> None:
+def check_parent(path: Path) -> None:
+    """Refuse a path in a folder that does not exist. Raises MissingFileError."""
     if not path.absolute().parent.is_dir():
         raise MissingFileError(f"{path.parent}: no such folder to write {path.name} in; create it")
 

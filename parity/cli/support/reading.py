@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError, Preprocess, ViTConfig
 
 
@@ -25,7 +27,10 @@ class Reading:
 
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, such as num_heads=12 norm_eps=1e-6 act=gelu;
-    values are JSON, or a bare word."""
+    values are JSON, a bare word, or of a size HxW. What contradicts the file is refused."""
+    override: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...")] = ()
+    """Fields of the schema in which the file is wrong, as with --set; what was overridden is written
+    into the provenance. Tensors cannot be overridden."""
     like: Annotated[str | None, shown_as("PRESET")] = None
     """The preset that the model was built from, for everything that its file leaves open."""
     dialect: Annotated[str | None, shown_as("NAME")] = None
@@ -47,6 +52,7 @@ class Reading:
         """
         return {
             "given": parse_fields(self.fields),
+            "override": parse_fields(self.override, "--override"),
             "like": self.like,
             "dialect": self.dialect,
             "part": self.part,
@@ -71,9 +77,13 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
         try:
             found[name] = json.loads(value)
         except ValueError:
-            found[name] = value
+            found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
     known = ViTConfig.fields()
     for name in found:
         if name not in known:
             ViTConfig(**{name: found[name]})  # says which field was meant
     return found
+
+
+def _is_size(text: str) -> bool:
+    return re.fullmatch(r"\d+x\d+", text) is not None

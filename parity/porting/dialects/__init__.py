@@ -19,6 +19,9 @@ ROOMS = (
 )  # fmt: skip
 """The modules here that hold dialects, the more special spellings first."""
 
+OWN_NAMES = {"jax": "parity", "torch": "parity"}
+"""Other names of the project's own file, which the twins of both frameworks load."""
+
 
 @cache
 def dialects() -> tuple[Dialect, ...]:
@@ -48,6 +51,7 @@ def called(name: str) -> tuple[Dialect, ...]:
     Raises:
         ConfigError: there is none.
     """
+    name = OWN_NAMES.get(name, name)
     by_name = tuple(each for each in dialects() if each.name == name)
     found = by_name or tuple(each for each in dialects() if each.family == name)
     if not found:

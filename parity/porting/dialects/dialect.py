@@ -30,7 +30,9 @@ NEUTRAL = (
 )  # fmt: skip
 """Fields that act in training alone, or when an image of another size comes."""
 
-FALLBACK_FIELDS = ("image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias")
+FALLBACK_FIELDS = (
+    "image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias", "head_hidden",
+)  # fmt: skip
 """Fields in which a fine-tuned model may differ from the preset it began as."""
 
 Buffer = Callable[[ViTConfig], np.ndarray | None]
@@ -91,8 +93,8 @@ class Dialect:
     """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
     in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function
     from the schema to the values."""
-    older: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Other values of fields that its older files have: they are read, and never written."""
+    older: Mapping[str, Any] = field(default_factory=dict)
+    """Other values of fields that its older files have, `ANY` for all: read, and never written."""
     limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
     """What else it cannot say, a sentence each."""
     conventions: Mapping[str, Any] = field(default_factory=dict)
@@ -108,6 +110,12 @@ class Dialect:
     """What the numbers and names say that a training script keeps beside the tensors."""
     settings: Settings | None = None
     """Its config files; None where it has none."""
+    code: Callable[[ViTConfig, Card], dict[str, str]] = lambda cfg, card: {}
+    """Makes Python files, by name, to write where `settings.files` raises because no config file can say
+    a model; nothing where no code can either."""
+    made_by: Callable[[ViTConfig], str] = lambda cfg: ""
+    """The call in Python that makes the library's model of a schema, where one does and it is worth
+    telling."""
     preprocess: Preprocess | None = None
     """How the library's code prepares pixels of so many channels, where no file states it."""
     buffers: Mapping[str, Buffer] = field(default_factory=dict)

@@ -57,7 +57,8 @@ def _bind(found: Found) -> tuple[list[Bound], list[str]]:
         return bound, left
 
     bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
-    ignored = found.dialect.ignored  # the last row of a table takes whatever comes
+    # the last row of a table takes whatever comes
+    ignored = (*found.dialect.ignored, *found.dialect.foreign)
     out = [one for one in bound if one.row == REST and _matches(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
 

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects import sidecars
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.table import bind_theirs
+from parity.porting.dialects.strangers import stranger, unfit
+from parity.porting.dialects.table import REST, bind_theirs
 from parity.porting.formats.base import Container, Stored
 from vit_config import WeightsError
 from vit_config.errors import UnstatedError
 
-BRANCHES = (
-    "state_dict", "state_dict_ema", "model", "model_state_dict", "model_ema", "ema", "teacher",
-    "student", "target_encoder", "encoder", "net", "network", "module", "_orig_mod", "backbone",
-    "params", "opt", "target", "img", "visual.trunk", "visual", "vision_model", "trunk", "vit",
-    "timm_model",
-)  # fmt: skip
-"""What people put around a model: a key of a dictionary, an attribute, a wrapper's name."""
-
 PATCHES = "patch_embed.proj.weight"
-DEPTH = 5
-"""How many of them may lie in each other."""
+SEPARATORS = (".", "/")
+"""What joins the keys of a file; the second in those of JAX."""
+
+WRAPPERS = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
+"""What torch.compile, FSDP and activation checkpointing put into names, wherever they wrap a module."""
+
+OPTIMIZER = {
+    "mu", "nu", "trace", "exp_avg", "exp_avg_sq", "momentum_buffer", "acc_grads", "opt_state",
+    "optimizer", "optimizer_state", "v_row", "v_col",
+}  # fmt: skip
+"""Keys under which tensors have the names of parameters and are none."""
+
+MOST_MODELS = 64
+"""Places in one file that are looked at."""
 
 
 class Found(NamedTuple):
@@ -36,6 +41,8 @@ class Found(NamedTuple):
     """By the dialect's names."""
     why: str
     """How it was recognised."""
+    wrappers: tuple[str, ...] = ()
+    """What was taken out of the names besides."""
 
 
 def find(
@@ -49,70 +56,43 @@ def find(
 
     Args:
         dialects: those that it may be in, the more special ones first.
-        part: the branch to take, where a file has several.
+        part: the branch to take, where a file has several; any stretch that names begin with.
         asked: the user says that it is in one of these, so a patch projection of that name is enough.
 
     Raises:
-        WeightsError: there is none, or none in `part`.
+        WeightsError: there is none, or none in `part`; or a model that is well known and not read.
         UnstatedError: there are several and `part` does not choose.
     """
-    found = list(_all_found(container, dialects, part))
-    if asked and not found:
-        found = list(_all_projecting(container, dialects, part))
+    tensors, wrappers = unwrapped(container.tensors)
+    every = list(_outermost(_marked(tensors, container, dialects)))
+    if asked and not every:
+        every = list(_outermost(_projecting(tensors, dialects)))
+    found = every if part is None else [each for each in every if _is_under(each.branch, part)]
+    if part is not None and not found:
+        within = {name: each for name, each in tensors.items() if _is_under(name, part)}
+        found = list(_outermost(_marked(within, container, dialects)))
     if not found:
-        if not container.tensors:
-            raise WeightsError(f"{container.path}: there are no tensors in it")
-        for each in dialects:
-            sidecars.fields(each, container.sidecars)  # a config file says more of what it is not
-        names = ", ".join(list(container.tensors)[:4])
-        where = f" under {part!r}" if part else ""
-        raise WeightsError(
-            f"{container.path}: no Vision Transformer of a known dialect{where};"
-            f" its tensors are {names} ..."
-        )
-    nearest = min(each.branch.count("\0") for each in found)
-    near = [each for each in found if each.branch.count("\0") == nearest]
-    branches = sorted({_readable(each.branch) for each in near})
-    if len(branches) > 1:
+        raise WeightsError(f"{container.path}: {_refusal(container, dialects, part, every)}")
+    if len(found) > 1:
         raise UnstatedError(
-            f"{container.path}: holds several models, {', '.join(branches)};"
-            f" choose by --part {branches[0]}"
+            f"{container.path}: holds several models, {_listed(found)};"
+            f" choose by --part {sorted(each.branch for each in found)[0] or 'NAME'}"
         )
-    best = near[0]
-    return best._replace(branch=_readable(best.branch))
+    best = found[0]
+    if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
+        raise WeightsError(f"{container.path}: {said}")
+    if not asked and (said := sidecars.contradiction(best.dialect, container.sidecars)):
+        raise WeightsError(f"{container.path}: {said}")
+    return best._replace(wrappers=wrappers)
 
 
-def _all_found(container: Container, dialects: Sequence[Dialect], part: str | None) -> Iterator[Found]:
-    for branch, tensors in _views(container.tensors):
-        if part is not None and _readable(branch) != part:
-            continue
-        told = [each for each in dialects if sidecars.tell(each, container.sidecars)]
-        for each in [*told, *(each for each in dialects if each not in told)]:
-            wrapped = not each.wrapper or branch.endswith(f"\0{each.wrapper}")
-            if wrapped and marked(each, inside := each.within_body(tensors)):
-                why = "its config file and " if each in told else ""
-                yield Found(each, branch, inside, f"{why}the tensors {', '.join(_shown(each))}")
-                break
-
-
-def _all_projecting(
-    container: Container, dialects: Sequence[Dialect], part: str | None
-) -> Iterator[Found]:
-    """The models that a dialect's names make at least a patch projection of."""
-    for branch, tensors in _views(container.tensors):
-        if part is not None and _readable(branch) != part:
-            continue
-        for each in dialects:
-            inside = each.within_body(tensors)
-            shapes = {name: stored.shape for name, stored in inside.items()}
-            bound = [one for table in each.tables for one in bind_theirs(table, shapes)[0]]
-            if names := [name for one in bound if PATCHES in one.ours for name in one.theirs]:
-                yield Found(each, branch, inside, f"the tensor {names[0]}")
-                break
-
-
-def _shown(dialect: Dialect) -> list[str]:
-    return [re.split("[:|]", mark)[0] for mark in dialect.marks if not mark.startswith("!")][:2]
+def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[str, ...]]:
+    """Tensors by names without what wraps modules, and what that was; all as it is if names clash."""
+    found = {WRAPPERS.sub("", name): each for name, each in tensors.items()}
+    if len(found) != len(tensors):
+        return dict(tensors), ()
+    said = dict.fromkeys(match for name in tensors for match in WRAPPERS.findall(name))
+    return found, tuple(said)
 
 
 def marked(dialect: Dialect, tensors: Mapping[str, Stored]) -> bool:
@@ -129,30 +109,128 @@ def _is_there(mark: str, tensors: Mapping[str, Stored]) -> bool:
     return False
 
 
-def _views(tensors: Mapping[str, Stored]) -> Iterator[tuple[str, dict[str, Stored]]]:
-    """The tensors themselves, and those under each known wrapper, the outermost first.
+def _marked(
+    tensors: Mapping[str, Stored], container: Container, dialects: Sequence[Dialect]
+) -> Iterator[Found]:
+    """The models that have all the marks of a dialect; of several dialects the first, and one that a
+    config file tells before those."""
+    told = [each for each in dialects if sidecars.tell(each, container.sidecars)]
+    anchors = {each.name: [_names(each)[0]] for each in dialects if each.marks}
+    for prefix, inside in _places(tensors, dialects, anchors):
+        for each in [*told, *(each for each in dialects if each not in told)]:
+            if not each.wrapper or _keys(prefix)[-1:] == [each.wrapper]:
+                own = each.within_body(inside)
+                if marked(each, own):
+                    why = "its config file and " if each in told else ""
+                    yield Found(
+                        each, prefix[:-1], own, f"{why}the tensors {', '.join(_names(each)[:2])}"
+                    )
+                    break
 
-    The wrappers that were stripped are joined by a zero character.
-    """
-    level = [("", dict(tensors))]
-    for _ in range(DEPTH + 1):
-        yield from level
-        level = [
-            (f"{branch}\0{name}", inside)
-            for branch, outside in level
-            for name in BRANCHES
-            if (inside := _inside(outside, name))
+
+def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> Iterator[Found]:
+    """The models that a dialect's names make at least a patch projection of."""
+    anchors = {
+        each.name: [
+            row.theirs[0].removesuffix("*") + (PATCHES if row.ours == REST.ours else "")
+            for table in each.tables
+            for row in table
+            if PATCHES in row.ours or row.ours == REST.ours
         ]
+        for each in dialects
+    }
+    for prefix, inside in _places(tensors, dialects, anchors):
+        for each in dialects:
+            own = each.within_body(inside)
+            shapes = {name: stored.shape for name, stored in own.items()}
+            bound = [one for table in each.tables for one in bind_theirs(table, shapes)[0]]
+            if names := [name for one in bound if PATCHES in one.ours for name in one.theirs]:
+                yield Found(each, prefix[:-1], own, f"the tensor {names[0]}")
+                break
 
 
-def _inside(tensors: Mapping[str, Stored], name: str) -> dict[str, Stored]:
-    for separator in "./":
-        prefix = f"{name}{separator}"
-        found = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
-        if found:
-            return found
-    return {}
+def _names(dialect: Dialect) -> list[str]:
+    """The tensors of its marks that must be there, those that have no other beside them first."""
+    positive = [mark for mark in dialect.marks if not mark.startswith("!")]
+    alone = [mark for mark in positive if "|" not in mark]
+    return [re.split("[:|]", mark)[0] for mark in alone or positive]
 
 
-def _readable(branch: str) -> str:
-    return ".".join(branch.split("\0")[1:])
+def _places(
+    tensors: Mapping[str, Stored], dialects: Sequence[Dialect], anchors: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[str, dict[str, Stored]]]:
+    """Where in a file models may be, the outermost first: each prefix with its separator, and what is
+    under it by the rest of its names.
+
+    Args:
+        anchors: by dialect, tensors one of which every model of it has.
+    """
+    endings = {
+        f"{body}{anchor}": None
+        for each in dialects
+        for anchor in anchors.get(each.name, ())
+        for body in {"", each.body}
+    }
+    prefixes = {
+        name.removesuffix(ending)
+        for name in tensors
+        if name.endswith(tuple(endings))
+        for ending in endings
+        if name.endswith(ending)
+    }
+    whole = [each for each in prefixes if not each or each.endswith(SEPARATORS)]
+    models = [each for each in whole if not _is_of_optimizer(each, tensors)]
+    for prefix in sorted(models, key=lambda each: (len(_keys(each)), each))[:MOST_MODELS]:
+        yield prefix, {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+
+
+def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
+    """Whether tensors that are named as parameters are an optimiser's moments of them."""
+    keys = _keys(prefix)
+    beside = f"{prefix[:-2]}v_row/"  # Adafactor's
+    return bool(OPTIMIZER & set(keys)) or (
+        keys[-1:] == ["v"] and any(name.startswith(beside) for name in names)
+    )
+
+
+def _outermost(found: Iterable[Found]) -> Iterator[Found]:
+    """Without those that lie in another."""
+    taken: list[str] = []
+    for each in found:
+        if not any(_is_under(each.branch, branch) for branch in taken):
+            taken.append(each.branch)
+            yield each
+
+
+def _is_under(name: str, branch: str) -> bool:
+    """Whether a name begins with a branch; ``.`` and ``/`` are the same."""
+    keys = _keys(WRAPPERS.sub("", f"{branch}."))
+    return _keys(name)[: len(keys)] == keys
+
+
+def _keys(name: str) -> list[str]:
+    return [key for key in name.replace("/", ".").split(".") if key]
+
+
+def _listed(found: Sequence[Found]) -> str:
+    said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in found]
+    return ", ".join(sorted(said))
+
+
+def _refusal(
+    container: Container, dialects: Sequence[Dialect], part: str | None, every: Sequence[Found]
+) -> str:
+    """Why there is no model, as truly as can be said."""
+    if not container.tensors:
+        return "there are no tensors in it"
+    if part is not None and every:
+        return f"no Vision Transformer of a known dialect under {part!r}; there is {_listed(every)}"
+    if said := stranger(container.tensors) or unfit(container.tensors):
+        return said
+    for each in dialects:
+        sidecars.fields(each, container.sidecars)  # a config file says more of what it is not
+    where = f" under {part!r}" if part else ""
+    names = ", ".join(list(container.tensors)[:4])
+    told = sidecars.model_type(container.sidecars)
+    of = f" (config.json says model_type = {told})" if told else ""
+    return f"no Vision Transformer of a known dialect{where}{of}; its tensors are {names} ..."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,8 +10,9 @@ from typing import Any
 
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
-from vit_config import ViTConfig, WeightsError
+from vit_config import ConfigError, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
+from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
 
 MUST_BE_KNOWN = ("num_heads", "norm_eps", "act", "pool", "patch_size", "image_size", "pos_embed")
@@ -21,7 +23,8 @@ SIDES = ("image_size", "patch_size")
 COUNTS = (*SIDES, "hidden_size", "num_heads", "attention_head_dim", "in_channels")
 """Fields with which others are computed here."""
 
-SHAPES, GIVEN, ASSUMED = "shapes", "given", "assumed"
+SQUARE = "shapes, taking the grid to be square"
+SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
 
 
@@ -31,6 +34,8 @@ class Resolved:
 
     config: ViTConfig
     origins: dict[str, str]
+    overridden: tuple[str, ...] = ()
+    """What the user overrode, a sentence each."""
 
 
 @dataclass
@@ -38,7 +43,9 @@ class Sources:
     """Everything but the tensors that says something about a schema."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    """By the user, by field: goes before whatever is stated."""
+    """By the user, by field, of what nothing else states."""
+    override: Mapping[str, Any] = field(default_factory=dict)
+    """By the user, by field: goes before whatever is stated, and is said."""
     stated: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
     """By files and presets: where, and the fields."""
     fallback: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
@@ -54,10 +61,12 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
 
     Raises:
         WeightsError: two sources contradict each other, or the tensors are not those of the schema.
+        ConfigError: what the user gives contradicts what is stated, and is no override.
         UnstatedError: a field that nobody states and that must not be guessed; it names the flags.
     """
     known = _Known()
     known.take(_from_shapes(shapes, letters), SHAPES)
+    known.take(sources.override, OVERRIDDEN)
     known.take(sources.given, GIVEN)
     for where, stated in sources.stated:
         known.take(stated, where)
@@ -71,6 +80,9 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
     _settle_patch(known, shapes)
     _settle_image(known, shapes)
     for where, stated in sources.fallback:
+        if known.origins.get("image_size") == SQUARE:
+            size = _comparable("image_size", stated.get("image_size"))
+            known.origins["image_size"] += f", as {where}" * (size == known.fields["image_size"])
         known.fill(stated, where)
     _settle_prefix(known, shapes)
     _settle_scale(known, shapes)
@@ -84,7 +96,8 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
         )
     cfg = ViTConfig(**fields)
     _compare(cfg, shapes)
-    return Resolved(cfg, {name: origins.get(name, ASSUMED) for name in cfg.fields()})
+    origins = {name: origins.get(name, ASSUMED) for name in cfg.fields()}
+    return Resolved(cfg, origins, tuple(known.overridden.values()))
 
 
 @dataclass
@@ -93,6 +106,8 @@ class _Known:
 
     fields: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    overridden: dict[str, str] = field(default_factory=dict)
+    """By field, the sentence about it."""
 
     def take(self, stated: Mapping[str, Any], where: str) -> None:
         """Accept what a source states, unless a source before it stated something else."""
@@ -103,9 +118,17 @@ class _Known:
                 self.fields[name], self.origins[name] = value, where
                 continue
             before, origin = self.fields[name], self.origins[name]
-            if before != value and name not in NEUTRAL and origin != GIVEN:
-                raise WeightsError(f"{name} is {before} by {origin} but {value} by {where}")
-            if before != value and origin == SHAPES:
+            if before == value:
+                continue
+            if origin == GIVEN:
+                raise ConfigError(
+                    f"{name} is {word(value)} by {where} but {word(before)} by --set; give --override"
+                    f" {name}={word(before)} if that is wrong"
+                )
+            if origin == OVERRIDDEN:
+                said = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
+                self.overridden.setdefault(name, said)
+            elif name not in NEUTRAL or origin == SHAPES:
                 raise WeightsError(f"{name} is {before} by {origin} but {value} by {where}")
 
     def fill(self, stated: Mapping[str, Any], where: str) -> None:
@@ -117,6 +140,8 @@ def _comparable(name: str, value: Any) -> Any:
     """One spelling of a value: a size is a pair."""
     if name in SIDES and isinstance(value, int):
         return (value, value)
+    if name == "rope" and isinstance(value, dict):
+        return Rope(**value)
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -173,7 +198,7 @@ def _settle_image(known: _Known, shapes: Shapes) -> None:
     patch = known.fields.get("patch_size")
     if patch and "image_size" not in known.fields and (grid := square_grid(shapes, known.fields)):
         size = (grid[0] * patch[0], grid[1] * patch[1])
-        known.take({"image_size": size}, f"{SHAPES}, taking the grid to be square")
+        known.take({"image_size": size}, SQUARE)
 
 
 def _settle_prefix(known: _Known, shapes: Shapes) -> None:
@@ -212,6 +237,15 @@ def _compare(cfg: ViTConfig, shapes: Shapes) -> None:
     if problems:
         shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
         raise WeightsError(f"{len(problems)} tensors do not fit the schema: {shown}")
+
+
+def word(value: Any) -> str:
+    """A field's value as the command line takes it."""
+    if isinstance(value, tuple) and len(value) == 2:
+        return f"{value[0]}x{value[1]}"
+    if isinstance(value, Rope):
+        return value.to_json()
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _example(name: str) -> str:

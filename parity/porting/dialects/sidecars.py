@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from parity.porting.dialects.dialect import Dialect
@@ -12,6 +13,8 @@ from vit_config.errors import USER_ERRORS
 
 T = TypeVar("T")
 
+CONFIG = "config.json"
+
 
 def tell(dialect: Dialect, sidecars: Mapping[str, Any]) -> bool:
     """Whether they are this dialect's."""
@@ -19,6 +22,46 @@ def tell(dialect: Dialect, sidecars: Mapping[str, Any]) -> bool:
         return dialect.settings is not None and dialect.settings.recognise(sidecars)
     except Exception:  # not of the form that its library writes, so it is not the library's
         return False
+
+
+def model_type(sidecars: Mapping[str, Any]) -> str:
+    """The ``model_type`` that transformers' config.json states; empty where there is none."""
+    config = sidecars.get(CONFIG)
+    told = config.get("model_type") if isinstance(config, dict) else None
+    return told if isinstance(told, str) else ""
+
+
+def contradiction(dialect: Dialect, sidecars: Mapping[str, Any]) -> str:
+    """What config.json says a model is, if that is not a dialect's whose tensors it has, in words."""
+    told, known = model_type(sidecars), getattr(dialect.settings, "model_types", ())
+    if not told or not known or told in known:
+        return ""
+    return (
+        f"config.json says model_type = {told}, but its tensors are named as those of {dialect.title};"
+        f" give --dialect {dialect.name} if that is what it is"
+    )
+
+
+def of_tower(sidecars: Mapping[str, Any], dialects: Iterable[Dialect]) -> tuple[dict[str, Any], str]:
+    """The config files of the one part of a larger model that is a Vision Transformer, and which that is
+    in words; as they are where config.json is of a known model, or of several.
+
+    Such is ``vision_config`` of LLaVA, or ``encoder`` of a VisionEncoderDecoderModel.
+    """
+    every = list(dialects)
+    if not model_type(sidecars) or any(tell(each, sidecars) for each in every):
+        return dict(sidecars), ""
+    sections = {
+        name: {**sidecars, CONFIG: section}
+        for name, section in sidecars[CONFIG].items()
+        if isinstance(section, dict) and model_type({CONFIG: section})
+    }
+    known = [n for n, inner in sections.items() if any(tell(each, inner) for each in every)]
+    if len(known) != 1:
+        return dict(sidecars), ""
+    (name,) = known
+    inner = sections[name]
+    return inner, f"took {name} of config.json, which is of a {model_type(sidecars)}"
 
 
 def fields(dialect: Dialect, sidecars: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,11 +88,31 @@ def card(dialect: Dialect, sidecars: Mapping[str, Any]) -> Card:
     return _guarded(lambda: settings.card(sidecars))
 
 
+def texts(dialect: Dialect, cfg: ViTConfig, card: Card) -> dict[str, str]:
+    """What to write beside a model's weights, by file name: config files, or code where they cannot say
+    the model.
+
+    Raises:
+        ConfigError: neither can.
+    """
+    if dialect.settings is None:
+        return {}
+    try:
+        files = dialect.settings.files(cfg, card)
+    except ConfigError:
+        if code := dialect.code(cfg, card):
+            return code
+        raise
+    return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}
+
+
 def unsaid(dialect: Dialect, cfg: ViTConfig, card: Card) -> str:
     """What of the card's pixels the config files that a dialect writes do not say, in words, with what
     their readers take instead; empty where everything is said."""
     if dialect.settings is None or card.pixels is None:
         return ""
+    if dialect.code(cfg, card):
+        return ""  # which says everything
     meant, told = card.pixels, dialect.settings.card(dialect.settings.files(cfg, card)).pixels
     if told is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"

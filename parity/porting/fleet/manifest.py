@@ -54,6 +54,8 @@ class Job(Schema, frozen=True):
 
     set: dict[str, Any] = Field(default={})
     """Fields of the schema that the file leaves open; null is an answer that is still missing."""
+    override: dict[str, Any] = Field(default={})
+    """Fields of the schema in which the file is wrong."""
     like: str | None = None
     """The preset that the model was built from, for what the file leaves open."""
     dialect: str | None = None
@@ -70,6 +72,8 @@ class Job(Schema, frozen=True):
     """Another height and width of the images, in pixels."""
     num_classes: NonNegativeInt | None = None
     """0 takes the head off, another number puts a head of zeros on."""
+    allow_nonfinite: bool = False
+    """Let NaN and infinite values pass."""
     skip: bool = False
     """Leave it out."""
 
@@ -78,6 +82,7 @@ class Job(Schema, frozen=True):
         """How to read it: arguments of `parity.porting.checkpoint.read_checkpoint`."""
         return {
             "given": {name: value for name, value in self.set.items() if value is not None},
+            "override": self.override,
             "like": self.like,
             "dialect": self.dialect,
             "part": self.part,
@@ -88,15 +93,17 @@ class Job(Schema, frozen=True):
     @property
     def changes(self) -> dict[str, Any]:
         """What to change: arguments of `parity.porting.conversion.convert`."""
-        return {"dtype": self.dtype, "image_size": self.image_size, "num_classes": self.num_classes}
+        names = ("dtype", "image_size", "num_classes", "allow_nonfinite")
+        return {name: getattr(self, name) for name in names}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         parts = PurePosixPath(self.path).parts
         if not self.path or "\0" in self.path or self.path.startswith("/") or ".." in parts:
             raise ValueError(f"path = {self.path!r}: expected a path below the manifest's folder")
-        for name in self.set.keys() - set(ViTConfig.fields()):
-            ViTConfig(**{name: self.set[name]})  # says which field was meant
+        stated = {**self.set, **self.override}
+        for name in stated.keys() - set(ViTConfig.fields()):
+            ViTConfig(**{name: stated[name]})  # says which field was meant
         return self
 
 

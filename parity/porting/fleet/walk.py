@@ -14,6 +14,7 @@ from typing import NamedTuple
 from parity.porting.fleet.ledger import LEDGER
 from parity.porting.formats.folder import SIDECARS, WEIGHTS
 from parity.porting.formats.orbax import find_checkpoint
+from parity.porting.formats.tensorstore import is_tensorstore
 from vit_config import MissingFileError
 
 SUFFIXES = (
@@ -75,7 +76,7 @@ def walk(root: Path) -> Walk:
         if LEDGER in files:
             found.outputs += 1
             folders.clear()
-        elif _is_orbax(folder, files):
+        elif _is_orbax(folder, files) or is_tensorstore(folder):
             found.places.append(Place(folder))
             folders.clear()
         else:

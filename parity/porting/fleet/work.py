@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import Converted, convert
+from parity.porting.conversion import convert
 from parity.porting.fleet.ledger import Entry
 from parity.porting.fleet.lines import line_about
 from parity.porting.fleet.pool import Tell
@@ -77,17 +77,17 @@ def convert_one(task: Task, tell: Tell) -> Outcome:
         if task.before is not None and _is_unchanged(task, task.before, source):
             return ended("unchanged", source=task.before.source, digest=task.before.digest)
         tell(STARTED)
-        result = convert(
-            source,
-            to=task.to,
-            out=task.out,
-            license_allow=task.license_allow,
-            force=task.replace,
-            **_watched(tell),
-            **task.changes,
-        )
-        if task.verify and (problem := _verify(result)):
-            return ended("failed", error=problem)
+        options = {"license_allow": task.license_allow, "force": task.replace, **task.changes}
+        if task.verify:
+            from parity.porting.verification.verified import convert_verified
+
+            done = convert_verified(source, to=task.to, out=task.out, **options, **_watched(tell))
+            result, verification = done.converted, done.verification
+            if not verification.passed:
+                said = f"not equal when verified: {verification.problem}; see {done.path.name}"
+                return ended("failed", error=said)
+        else:
+            result = convert(source, to=task.to, out=task.out, **options, **_watched(tell))
         read = _with_sidecars(result.hops[-1].digest, source)
         return ended("done", source=read, digest=digest_of([task.out]))
     except UnstatedError as error:
@@ -128,16 +128,3 @@ def _watched(tell: Tell) -> dict[str, Any]:
             tell(min(written / total, 1.0))
 
     return {"started": started, "progress": progress}
-
-
-def _verify(result: Converted) -> str | None:
-    """Run source and result on the same images; what is not equal."""
-    from parity.porting.verification.verify import verify, write_verification
-
-    verification = verify(result)
-    write_verification(verification, result)
-    if verification.passed:
-        return None
-    wrong = [row for row in verification.rows if not row.passed]
-    said = [f"{r.what} run in {r.ran_in}: off by {r.error:.1e}, limit {r.limit:.0e}" for r in wrong]
-    return "not equal when verified: " + ("; ".join(said) or "nothing could be run")

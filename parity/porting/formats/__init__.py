@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Stored, guarded
-from parity.porting.formats.folder import find_weights, read_shards, read_sidecars
+from parity.porting.formats.folder import find_step, find_weights, read_shards, read_sidecars
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
 from parity.porting.formats.safetensors import write_safetensors
 from parity.porting.formats.sniff import read_file
+from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
 from parity.porting.formats.torch_writer import write_torch
 from vit_config.errors import MissingFileError
 
@@ -32,8 +33,8 @@ def open_container(path: str | Path) -> Container:
     """Open a checkpoint; its tensors are read one by one, when asked for.
 
     Args:
-        path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, or an Orbax
-            checkpoint.
+        path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, a checkpoint of
+            Orbax or of Big Vision, or the folder of a run with those of Flax in it.
 
     Raises:
         MissingFileError: there is no such path, no weights in the folder, or a shard is missing.
@@ -42,6 +43,8 @@ def open_container(path: str | Path) -> Container:
     """
     path = Path(path)
     with guarded(path, "checkpoint"):
+        if (last := find_last(path)) is not None:
+            return replace(read_tensorstore(last), path=path)
         if path.is_dir():
             return replace(_open_folder(path), path=path, sidecars=read_sidecars(path))
         if not path.is_file():
@@ -58,5 +61,11 @@ def _open_folder(folder: Path) -> Container:
 
     if checkpoint := find_checkpoint(folder):
         return read_orbax(checkpoint)
+    if is_tensorstore(folder):
+        return read_tensorstore(folder)
+    if newest := find_step(folder):
+        path, said = newest
+        container = read_file(path)
+        return replace(container, kind=f"{container.kind}{said}")
     weights = find_weights(folder)
     return read_shards(weights, read_file) if weights.suffix == ".json" else read_file(weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +28,20 @@ ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".msgpack")
 
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
 """JSON files that say what the weights are."""
+
+
+def find_step(folder: Path) -> tuple[Path, str] | None:
+    """The newest of the files that Flax's ``save_checkpoint`` left in a run's folder, and which step it
+    is in words; None where there is none."""
+    steps = {
+        int(match[1]): each
+        for each in folder.iterdir()
+        if (match := re.fullmatch(r"checkpoint_(\d{1,12})", each.name)) and each.is_file()
+    }
+    if not steps:
+        return None
+    newest = max(steps)
+    return steps[newest], f" (step {newest}, the newest of {len(steps)})"
 
 
 def find_weights(folder: Path) -> Path:

@@ -123,11 +123,12 @@ def _item(step: Path, *, itself: bool = False) -> Path | None:
     """The item of a step that holds the tensors."""
     if itself and (step / _TREE).is_file():
         return step
-    items = sorted(each.name for each in step.iterdir() if (each / _TREE).is_file())
+    trees = sorted(each.name for each in step.iterdir() if (each / _TREE).is_file())
+    # a manager's steps, too, are folders that hold a tree: a number is not an item's name
+    items = [name for name in trees if not _STEP.fullmatch(name)]
     chosen = [name for name in _ITEMS if name in items] or (items if len(items) == 1 else [])
     if items and not chosen:
         raise MissingFileError(
             f"{step}: several items, {', '.join(items)}; give the folder of one of them"
         )
-    # a manager's steps, too, are folders that hold a tree: a number is not an item's name
-    return step / chosen[0] if chosen and not _STEP.fullmatch(chosen[0]) else None
+    return step / chosen[0] if chosen else None

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.redraw import random_batch
 from parity.measure.tolerance import FLOAT64, relative_error
-from parity.porting.checkpoint import read_checkpoint
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import Converted
 from parity.porting.formats.base import Stored
 from parity.porting.provenance import versions
-from parity.porting.verification.libraries import Library, library
-from vit_config import ViTConfig
+from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
+from vit_config import ConfigError, ViTConfig
 from vit_config.files.weights_file import write_atomically
 
 BATCH = 2
@@ -34,14 +36,16 @@ class Row:
     """Which weights: ``source`` or ``written``."""
     ran_in: str
     """The twin or library."""
-    error: float
-    """Relative error of all logits."""
+    error: float | None
+    """Relative error of all logits; None where the library did not even load the weights."""
     limit: float
+    why: str = ""
+    """What the library said when it refused them."""
 
     @property
     def passed(self) -> bool:
         """Whether the error is within its limit."""
-        return self.error <= self.limit
+        return self.error is not None and self.error <= self.limit
 
 
 @dataclass(frozen=True)
@@ -57,44 +61,89 @@ class Verification:
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared and everything is equal."""
+        """Whether something was compared and everything that was is equal."""
         return bool(self.rows) and all(row.passed for row in self.rows)
 
+    @property
+    def problem(self) -> str:
+        """What is not equal, a phrase each; empty if nothing."""
+        if not self.rows:
+            return "nothing could be run"
+        return "; ".join(_problem(row) for row in self.rows if not row.passed)
 
-def verify(converted: Converted) -> Verification:
+
+def verify(converted: Converted, path: Path | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
     The reference is the source in one twin; the file is read again, by the dialect that it says it is,
     and run in each twin that is installed and in the library that it was written for. Where nothing but
-    names and layouts changed, the source is run in its own library too.
+    names and layouts changed, the source is run in its own library too. Whatever a library cannot do is
+    among `not_run`, with the reason.
+
+    Args:
+        path: where the written file is now, if it was moved.
 
     Raises:
+        ConfigError: neither PyTorch nor JAX is installed.
         WeightsError: the written file cannot be read.
     """
+    twins = installed_twins()
     cfg, source = converted.config, converted.target.source
     images = random_batch(cfg, BATCH, seed=0).images
-    twins = [name for name in ("torch", "jax") if importlib.util.find_spec(name)]
     reference = _run_twin(twins[0], cfg, converted.target.state.arrays, images)
-    written = read_checkpoint(converted.path)
+    written = read_checkpoint(path or converted.path)
     rows, not_run = [], []
     for name in twins:
         logits = _run_twin(name, written.config, written.arrays, images)
         rows.append(Row("written", f"{_NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
-    runs: list[tuple[str, Library | str]] = [("written", library(written))]
-    if converted.target.unchanged:
-        runs.append(("source", library(source)))
-    for what, found in runs:
-        if isinstance(found, str):
-            not_run.append(f"{what}: {found}")
+    sides = [("written", written), *([("source", source)] if converted.target.unchanged else [])]
+    for what, checkpoint in sides:
+        row = _run_library(what, checkpoint, images, reference)
+        if isinstance(row, Row):
+            rows.append(row)
         else:
-            logits = found.run(images)
-            rows.append(Row(what, found.name, relative_error(logits, reference), found.limit))
+            not_run.append(f"{what}: {row}")
     return Verification(tuple(rows), f"source, {_NAMES[twins[0]]} twin", tuple(not_run), versions())
 
 
-def write_verification(verification: Verification, converted: Converted) -> Path:
+def installed_twins() -> list[str]:
+    """The frameworks that a twin can be run in here.
+
+    Raises:
+        ConfigError: none.
+    """
+    twins = [name for name in _NAMES if importlib.util.find_spec(name)]
+    if not twins:
+        raise ConfigError("--verify runs models, and neither PyTorch nor JAX is installed; install one")
+    return twins
+
+
+def _run_library(
+    what: str, checkpoint: Checkpoint, images: np.ndarray, reference: np.ndarray
+) -> Row | str:
+    """A checkpoint in its own library; or, in words, why it was not run."""
+    try:
+        found = library_of(checkpoint)
+        limit = found.limit(checkpoint)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of libraries about themselves
+            logits = found.run(checkpoint, images)
+    except NoModelError as error:
+        return str(error)
+    except RefusedError as error:
+        if what == "source":  # others have loaded it, and what is missing may be of no matter
+            return str(error)
+        return Row(what, library_of(checkpoint).name, None, limit, str(error))
+    except Exception as error:  # libraries raise whatever they like
+        said = (" ".join(str(error).split()) or "no message")[:300]
+        return f"{found.name} stopped with {type(error).__name__}: {said}"
+    if logits.shape != reference.shape:
+        return f"{found.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
+    return Row(what, found.name, relative_error(logits, reference), limit)
+
+
+def write_verification(verification: Verification, out: Path) -> Path:
     """Write the result beside what was verified: in its folder, or as a file of a longer name."""
-    out = converted.path
     name = "verification.json"
     path = out / name if out.is_dir() else out.with_name(f"{out.name}.{name}")
     content = {**asdict(verification), "passed": verification.passed}
@@ -109,10 +158,20 @@ def print_verification(verification: Verification, console: Console) -> None:
         table.add_column(heading)
     for row in verification.rows:
         verdict = "[green]equal" if row.passed else "[red]DIFFERENT"
-        table.add_row(row.what, row.ran_in, f"{row.error:.1e}", f"{row.limit:.0e}", verdict)
+        error = "not loaded" if row.error is None else f"{row.error:.1e}"
+        table.add_row(row.what, row.ran_in, error, f"{row.limit:.0e}", verdict)
     console.print(table)
+    for row in verification.rows:
+        if row.why:
+            console.print(f"[red]{row.what}, {row.ran_in}:[/] {escape(row.why)}")
     for said in verification.not_run:
-        console.print(f"[dim]not run - {said}[/]")
+        console.print(f"[dim]not run - {escape(said)}[/]")
+
+
+def _problem(row: Row) -> str:
+    if row.error is None:
+        return f"{row.what} run in {row.ran_in}: {row.why}"
+    return f"{row.what} run in {row.ran_in}: off by {row.error:.1e}, limit {row.limit:.0e}"
 
 
 _NAMES = {"torch": "PyTorch", "jax": "JAX"}

@@ -26,7 +26,7 @@ from vit_config import Recipe, WeightsError
 from vit_config.errors import USER_ERRORS, CheckpointError, UnstatedError
 
 Kind = Literal["timm", "hf", "lightning"]
-_PLACE = (" of every name", " tensors that are not under ")
+_PLACE = (" of every name", " not under ", " out of the names")
 """What a checkpoint notes of where the parameters are, beside which the moments are expected."""
 
 
@@ -64,6 +64,7 @@ def read_foreign(
     dialect: str | None = None,
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
+    override: Mapping[str, Any] | None = None,
     cold: bool = False,
     part: str | None = None,
     steps_per_epoch: int | None = None,
@@ -74,7 +75,7 @@ def read_foreign(
         path: timm's ``last.pth.tar``, the Trainer's folder ``checkpoint-N``, or Lightning's ``.ckpt``.
         recipe: states what the file leaves open. A field that it sets (`model_fields_set`) to something
             else than the file has is refused; one that it does not set, it does not state.
-        dialect: see `parity.porting.checkpoint.read_checkpoint`, as `like`, `given` and `part`.
+        dialect: see `read_checkpoint`, as `like`, `given`, `override` and `part`.
         cold: let parameters without moments start with zeros.
         steps_per_epoch: updates in an epoch, where the file does not say.
 
@@ -88,7 +89,8 @@ def read_foreign(
     """
     path = Path(path)
     with naming(path):
-        opened = open_foreign(path, dialect=dialect, like=like, given=given, part=part)
+        reading = {"dialect": dialect, "like": like, "override": override}
+        opened = open_foreign(path, given=given, part=part, **reading)
         checkpoint, records, optimizer, names, bound = opened
         said = records.said
         say_groups(said, optimizer)
@@ -110,7 +112,7 @@ def read_foreign(
                 f"{len(missing)} parameters start cold, with moments of zero, at update {step}:"
                 f" {', '.join(missing[:6])}{', ...' if len(missing) > 6 else ''}"
             )
-        ema = _average(path, records, checkpoint, dialect, like, given)
+        ema = _average(path, records, checkpoint, given=given, **reading)
     state = TrainingState(step, params, moments, ema)
     return Run(checkpoint.config, recipe, state, spe, notes=tuple(filter(None, notes)))
 
@@ -121,6 +123,7 @@ def open_foreign(
     dialect: str | None = None,
     like: str | None = None,
     given: Mapping[str, Any] | None = None,
+    override: Mapping[str, Any] | None = None,
     part: str | None = None,
 ) -> Opened:
     """Open a training state and find out which of its moments are which parameter's.
@@ -130,7 +133,12 @@ def open_foreign(
     """
     records = _records(path)
     checkpoint = read_checkpoint(
-        path, dialect=dialect, part=part or records.part, like=like, given=_given(records, given)
+        path,
+        dialect=dialect,
+        part=part or records.part,
+        like=like,
+        given=_given(records, given),
+        override=override,
     )
     optimizer = read_optimizer(records.optimizer)
     bound = rows_of(checkpoint)
@@ -212,15 +220,15 @@ def _average(
     path: Path,
     records: Records,
     checkpoint: Checkpoint,
-    dialect: str | None,
-    like: str | None,
+    *,
     given: Mapping[str, Any] | None,
+    **reading: Any,
 ) -> Arrays | None:
     """The average of the parameters, through the same rows."""
     if records.ema is None:
         return None
     every = _given(records, given)
-    average = read_checkpoint(path, dialect=dialect, part=records.ema, like=like, given=every)
+    average = read_checkpoint(path, part=records.ema, given=every, **reading)
     if average.config != checkpoint.config:
         raise CheckpointError("the average of the parameters is of another model than the parameters")
     return read_arrays(average, average.tensors, rows_of(average))

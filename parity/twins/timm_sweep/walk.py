@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from parity.measure.compare import LevelResult, Runs, compare
+from parity.measure.compiling import compile_quickly
 from parity.measure.recording import Key, Recording
 from parity.measure.redraw import Batch, branch_norms, random_batch, redraw
 from parity.measure.tolerance import FLOAT64, relative_error
@@ -75,7 +75,7 @@ def check_all(
             yield from _check_group(task, full_size, seed)
         return
     with ProcessPoolExecutor(
-        processes, mp_context=get_context("spawn"), initializer=_compile_fast
+        processes, mp_context=get_context("spawn"), initializer=compile_quickly
     ) as pool:
         pending = [pool.submit(_check_group, task, full_size, seed) for task in tasks]
         try:
@@ -87,13 +87,6 @@ def check_all(
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _compile_fast() -> None:
-    """Small models are run once each: compiling them is what takes the time."""
-    flags = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def _likeness(cfg: ViTConfig) -> ViTConfig:

@@ -1,13 +1,19 @@
-"""transformers' BEiT: keys without a bias, a learned bias per relative position, mean pooling."""
+"""transformers' BEiT and Data2VecVision: keys without a bias, a learned bias per relative position, mean
+pooling.
+
+They are one model, but for what comes after the blocks where there is no classifier: BEiT pools and
+normalises, Data2VecVision does not.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
+from parity.porting.dialects.hf.labels import HEAD
 from parity.porting.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, one_of
 from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
@@ -42,26 +48,51 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _derive_bare(entries: Mapping[str, Any]) -> dict[str, Any]:
+    found = _derive(entries)
+    if not any(HEAD in name for name in entries.get("architectures") or ()):
+        del found["pool"], found["final_norm"]  # by its tensors
+    return found
+
+
+def _infer_bare(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pool": "mean" if fields["final_norm"] == "post_pool" else "class"}
+
+
 def _entries(cfg: ViTConfig) -> dict[str, Any]:
     return {
         **head_dim_entry(cfg),
-        "use_mean_pooling": cfg.pool == "mean",
+        "use_mean_pooling": cfg.final_norm != "pre_pool",
         "use_absolute_position_embeddings": cfg.pos_embed == "learned",
         "layer_scale_init_value": cfg.layer_scale or 0.0,
         "drop_path_rate": cfg.stochastic_depth,
     }
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
+def _limits(cfg: ViTConfig, pools: Collection[tuple[str, str]] = tuple(POOLS.values())) -> Iterator[str]:
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
-    if (cfg.pool, cfg.final_norm) not in POOLS.values():
+    if (cfg.pool, cfg.final_norm) not in pools:
         yield f"it does not pool by {cfg.pool} with final_norm = {cfg.final_norm}"
 
 
-DIALECTS = (
-    Dialect(
-        name="hf-beit",
-        title="transformers' BEiT",
+def _limits_bare(cfg: ViTConfig) -> Iterator[str]:
+    bare = (("class", "none"), ("class", "pre_pool"))
+    yield from _limits(cfg, tuple(POOLS.values()) if cfg.num_classes else bare)
+
+
+def _dialect(
+    name: str,
+    title: str,
+    model_type: str,
+    classes: str,
+    body: str,
+    *,
+    derive: Callable[[Mapping[str, Any]], dict[str, Any]] = _derive,
+    **own: Any,
+) -> Dialect:
+    return Dialect(
+        name=name,
+        title=title,
         family="hf",
         tables=(TABLE, IN_MEMORY),
         marks=(
@@ -75,19 +106,18 @@ DIALECTS = (
             "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY, "k_bias": (False,),
             "rel_pos_bias": ANY, "pos_embed": ("none", "learned"), "layer_scale": ANY,
             "layer_scale_on": ("both",),
-            "pool": ("mean", "class"), "final_norm": ("post_pool", "pre_pool"),
+            "pool": ("mean", "class"), "final_norm": ("post_pool", "pre_pool", "none"),
         },
-        limits=_limits,
         conventions={"pos_embed": "none", "layer_scale": 0.1, "pos_embed_resize": "bicubic"},
         settings=HfSettings(
-            model_types={"beit": ""},
+            model_types={model_type: ""},
             keys=(
                 *sizes(norm_eps=1e-12), *MLP, *DROPOUT,
                 Key("use_relative_position_bias", "rel_pos_bias", False),
             ),
             only={"use_shared_relative_position_bias": (False,), "use_mask_token": (False, True)},
-            architecture=one_of("Beit"),
-            derive=_derive,
+            architecture=one_of(classes),
+            derive=derive,
             entries=_entries,
             refuse=oblong,
             processor="BeitImageProcessor",
@@ -99,7 +129,22 @@ DIALECTS = (
             "lm_head.*": "BEiT for masked images, whose norm stands beside the model",
             "decode_head.*": "BEiT for segmentation",
         },
-        body="beit.",
+        body=body,
         beside=("classifier.",),
+        **own,
+    )  # fmt: skip
+
+
+DIALECTS = (
+    _dialect("hf-beit", "transformers' BEiT", "beit", "Beit", "beit.", limits=_limits),
+    _dialect(
+        "hf-data2vec-vision",
+        "transformers' Data2VecVision",
+        "data2vec-vision",
+        "Data2VecVision",
+        "data2vec_vision.",
+        derive=_derive_bare,
+        infer=_infer_bare,
+        limits=_limits_bare,
     ),
-)  # fmt: skip
+)

@@ -139,7 +139,11 @@ DIALECTS = (
         "hf-dinov2-registers",
         "transformers' DINOv2 with registers",
         marks=(REGISTERS,),
-        can={"register_tokens": ANY, "pos_embed_prefix": ("class", "auto")},
+        # whatever the number of registers, only the class token has a row
+        can={
+            "register_tokens": ANY,
+            "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),
+        },
         conventions={**SHARED, "pos_embed_resize": "bicubic_antialias"},
         settings=_settings(
             "dinov2_with_registers",

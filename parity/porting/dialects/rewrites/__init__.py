@@ -7,6 +7,7 @@ beyond adding zero and multiplying by one. What is not exact in that sense is no
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
@@ -14,14 +15,25 @@ from parity.porting.dialects.rewrites import biases, head, layers, positions
 from parity.porting.dialects.rewrites.state import CannotFoldError, Fold, State, canonical, need
 from vit_config import ConfigError
 
-__all__ = ["FOLDS", "CannotFoldError", "State", "canonical", "express"]
+__all__ = ["FOLDS", "CannotFoldError", "CannotHoldError", "State", "canonical", "express"]
+
+
+class CannotHoldError(ConfigError):
+    """A dialect cannot say a model, however it is rewritten."""
+
+    def __init__(self, said: str, name: str = "", reasons: Mapping[str, str] | None = None):
+        super().__init__(said)
+        self.name = name
+        """The dialect's."""
+        self.reasons = reasons or {}
+        """A sentence for each field in the way."""
 
 
 def express(state: State, dialect: Dialect) -> State:
     """Rewrite a model until a dialect can say it.
 
     Raises:
-        ConfigError: it cannot; every field in the way is named, with the reason.
+        CannotHoldError: it cannot; every field in the way is named, with the reason.
     """
     state = State(canonical(state.config), state.arrays, state.said)
     seen = {state.config}
@@ -40,7 +52,8 @@ def express(state: State, dialect: Dialect) -> State:
             except CannotFoldError as error:
                 reasons[name] = f"{problem}{f': {error}' if str(error) else ''}"
         else:
-            raise ConfigError(f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}")
+            said = f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}"
+            raise CannotHoldError(said, dialect.name, reasons)
     return state
 
 
@@ -64,5 +77,6 @@ FOLDS: dict[str, Fold] = {
     "final_norm": head.final_norm,
     "num_kv_heads": layers.num_kv_heads,
     "pool": head.pool,
+    "head_hidden": head.head_hidden,
 }
 """The rewriting that changes a field."""

@@ -60,4 +60,12 @@ def pool(state: State, allowed: Any) -> State:
             part = changed(head, narrow, (cfg.num_classes, D))
             said = f"head: weights of zeros left out for the {other}"
             return state.rewritten(said, {"pool": kept}, {"head.weight": part})
-    raise CannotFoldError("its head sees both")
+    raise CannotFoldError(f"its head sees both; {TAKE_OFF}")
+
+
+def head_hidden(state: State, allowed: Any) -> State:
+    """A tanh layer is no other layer, but a model without its head has no need of it."""
+    raise CannotFoldError(TAKE_OFF)
+
+
+TAKE_OFF = "--num-classes 0 takes it off"

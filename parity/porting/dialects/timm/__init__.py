@@ -50,20 +50,25 @@ PATCHES = "patch_embed.proj.weight"
 PLAIN = "blocks.0.norm1.weight|blocks.0.in_norm.weight|blocks.0.attns.0.norm.weight"
 JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
+INDEX = ("blocks.*.attn.relative_position_index",)
+PROJECTOR = "head.[0-9].*"
+"""Of MoCo v3, which trains timm's models with one in place of the head."""
 NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
 """Tensors that the authors' own files of models that timm has too are told by."""
 
 
 def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
+    settings = TimmSettings(name)
     return Dialect(
         name=name,
         title=title,
         family="timm",
         tables=spellings,
-        settings=TimmSettings(name),
+        settings=settings,
+        code=settings.code,
+        made_by=settings.made_by,
         trained=trained,
-        ignored=("blocks.*.attn.relative_position_index",),
-        **own,
+        **{"ignored": INDEX, **own},
     )
 
 
@@ -87,8 +92,11 @@ DIALECTS = (
         VIT,
         marks=(PATCHES, PLAIN, *NOT_PLAIN, *NATIVE),
         can=VIT_CAN,
+        older={"head_hidden": ANY},  # of models for 21k classes, before 2022
         limits=vit_limits,
         infer=vit_infer,
+        ignored=(*INDEX, PROJECTOR),
+        foreign={"head.0.running_*": "a linear probe, a batch norm and a classifier"},
         asks=("rope", "block", "pool_prefix"),
     ),
     _dialect(

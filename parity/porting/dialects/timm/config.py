@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.timm.arguments import fields_of_arguments
-from parity.porting.dialects.timm.nearest import nearest
+from parity.porting.dialects.timm.nearest import Constructor, constructor, module_text, refusal
 from parity.porting.metadata import Card
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
 from vit_config.presets import from_timm
@@ -105,9 +105,48 @@ class TimmSettings:
         Raises:
             ConfigError: no architecture of timm's can be told in JSON to be this model.
         """
-        name, arguments = nearest(cfg, MODULES[self.dialect])
+        made = self.constructor(cfg)
+        if made.obstacles:
+            raise ConfigError(refusal(cfg, made))
+        config = {
+            "architecture": made.name,
+            "num_classes": cfg.num_classes,
+            "num_features": cfg.hidden_size,
+            "global_pool": made.arguments["global_pool"],
+            **_label_names(card),
+            "model_args": made.arguments,
+            "pretrained_cfg": self._pretrained(cfg, card),
+        }
+        return {"config.json": config}
+
+    def code(self, cfg: ViTConfig, card: Card) -> dict[str, str]:
+        """A module that makes this model in Python, where a config.json cannot say its norm."""
+        made = self.constructor(cfg)
+        if not made.obstacles:
+            return {}
+        pretrained = {**self._pretrained(cfg, card), **_label_names(card)}
+        return {"model.py": module_text(made, pretrained)}
+
+    def made_by(self, cfg: ViTConfig) -> str:
+        """The call that makes this model, in Python; empty if none does."""
+        try:
+            return self.constructor(cfg).text
+        except ConfigError:
+            return ""
+
+    def constructor(self, cfg: ViTConfig) -> Constructor:
+        """The call that makes this model.
+
+        Raises:
+            ConfigError: none does.
+        """
+        made = constructor(cfg, MODULES[self.dialect])
         if MODULES[self.dialect] == ("eva",):
-            arguments["qkv_fused"] = self.dialect == "timm-eva"
+            made.arguments["qkv_fused"] = self.dialect == "timm-eva"
+        return made
+
+    def _pretrained(self, cfg: ViTConfig, card: Card) -> dict[str, Any]:
+        """What timm calls pretrained_cfg: sizes, and how pixels are prepared."""
         size = (card.pixels and card.pixels.image_size) or cfg.image_size
         fixed = not cfg.dynamic_image_size or self.dialect == "timm-beit"
         pretrained: dict[str, Any] = {
@@ -123,16 +162,11 @@ class TimmSettings:
             pretrained["crop_pct"] = pixels.crop_fraction
         if card.license:
             pretrained["license"] = card.license
-        config = {
-            "architecture": name,
-            "num_classes": cfg.num_classes,
-            "num_features": cfg.hidden_size,
-            "global_pool": arguments["global_pool"],
-            **({"label_names": list(card.class_names)} if card.class_names else {}),
-            "model_args": arguments,
-            "pretrained_cfg": pretrained,
-        }
-        return {"config.json": config}
+        return pretrained
+
+
+def _label_names(card: Card) -> dict[str, list[str]]:
+    return {"label_names": list(card.class_names)} if card.class_names else {}
 
 
 def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pprint import pformat
 from typing import Any, NamedTuple
 
 from parity.porting.dialects.dialect import NEUTRAL
@@ -28,16 +29,58 @@ class _Candidate(NamedTuple):
     """Fields and arguments in which no JSON makes it the model."""
 
 
-def nearest(cfg: ViTConfig, modules: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """The architecture of some modules that is most like a model, and the arguments that make it that.
+class Constructor(NamedTuple):
+    """A call of ``timm.create_model`` that makes a model."""
+
+    name: str
+    """The architecture."""
+    arguments: dict[str, Any]
+    """As JSON can say them."""
+    norm: str | None = None
+    """timm's class of norms, where its epsilon has to be said; JSON cannot say it."""
+    norm_eps: float = 0.0
+    norm_arguments: tuple[str, ...] = ()
+    """The arguments that take such a class."""
+    obstacles: tuple[str, ...] = ()
+    """The fields of the schema that only `norm` says."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """All arguments in Python."""
+        norm = f"functools.partial(timm.layers.{self.norm}, eps={self.norm_eps})"
+        given = {key: repr(value) for key, value in self.arguments.items()}
+        return given | dict.fromkeys(self.norm_arguments, norm)
+
+    @property
+    def text(self) -> str:
+        """The call in Python."""
+        options = "".join(f", {key}={value}" for key, value in self.texts.items())
+        return f"timm.create_model({self.name!r}{options})"
+
+
+def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
+    """The architecture of some modules that is most like a model, and all that makes it that.
 
     Raises:
-        ConfigError: none can be told in JSON to be this model.
+        ConfigError: none can be told to be this model.
     """
     found = min(_candidates(cfg, modules))
-    if found.obstacles:
-        raise ConfigError(_refusal(cfg, found))
-    return found.name, found.arguments
+    if not found.obstacles:
+        return Constructor(found.name, found.arguments)
+    if not set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
+        raise ConfigError(
+            f"no constructor of timm's can say {_said(cfg, found.name, found.obstacles)}; write a file"
+            " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
+        )
+    base = arguments_of(PRESETS[found.name], from_timm.architectures()[found.name]["module"])
+    return Constructor(
+        name=found.name,
+        arguments={key: value for key, value in found.arguments.items() if value != base.get(key)},
+        norm=NORMS[cfg.norm],
+        norm_eps=cfg.norm_eps,
+        norm_arguments=("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",),
+        obstacles=found.obstacles,
+    )
 
 
 def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate]:
@@ -59,25 +102,58 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
 
 
-def _refusal(cfg: ViTConfig, found: _Candidate) -> str:
-    """What is in the way of a model's nearest architecture, and what can be done instead."""
-    base, module = PRESETS[found.name], from_timm.architectures()[found.name]["module"]
-    ours, theirs = ({**each.model_dump(), **arguments_of(each, module)} for each in (cfg, base))
-    said = ", ".join(
-        f"{name} = {ours[name]} ({found.name} has {theirs[name]})" for name in found.obstacles
-    )
-    how = "for a model that is made in Python"
-    if set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
-        norm = f"functools.partial(timm.layers.{NORMS[cfg.norm]}, eps={cfg.norm_eps})"
-        changed = [(key, repr(v)) for key, v in found.arguments.items() if v != theirs.get(key)]
-        norms = ("norm_layer", "embed_norm_layer") if cfg.patch_norm else ("norm_layer",)
-        given = {**dict(changed), **dict.fromkeys(norms, norm)}
-        options = ", ".join(f"{key}={value}" for key, value in given.items())
-        how = f"for timm.create_model({found.name!r}, {options})"
+def refusal(cfg: ViTConfig, made: Constructor) -> str:
+    """Why timm's config.json cannot say a model, and what can."""
     return (
-        f"timm's config.json cannot say {said}; write a file instead of a folder, such as"
-        f" out.safetensors or out.pth, {how}"
+        f"timm's config.json cannot say {_said(cfg, made.name, made.obstacles)}; write a file"
+        f" instead of a folder, such as out.safetensors or out.pth, for {made.text}"
     )
+
+
+def module_text(made: Constructor, pretrained: Mapping[str, Any]) -> str:
+    """A Python module whose `create_model` makes a model with the weights that lie beside it.
+
+    Args:
+        pretrained: what timm calls pretrained_cfg.
+    """
+    given = {
+        **made.texts,
+        "pretrained_cfg": pformat(dict(pretrained), indent=4, width=90, sort_dicts=False),
+        "checkpoint_path": 'Path(__file__).with_name("model.safetensors")',
+    }
+    lines = "".join(f"        {key}={value},\n" for key, value in given.items())
+    return MODULE.format(name=made.name, obstacles=", ".join(made.obstacles), lines=lines)
+
+
+MODULE = '''"""timm's model of the weights beside this file. timm's config.json cannot say {obstacles}.
+
+    from model import create_model
+
+    model = create_model()
+    timm.data.resolve_model_data_config(model)  # how images are prepared
+"""
+
+import functools
+from pathlib import Path
+
+import timm
+import timm.layers
+
+
+def create_model(**options):
+    """The model with its weights; options as `timm.create_model` takes them."""
+    return timm.create_model(
+        "{name}",
+{lines}        **options,
+    )
+'''
+
+
+def _said(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
+    """Fields and arguments of a model with what an architecture has in their place."""
+    base, module = PRESETS[name], from_timm.architectures()[name]["module"]
+    ours, theirs = ({**each.model_dump(), **arguments_of(each, module)} for each in (cfg, base))
+    return ", ".join(f"{field} = {ours[field]} ({name} has {theirs[field]})" for field in obstacles)
 
 
 def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:

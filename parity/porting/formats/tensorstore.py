@@ -1,0 +1,102 @@
+"""Big Vision's checkpoint folders: a zarr array for each tensor, its path in the name of a folder.
+
+``checkpoint.bv-000010000/params~img~embedding~kernel`` is ``params/img/embedding/kernel``, and the file
+``checkpoint.bv-LAST`` beside the folders says which is the newest that is whole. Shapes and types are
+read from the arrays' descriptions; tensorstore, which wrote them, reads their values.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.flatten import Flat
+from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.files.stored import checked_shape
+
+DESCRIPTION = ".zarray"
+SLASH = "~"
+"""Stands for "/" in the names of folders."""
+LAST = "-LAST"
+
+
+def find_last(path: Path) -> Path | None:
+    """The newest folder of a checkpoint that is named without its step, or whose run's folder it is.
+
+    Returns:
+        None if there is no ``-LAST`` of it.
+
+    Raises:
+        MissingFileError: that names a folder that is gone, or a run has several.
+    """
+    pointers = [path.with_name(path.name + LAST)] if not path.exists() else sorted(path.glob(f"*{LAST}"))
+    pointers = [each for each in pointers if each.is_file()]
+    if not pointers:
+        return None
+    if len(pointers) > 1:
+        said = ", ".join(each.name.removesuffix(LAST) for each in pointers)
+        raise MissingFileError(f"{path}: several checkpoints, {said}; give one of them")
+    step = pointers[0].read_text(encoding="utf-8").strip()
+    folder = pointers[0].with_name(f"{pointers[0].name.removesuffix(LAST)}-{step}")
+    if "/" in step or not folder.is_dir():
+        raise MissingFileError(f"{folder}: no such folder, but {pointers[0].name} names it")
+    return folder
+
+
+def is_tensorstore(folder: Path) -> bool:
+    """Whether a folder holds zarr arrays, each in a folder of its own."""
+    return any((each / DESCRIPTION).is_file() for each in folder.iterdir() if each.is_dir())
+
+
+def read_tensorstore(folder: Path) -> Container:
+    """The arrays of a folder; one is read when it is loaded.
+
+    Raises:
+        ConfigError: tensorstore is not installed.
+        WeightsError: damaged.
+    """
+    flat = Flat("/")
+    for place in sorted(folder.iterdir()):
+        if (place / DESCRIPTION).is_file():
+            with guarded(place, "zarr array"):
+                flat.add(place.name.replace(SLASH, "/"), _stored(place))
+    return Container(folder, (folder,), "tensorstore", flat.tensors, flat.objects)
+
+
+def _stored(place: Path) -> Stored:
+    described = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
+    name = described["dtype"]
+    dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    shape = checked_shape(described["shape"], dtype.itemsize)
+    chunks = [math.ceil(side / cut) for side, cut in zip(shape, described["chunks"], strict=True)]
+    return Stored(shape, dtype, lambda: _load(place, shape, dtype, math.prod(chunks)))
+
+
+def _load(place: Path, shape: tuple[int, ...], dtype: np.dtype, chunks: int) -> np.ndarray:
+    store = _tensorstore(place)
+    there = sum(each.name != DESCRIPTION for each in place.iterdir())
+    if there < chunks:  # which tensorstore takes for zeros
+        raise WeightsError(f"{place}: {there} of {chunks} chunks are there; copy the checkpoint again")
+    with guarded(place, "zarr array"):
+        kept = {"driver": "file", "path": str(place.absolute())}
+        array = np.asarray(store.open({"driver": "zarr", "kvstore": kept}).result().read().result())
+    if array.shape != shape or array.dtype != dtype:
+        raise WeightsError(f"{place}: is {array.dtype} of shape {array.shape}, not as it says of itself")
+    return np.ascontiguousarray(array).reshape(shape)
+
+
+def _tensorstore(place: Path) -> Any:
+    try:
+        import tensorstore
+    except ImportError as error:
+        raise ConfigError(
+            f"{place.parent}: a folder of tensorstore, which takes it to read ({error});"
+            " pip install 'vit-parity[train]'"
+        ) from None
+    return tensorstore

@@ -1,0 +1,134 @@
+"""transformers' own model of a checkpoint: its class, its names in files, what it makes of images.
+
+The classes of masked images, of pairs of towers and of backbones have an encoder of images in them; that
+is what a checkpoint is of, and what is run.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.verification.libraries import NoModelError, RefusedError
+from vit_config import ConfigError, ViTConfig
+
+
+def build(checkpoint: Checkpoint) -> Any:
+    """A model of the class that config.json names, freshly drawn.
+
+    Raises:
+        NoModelError: there is no such class, or nothing says which.
+    """
+    kind, config = _kind(checkpoint)
+    return kind(config, **_options(kind, checkpoint.config))
+
+
+def load(checkpoint: Checkpoint) -> Any:
+    """The same as `from_pretrained` loads it; every tensor of the encoder has to be there.
+
+    Raises:
+        NoModelError: see `build`.
+        RefusedError: tensors are missing, left over or of another shape.
+    """
+    kind, config = _kind(checkpoint)
+    given: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+    if _is_folder(checkpoint):
+        where = checkpoint.path
+    else:
+        from vit_torch.weights import from_numpy
+
+        where, tensors = None, checkpoint.container.tensors
+        given["state_dict"] = {name: from_numpy(each.load()) for name, each in tensors.items()}
+    options = _options(kind, checkpoint.config)
+    model, report = kind.from_pretrained(where, config=config, **given, **options)
+    ignored = len(checkpoint.container.tensors) > len(checkpoint.tensors)
+    wrong = [
+        f"{what.removesuffix('_keys')}: {', '.join(map(str, sorted(report[what])[:6]))}"
+        for what in ("missing_keys", "mismatched_keys", "unexpected_keys")
+        if report[what] and not (ignored and what == "unexpected_keys")
+    ]
+    if wrong:
+        raise RefusedError(f"{kind.__name__} does not load it strictly ({'; '.join(wrong)})")
+    return model
+
+
+def named(model: Any) -> dict[str, Any]:
+    """A model's tensors by the names that `save_pretrained` gives them."""
+    from transformers.core_model_loading import revert_weight_conversion
+
+    return revert_weight_conversion(model, model.state_dict())
+
+
+def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
+    """Logits (B, classes) of images (B, C, H, W), or the vector that a model without a head pools."""
+    import torch
+
+    name, inputs = type(model).__name__, {"pixel_values": images}
+    if name.startswith("Siglip2"):
+        inputs = _flattened(images, cfg)
+    if name.startswith("ViTMAE"):  # nothing is masked, nor put in another order
+        model.config.mask_ratio = 0.0
+        inputs["noise"] = torch.arange(cfg.num_patches).expand(len(images), -1).double()
+    if hasattr(model, "get_image_features"):
+        return model.get_image_features(**inputs).pooler_output
+    if name.endswith(("ForMaskedImageModeling", "ForPreTraining")):
+        model = model.base_model
+    output = model(**inputs)
+    for part in ("logits", "image_embeds", "pooler_output"):
+        if getattr(output, part, None) is not None:
+            return getattr(output, part)
+    tokens = output.last_hidden_state
+    return tokens[:, 0] if cfg.class_token else tokens.mean(dim=1)
+
+
+def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
+    """A class and its config; of a file alone those that a folder would have."""
+    from parity.porting.verification.peers import import_timm
+
+    import_timm()  # transformers imports torchvision, which does not load here without it
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    if _is_folder(checkpoint):
+        config = transformers.AutoConfig.from_pretrained(checkpoint.path)
+    else:
+        settings = checkpoint.dialect.settings
+        assert settings is not None
+        try:
+            told = dict(settings.files(checkpoint.config, checkpoint.card)["config.json"])
+        except ConfigError as error:
+            raise NoModelError(str(error)) from None
+        config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
+    (name, *_) = config.architectures or ["AutoModel"]
+    if name == "AutoModel":
+        name = transformers.MODEL_MAPPING[type(config)].__name__  # pyright: ignore
+    name = name.replace("Backbone", "Model")  # of the same tensors; it gives maps instead of a vector
+    if not hasattr(transformers, name):
+        raise NoModelError(f"the installed transformers has no class {name}")
+    return getattr(transformers, name), config
+
+
+def _is_folder(checkpoint: Checkpoint) -> bool:
+    return (checkpoint.path / "config.json").is_file()
+
+
+def _options(kind: Any, cfg: ViTConfig) -> dict[str, Any]:
+    """A model without a classifier has a pooler unless an argument says no; its config cannot."""
+    pools = cfg.head_hidden is not None or cfg.final_norm == "post_pool"
+    takes = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
+    return {"add_pooling_layer": False} if takes and not pools else {}
+
+
+def _flattened(images: Any, cfg: ViTConfig) -> dict[str, Any]:
+    """Patches (B, N, values), each as (row, column, channel), as SigLIP 2 takes them."""
+    import torch
+
+    B, C, _, _ = images.shape
+    (rows, columns), (height, width) = cfg.grid, cfg.patch_size
+    patches = images.reshape(B, C, rows, height, columns, width).permute(0, 2, 4, 3, 5, 1)
+    return {
+        "pixel_values": patches.reshape(B, rows * columns, -1),
+        "pixel_attention_mask": torch.ones(B, rows * columns, dtype=torch.int64),
+        "spatial_shapes": torch.tensor([[rows, columns]] * B),
+    }

@@ -1,0 +1,106 @@
+"""What the user states of a checkpoint's schema: of what it leaves open, or against what it says."""
+
+import json
+
+import pytest
+import torch
+from convert_cases import arrays_of, refused, run
+from hf_models import CLASSES, MLP, SQUARE, build, save
+from tiny import TINY
+
+from parity.porting.checkpoint import read_checkpoint
+from vit_config import ConfigError, WeightsError, preset, write_weights
+
+SIDES = TINY.replace(image_size=(32, 72), patch_size=(8, 8), norm_eps=1e-6)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """transformers' own folder, whose config.json says 5 heads and an epsilon of 1e-12."""
+    model = build("ViTForImageClassification", "ViTConfig", **SQUARE, **MLP, **CLASSES)
+    return save(model, tmp_path_factory.mktemp("stated") / "vit")
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("num_heads=3", ["num_heads is 5 by config.json but 3 by --set", "--override num_heads=3"]),
+        ("norm_eps=1e-6", ["norm_eps is 1e-12 by config.json but 1e-06 by --set"]),
+        ("act=gelu_tanh", ["act is gelu by config.json but gelu_tanh by --set"]),
+        ("image_size=72x32", ["image_size is 15x15 by config.json but 72x32 by --set"]),
+        ("dropout_attention=0.5", ["dropout_attention is 0.0 by config.json but 0.5 by --set"]),
+    ],
+)
+def test_what_a_file_states_is_not_set(stated, expected, folder, tmp_path, capsys):
+    argv = ("convert", folder, tmp_path / "out", "--to", "parity", "--set", stated)
+    refused(capsys, tmp_path, expected, *argv)
+
+
+def test_saying_the_same_is_fine(folder):
+    stated = {"num_heads": 5, "image_size": 15, "norm_eps": 1e-12, "rope": None}
+    assert read_checkpoint(folder, given=stated).config == read_checkpoint(folder).config
+
+
+def test_an_override_is_written_into_the_provenance(folder, tmp_path, capsys):
+    said = "num_heads = 3 by --override, where config.json says 5"
+    flags = ("--to", "parity", "--override", "num_heads=3", "norm_eps=1e-12")
+    status, out, err = run(capsys, "convert", folder, tmp_path / "a.safetensors", *flags)
+    assert status == 0, err
+    assert said in out
+    found = read_checkpoint(tmp_path / "a.safetensors")
+    assert (found.config.num_heads, found.origins["num_heads"]) == (3, "its header")
+    assert [note for note in found.hops[-1].done if "override" in note] == [said]
+    status, out, _ = run(capsys, "inspect", folder, "--override", "num_heads=3", "--depth", "0")
+    assert "overridden" in out
+
+
+def test_tensors_are_not_overridden(folder, tmp_path):
+    with pytest.raises(WeightsError, match="depth is 3 by shapes but 2 by overridden"):
+        read_checkpoint(folder, override={"depth": 2})
+    with pytest.raises(ConfigError, match="num_heads: both given and overridden; keep one"):
+        read_checkpoint(folder, given={"num_heads": 5}, override={"num_heads": 3})
+
+
+def test_a_header_is_a_statement_too(tmp_path):
+    path = tmp_path / "own.safetensors"
+    write_weights(path, SIDES, arrays_of(SIDES))
+    with pytest.raises(ConfigError, match="num_heads is 5 by its header but 3 by --set"):
+        read_checkpoint(path, given={"num_heads": 3})
+    found = read_checkpoint(path, override={"num_heads": 3})
+    assert found.config.num_heads == 3
+    assert found.notes == ("num_heads = 3 by --override, where its header says 5",)
+
+
+def test_a_preset_gives_way_to_what_is_set(tmp_path):
+    """Both are the user's own words."""
+    state = {name: torch.from_numpy(each) for name, each in arrays_of(SIDES).items()}
+    path = tmp_path / "timm.pth"
+    torch.save(state, path)
+    shape = {"num_heads": 5, "norm_eps": 1e-5, "image_size": (32, 72), "rope": None, "block": "pre_norm"}
+    found = read_checkpoint(path, given={**shape, "act": "gelu", "pool": "class", "pool_prefix": False})
+    with pytest.raises(WeightsError, match="by preset digits"):
+        read_checkpoint(path, like="digits", given=shape)
+    assert found.config.norm_eps == 1e-5
+
+
+def test_sizes_are_set_as_inspect_prints_them(tmp_path, capsys):
+    state = {name: torch.from_numpy(each) for name, each in arrays_of(SIDES).items()}
+    torch.save(state, tmp_path / "timm.pth")
+    rest = ("num_heads=5", "norm_eps=1e-6", "act=gelu", "pool=class", "block=pre_norm")
+    argv = ("inspect", tmp_path / "timm.pth", "--depth", "0", "--set", *rest)
+    status, out, err = run(capsys, *argv, "image_size=32x72", "patch_size=8x8")
+    assert status == 0, err
+    assert "32x72" in out
+    json_file = tmp_path / "facts.json"
+    assert run(capsys, *argv, "image_size=[32,72]", "--json", json_file)[0] == 0
+    assert json.loads(json_file.read_text())["schema"]["image_size"] == [32, 72]
+    status, _, err = run(capsys, *argv, "image_size=99999x72")
+    assert (status, "--set image_size 99999x72: a side has at most" in err) == (2, True)
+
+
+def test_a_square_that_the_preset_has_too_is_no_news(tmp_path):
+    cfg = preset("test_vit")
+    torch.save({n: torch.from_numpy(each) for n, each in arrays_of(cfg).items()}, tmp_path / "timm.pth")
+    found = read_checkpoint(tmp_path / "timm.pth", like="test_vit")
+    assert (found.config, found.notes) == (cfg, ())
+    assert found.origins["image_size"] == "shapes, taking the grid to be square, as preset test_vit"

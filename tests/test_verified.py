@@ -1,0 +1,145 @@
+"""`parity convert --verify`: what is run, what cannot be, what becomes of a file that differs."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hf_models import MLP, SQUARE, build, save
+from test_convert_command import SQUARE as OWN
+from test_convert_command import arrays_of
+
+from parity.cli import main
+from parity.porting.verification import libraries
+from parity.porting.verification.libraries import Library
+from vit_config import read_weights, write_weights
+
+VISION = {**SQUARE, **MLP}
+TEXT = {
+    "hidden_size": 20, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 30,
+    "vocab_size": 50, "max_position_embeddings": 7, "eos_token_id": 1, "bos_token_id": 0,
+}  # fmt: skip
+DECODER = {f"decoder_{name}": value for name, value in TEXT.items() if name.startswith(("h", "n", "i"))}
+FLAT = {**{name: value for name, value in VISION.items() if name != "image_size"}, "num_patches": 9}
+MODELS = {
+    "CLIPModel": ("CLIPConfig", {"vision_config": VISION, "text_config": TEXT, "projection_dim": 11}),
+    "SiglipModel": ("SiglipConfig", {"vision_config": VISION, "text_config": TEXT}),
+    "Siglip2Model": ("Siglip2Config", {"vision_config": FLAT, "text_config": TEXT}),
+    "ViTForMaskedImageModeling": ("ViTConfig", {**VISION, "encoder_stride": 5}),
+    "ViTMAEForPreTraining": ("ViTMAEConfig", {**VISION, **DECODER}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_source_is_run_whatever_stands_beside_its_encoder(name, tmp_path, capsys):
+    config, entries = MODELS[name]
+    saved = save(build(name, config, **entries), tmp_path / "saved")
+    out = tmp_path / "out"
+    status = main(["convert", str(saved), str(out), "--to", "hf", "--verify"])
+    printed = capsys.readouterr()
+    assert (status, "Traceback" in printed.err) == (0, False), printed.out + printed.err
+    found = json.loads((out / "verification.json").read_text())
+    ran = [(row["what"], row["ran_in"]) for row in found["rows"]]
+    assert ran[-2:] == [("written", "transformers"), ("source", "transformers")]
+    assert found["not_run"] == []
+
+
+@pytest.fixture
+def own(tmp_path):
+    path = tmp_path / "own.safetensors"
+    write_weights(path, OWN, arrays_of(OWN))
+    return path
+
+
+def run(capsys, *argv):
+    status = main([str(each) for each in argv])
+    said = capsys.readouterr()
+    return status, " ".join(said.out.split()), said.err
+
+
+def library(monkeypatch, **changes):
+    """torchvision, as if it did something else."""
+    kept = libraries.LIBRARIES["torchvision"]
+    changed = Library(**{**vars(kept), **changes})
+    monkeypatch.setitem(libraries.LIBRARIES, "torchvision", changed)
+
+
+def test_what_a_library_cannot_do_is_not_run(own, tmp_path, capsys, monkeypatch):
+    def stop(model, images, cfg):
+        raise RuntimeError("no kernel\nfor this")
+
+    library(monkeypatch, call=stop)
+    out = tmp_path / "tv.pth"
+    status, printed, err = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
+    assert (status, err) == (0, "")
+    said = "torchvision stopped with RuntimeError: no kernel for this"
+    assert f"not run - written: {said}" in printed
+    content = json.loads((tmp_path / "tv.pth.verification.json").read_text())
+    assert content["not_run"][0] == f"written: {said}"
+
+
+def test_what_is_not_equal_does_not_get_the_name(own, tmp_path, capsys, monkeypatch):
+    library(monkeypatch, call=lambda model, images, cfg: model(images) + 1e-3)
+    before = sorted(tmp_path.iterdir())
+    out = tmp_path / "tv.pth"
+    status, printed, _ = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
+    assert status == 1
+    assert "DIFFERENT" in printed
+    assert "there is no" in printed
+    assert "tv.different.pth" in printed
+    new = sorted(path.name for path in tmp_path.iterdir() if path not in before)
+    assert new == ["tv.different.pth", "tv.different.pth.verification.json"]
+    out.write_text("mine")
+    status, _, _ = run(capsys, "convert", own, out, "--to", "torchvision", "--verify", "--force")
+    assert (status, out.read_text()) == (1, "mine")
+
+
+def test_what_a_library_refuses_is_different(own, tmp_path, capsys, monkeypatch):
+    def other(checkpoint):
+        return torch.nn.Linear(2, 3)
+
+    library(monkeypatch, build=other)
+    out = tmp_path / "tv.pth"
+    status, printed, err = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
+    assert (status, err, out.exists()) == (1, "", False)
+    assert "not loaded" in printed
+    assert "Missing key(s) in state_dict" in printed
+
+
+def test_a_fault_of_ours_leaves_nothing(own, tmp_path, capsys, monkeypatch):
+    import parity.porting.verification.verified
+
+    def fault(converted):
+        raise KeyError("ours")
+
+    monkeypatch.setattr(parity.porting.verification.verified, "verify", fault)
+    before = sorted(tmp_path.iterdir())
+    out = tmp_path / "tv.pth"
+    status, _, err = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
+    assert status == 70
+    assert "KeyError" in err
+    assert err.splitlines()[-1].startswith("parity convert: a fault of this program")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_equal_takes_the_place_of_what_was_there(own, tmp_path, capsys):
+    out = tmp_path / "x.safetensors"
+    out.write_text("old")
+    status, printed, _ = run(capsys, "convert", own, out, "--to", "parity", "--verify", "--force")
+    assert status == 0, printed
+    np.testing.assert_array_equal(read_weights(out).arrays["norm.bias"], arrays_of(OWN)["norm.bias"])
+
+
+def test_nothing_to_run_in_is_said_before_anything_is_written(own, tmp_path, capsys, monkeypatch):
+    import importlib.util
+
+    find = importlib.util.find_spec
+    gone = ("torch", "jax")
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name in gone else find(name)
+    )
+    before = sorted(tmp_path.iterdir())
+    out = tmp_path / "x.safetensors"
+    status, _, err = run(capsys, "convert", own, out, "--to", "parity", "--verify")
+    assert (status, "neither PyTorch nor JAX" in err) == (2, True)
+    assert sorted(tmp_path.iterdir()) == before
