@@ -62,7 +62,7 @@ def _shipped(path: Path) -> str:
     accuracy = re.search(r"^# Accuracy +(.*)$((?:\n# {11}.*)*)", head, re.MULTILINE)
     assert accuracy is not None, path
     more = (line.removeprefix("#").strip() for line in accuracy[2].split("\n"))
-    words = " ".join([accuracy[1], *more]).strip()
+    words = " ".join(" ".join([accuracy[1], *more]).split())
     return f"| [{path.stem}](../recipes/{path.name}) | {title} | {words} |"
 
 

@@ -8,6 +8,7 @@ learning rate is float64 and not cast to float32, and there is one device.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -67,7 +68,7 @@ def _chain(case: Case, params: Params) -> optax.GradientTransformation:
     momentum = optax.trace(decay=recipe.momentum, nesterov=False)
     decay = [optax.add_decayed_weights(recipe.weight_decay, kernels)] if recipe.weight_decay else []
     return optax.chain(
-        optax.clip_by_global_norm(recipe.clip_norm),
+        optax.clip_by_global_norm(recipe.clip_norm or math.inf),
         momentum if recipe.optimizer == "sgd" else adam,
         optax.scale(recipe.learning_rate),
         *decay,

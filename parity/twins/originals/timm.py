@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -27,16 +28,15 @@ class Timm:
     """DeiT's main.py and engine.py on timm's functions; DeiT III's with its BCE."""
 
     def __init__(self, case: Case) -> None:
-        timm = import_timm()
-        from timm.optim import create_optimizer_v2
-
         self._recipe, self._done, self._per_epoch = case.recipe, 0, case.steps_per_epoch
-        self._model = timm.create_model(ARCHITECTURES[case.name], **_sizes(case.config)).double()
+        self._model = (
+            import_timm().create_model(ARCHITECTURES[case.name], **_sizes(case.config)).double()
+        )
         start = {name: torch.from_numpy(value) for name, value in case.start.items()}
         self._model.load_state_dict(start, strict=True)
         self._mixup = _mixup(case)
         options = {"max_grad_norm": case.recipe.clip_norm} if case.recipe.optimizer == "lamb" else {}
-        self._optimizer: Any = create_optimizer_v2(
+        self._optimizer = _room("optim").create_optimizer_v2(
             self._model,
             opt=case.recipe.optimizer,
             lr=case.recipe.learning_rate,
@@ -47,10 +47,8 @@ class Timm:
         self._set_rate = self._scheduler()
 
     def _scheduler(self) -> Any:
-        from timm.scheduler import create_scheduler_v2
-
         recipe = self._recipe
-        scheduler, _ = create_scheduler_v2(
+        scheduler, _ = _room("scheduler").create_scheduler_v2(
             self._optimizer,
             sched="cosine",
             num_epochs=recipe.epochs,
@@ -62,12 +60,10 @@ class Timm:
 
     def step(self, images: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> float:
         """See `Side`."""
-        from timm.loss import SoftTargetCrossEntropy
-
         samples = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
         with numpy_draws(rng), _doubles():
             samples, targets = self._mixup(samples, torch.from_numpy(labels))
-        loss_of: Any = SoftTargetCrossEntropy()
+        loss_of = _room("loss").SoftTargetCrossEntropy()
         if self._recipe.loss == "sigmoid_mean":  # DeiT's --bce-loss
             targets, loss_of = targets.gt(0.0).type(targets.dtype), torch.nn.BCEWithLogitsLoss()
         self._set_rate(self._done)
@@ -126,10 +122,13 @@ def _mae_groups(model: Any, weight_decay: float, layer_decay: float) -> list[dic
     return list(groups.values())
 
 
-def _mixup(case: Case) -> Any:
-    from timm.data import Mixup
+def _room(name: str) -> Any:
+    import_timm()
+    return import_module(f"timm.{name}")
 
-    return Mixup(
+
+def _mixup(case: Case) -> Any:
+    return _room("data").Mixup(
         mixup_alpha=case.recipe.mix.mixup,
         cutmix_alpha=case.recipe.mix.cutmix,
         prob=case.recipe.mix.probability,
@@ -175,9 +174,7 @@ def changed_pixels(case: Case, image: np.ndarray, rng: np.random.Generator) -> n
 
 
 def _transform(recipe: Recipe, size: tuple[int, int]) -> Any:
-    from timm.data import create_transform
-
-    chain = create_transform(
+    chain = _room("data").create_transform(
         size,
         is_training=True,
         color_jitter=0.3,
