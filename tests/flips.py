@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 from tiny import TINY
 
+from vit_config.augmentation import Augment, Mix
 from vit_config.numerics.rope import Rope
-from vit_config.recipe import Augment
 
 # every part that some field shapes is there
 BASE = TINY.replace(
@@ -115,8 +115,8 @@ class RecipeFlip(NamedTuple):
 
     value: Any
     where: str
-    """What of a run must then be another: ``updates``, ``gradients``, ``batches``, ``events`` (what is
-    logged, evaluated and kept, and when), ``numerics``."""
+    """What of a run must then be another: ``updates``, ``gradients``, ``batches``, ``preprocess``,
+    ``events`` (what is logged, evaluated and kept, and when), ``numerics``."""
     companions: dict[str, Any] = {}  # noqa: RUF012 - never changed
     """What the recipe needs for both values to be valid."""
 
@@ -139,12 +139,19 @@ RECIPE_FLIPS = {
     "decay_times": RecipeFlip("schedule", "updates"),
     "decay": RecipeFlip("all", "updates"),
     "decayed": RecipeFlip(("norm.weight",), "updates", {"decay": "listed", "decayed": ("head.weight",)}),
+    "layer_decay": RecipeFlip(0.5, "updates"),
+    "layer_rule": RecipeFlip("mae", "updates", {"layer_decay": 0.5}),
     "clip_norm": RecipeFlip(2.0, "updates"),
     "clip_eps": RecipeFlip(1.0, "updates", {"clip_norm": 2.0}),
     "accumulate": RecipeFlip(2, "gradients"),
     "loss": RecipeFlip("sigmoid", "gradients"),
     "label_smoothing": RecipeFlip(0.2, "gradients"),
+    "label_threshold": RecipeFlip(0.5, "gradients", {"loss": "sigmoid", "label_smoothing": 0.6}),
+    "distill": RecipeFlip("hard", "gradients", {"distill": "soft"}),
+    "distill_weight": RecipeFlip(0.3, "gradients", {"distill": "soft"}),
+    "distill_temperature": RecipeFlip(3.0, "gradients", {"distill": "soft"}),
     "ema": RecipeFlip(0.5, "updates", {"ema": 0.9}),
+    "ema_warmup": RecipeFlip(True, "updates", {"ema": 0.9}),
     "schedule": RecipeFlip("linear", "updates"),
     "schedule_unit": RecipeFlip("epoch", "updates"),
     "warmup_epochs": RecipeFlip(2.0, "updates"),
@@ -155,7 +162,10 @@ RECIPE_FLIPS = {
     "step_epochs": RecipeFlip(1.0, "updates", STEPWISE),
     "step_factor": RecipeFlip(0.5, "updates", {**STEPWISE, "step_epochs": 1.0}),
     "rsqrt_epochs": RecipeFlip(1.0, "updates", {"schedule": "rsqrt", "final_learning_rate": 0.0}),
+    "pixels": RecipeFlip("half", "preprocess"),
+    "eval_crop": RecipeFlip(0.5, "preprocess"),
     "augment": RecipeFlip(Augment(flip=True), "batches"),
+    "mix": RecipeFlip(Mix(mixup=0.8), "batches"),
     "dtype": RecipeFlip("bfloat16", "gradients", SINGLE),
     "kernel": RecipeFlip("xla", "gradients", SINGLE),
     "matmul_precision": RecipeFlip("highest", "numerics"),
@@ -172,4 +182,36 @@ AUGMENT_FLIPS = {
     "rotate": Augment(rotate=20.0),
     "scale": Augment(scale=0.2),
     "flip": Augment(flip=True),
+    "crop": Augment(crop="torchvision"),
+    "crop_area": Augment(crop="torchvision", crop_area=(0.5, 0.6)),
+    "crop_ratio": Augment(crop="torchvision", crop_ratio=(0.5, 0.6)),
+    "crop_filter": Augment(crop="torchvision", crop_filter="bilinear"),
+    "crop_resize": Augment(crop="random", crop_resize=30),
+    "policy": Augment(policy="timm"),
+    "policy_layers": Augment(policy="timm", policy_layers=3),
+    "policy_magnitude": Augment(policy="timm", policy_magnitude=4.0),
+    "policy_deviation": Augment(policy="timm", policy_deviation=2.0),
+    "color_jitter": Augment(color_jitter=0.3),
+    "erase": Augment(erase=0.5),
+    "repeats": Augment(repeats=2),
+}
+AUGMENT_BASES = {
+    "crop_area": Augment(crop="torchvision"),
+    "crop_ratio": Augment(crop="torchvision"),
+    "crop_filter": Augment(crop="torchvision"),
+    "crop_resize": Augment(crop="random", crop_resize=21),
+    "policy_layers": Augment(policy="timm"),
+    "policy_magnitude": Augment(policy="timm"),
+    "policy_deviation": Augment(policy="timm"),
+}
+"""What a change is away from, where that is not none."""
+
+# the fields of the nested schema of mixing, each with what it is away from
+MIX_FLIPS = {
+    "mixup": (Mix(cutmix=1.0), Mix(cutmix=1.0, mixup=0.8)),
+    "cutmix": (Mix(mixup=0.8), Mix(mixup=0.8, cutmix=1.0)),
+    "style": (Mix(mixup=0.8), Mix(mixup=0.8, style="big_vision")),
+    "mode": (Mix(mixup=0.8), Mix(mixup=0.8, mode="elem")),
+    "probability": (Mix(mixup=0.8), Mix(mixup=0.8, probability=0.3)),
+    "cutmix_share": (Mix(mixup=0.8, cutmix=1.0), Mix(mixup=0.8, cutmix=1.0, cutmix_share=0.1)),
 }

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from vit_config import Augment, Preprocess
-from vit_train.augment import augment
+from vit_train.augmentation.affine import augment
 from vit_train.images import fit_image
 
 EVERYTHING = Augment(shift=0.3, rotate=90.0, scale=0.4, flip=True)

@@ -6,9 +6,10 @@ import pytest
 from refusals import one_line
 from tiny import TINY
 
-import vit_config.recipe as recipe_room
 from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTConfig, preset
+from vit_config.augmentation import Augment, Mix
 from vit_config.presets.own import OWN
+from vit_config.recipe_rules import GOES_WITH
 
 CONTRADICTIONS = {
     "patches that do not divide the image": (
@@ -215,11 +216,95 @@ RECIPE_CONTRADICTIONS = {
         {"schedule_unit": "epoch", "schedule": "step", "step_epochs": 1.5},
         ["step_epochs = 1.5", 'schedule_unit = "epoch"'],
     ),
+    "layers counted for one rate": (
+        {"layer_rule": "mae"},
+        ['layer_rule = "mae"', "layer_decay = 1.0"],
+    ),
+    "LAMB of what does not decay": (
+        {"optimizer": "lamb"},
+        ['optimizer = "lamb"', "weight_decay = 0.0", '"adamw"'],
+    ),
+    "a threshold of a softmax": (
+        {"label_threshold": 0.0},
+        ["label_threshold = 0.0", 'loss = "softmax"', '"sigmoid" or "sigmoid_mean"'],
+    ),
+    "an odd batch to mix": (
+        {"batch_size": 7, "mix": Mix(mixup=0.8)},
+        ["batch_size = 7", 'mix.style = "timm"'],
+    ),
+    "a share of no teacher": (
+        {"distill_weight": 0.3},
+        ["distill_weight = 0.3", 'distill = "none"', '"soft" or "hard"'],
+    ),
+    "the temperature of a choice": (
+        {"distill": "hard", "distill_temperature": 3.0},
+        ["distill_temperature = 3.0", 'distill = "hard"', '"soft"'],
+    ),
+    "the warm-up of no average": ({"ema_warmup": True}, ["ema_warmup = true", "ema = null"]),
     "a kernel that never computes in float64": (
         {"dtype": "float64", "kernel": "xla"},
         ['kernel = "xla"', 'dtype = "float64"'],
     ),
 }
+
+
+NESTED = {
+    "a range the wrong way round": (
+        Augment,
+        {"crop": "torchvision", "crop_area": (0.9, 0.1)},
+        ["crop_area = (0.9, 0.1)"],
+    ),
+    "a crop larger than the image": (
+        Augment,
+        {"crop": "torchvision", "crop_area": (0.9, 1.5)},
+        ["crop_area ends at 1.5"],
+    ),
+    "a random crop of nothing": (Augment, {"crop": "random"}, ['crop = "random"', "crop_resize = null"]),
+    "a size that nothing is cropped from": (
+        Augment,
+        {"crop_resize": 448},
+        ['crop = "none"', "crop_resize = 448"],
+    ),
+    "an area of no crop": (
+        Augment,
+        {"crop_area": (0.05, 1.0)},
+        ["augment.crop_area", 'augment.crop = "none"'],
+    ),
+    "a filter of TensorFlow's": (
+        Augment,
+        {"crop": "tensorflow", "crop_filter": "bilinear"},
+        ['augment.crop_filter = "bilinear"', 'augment.crop = "tensorflow"'],
+    ),
+    "layers of no policy": (
+        Augment,
+        {"policy_layers": 3},
+        ["augment.policy_layers = 3", 'augment.policy = "none"'],
+    ),
+    "a deviation of Big Vision's": (
+        Augment,
+        {"policy": "big_vision", "policy_deviation": 0.0},
+        ["augment.policy_deviation = 0.0", 'augment.policy = "big_vision"'],
+    ),
+    "a way of mixing nothing": (Mix, {"mode": "elem"}, ['mix.mode = "elem"', "mix.mixup = 0.0"]),
+    "cutmix of Big Vision's": (
+        Mix,
+        {"mixup": 0.2, "cutmix": 1.0, "style": "big_vision"},
+        ["mix.cutmix = 1.0", '"big_vision"'],
+    ),
+    "a choice of one": (
+        Mix,
+        {"mixup": 0.2, "cutmix_share": 0.3},
+        ["mix.cutmix_share = 0.3", "mix.cutmix = 0.0"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", NESTED)
+def test_a_contradiction_within_changes_of_images_names_both(case):
+    schema, changes, words = NESTED[case]
+    with pytest.raises(ConfigError) as caught:
+        schema(**changes)
+    one_line(caught.value, *words)
 
 
 @pytest.mark.parametrize("case", RECIPE_CONTRADICTIONS)
@@ -232,7 +317,7 @@ def test_a_contradiction_of_a_recipe_names_both_fields_and_values(case):
 
 def test_every_field_that_needs_another_is_refused_without_it():
     tested = {name for changes, _ in RECIPE_CONTRADICTIONS.values() for name in changes}
-    assert {field for field, _, _ in recipe_room._GOES_WITH} <= tested
+    assert {field for field, _, _ in GOES_WITH} <= tested
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,20 @@ def test_the_average_is_optaxs_timms_and_torchs(x64):
         assert_equal(found, in_optax)
 
 
+def test_a_warmed_up_average_is_timms(x64):
+    """Told the step as timm's script tells it: the number of updates done, the last one included."""
+    import_timm()
+    from timm.utils import ModelEmaV3
+
+    recipe, (_, _, models) = BASE.replace(ema=0.7, ema_warmup=True), _averages()
+    in_timm = ModelEmaV3(models[0], decay=0.7, use_warmup=True)
+    for step, model in enumerate(models[1:], 1):
+        in_timm.update(model, step=step)
+    for found in (by_jax(recipe, gradients())[1], by_torch(recipe, gradients())[1]):
+        assert_equal(found, values(in_timm.module))
+        assert differ(found, by_torch(BASE.replace(ema=0.7), gradients())[1])
+
+
 def test_the_averages_that_begin_with_a_copy_are_others(x64):
     """Those of torch's AveragedModel and of timm where it is told the step: its own script tells it."""
     import_timm()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from flips import AUGMENT_FLIPS, RECIPE_FLIPS
+from flips import AUGMENT_BASES, AUGMENT_FLIPS, MIX_FLIPS, RECIPE_FLIPS
 from recipe_sides import BASE, by_jax, by_torch, gradients
 from rich.console import Console
 from tiny import TINY
@@ -16,9 +16,10 @@ from tiny_tfds import write_tiny_set
 import vit_jax.train.run as run_room
 import vit_torch
 from vit_config import Preprocess, ViTConfig
+from vit_config.augmentation import Augment, Mix
 from vit_config.errors import ConfigError
 from vit_config.job import Job
-from vit_config.recipe import Augment, Recipe
+from vit_config.recipe import Recipe
 from vit_jax.functional import get_params
 from vit_jax.step import TrainState, make_gradients
 from vit_jax.train.run import numerics, train
@@ -26,6 +27,7 @@ from vit_jax.train.sharding import Program
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_gradients as make_torch_gradients
 from vit_train.data import open_dataset, train_batches
+from vit_train.fit import make_preprocess
 
 CFG = TINY.replace(depth=1, dropout_embed=0.3)
 RECIPE = BASE.replace(batch_size=8, checkpoint_every_epochs=2)
@@ -52,16 +54,21 @@ def gradients_of_a_model(recipe, data_dir, folder):
     """The program of JAX's gradients, and PyTorch's gradients or why there are none."""
     dtype = "float64" if recipe.dtype == "float64" else "float32"
     torch.manual_seed(0)
-    model = vit_torch.ViT(CFG).to(getattr(torch, dtype))
+    cfg = CFG.replace(distill_token=recipe.distill != "none")
+    model = vit_torch.ViT(cfg).to(getattr(torch, dtype))
     stream = np.random.default_rng(0)
-    images = stream.standard_normal((4, *CFG.image_size, CFG.in_channels)).astype(dtype)
-    labels = stream.integers(0, CFG.num_classes, 4)
-    params = get_params(from_arrays(CFG, vit_torch.to_arrays(model)))
-    batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels)}
-    program = str(jax.make_jaxpr(make_gradients(CFG, recipe))(params, batch, jnp.int32(0)))
-    images = torch.from_numpy(images).permute(0, 3, 1, 2)
+    batch = {
+        "image": stream.standard_normal((4, *cfg.image_size, cfg.in_channels)).astype(dtype),
+        "label": stream.integers(0, cfg.num_classes, 4),
+        "teacher": stream.standard_normal((4, cfg.num_classes)),
+    }
+    params = get_params(from_arrays(cfg, vit_torch.to_arrays(model)))
+    in_jax = {name: jnp.asarray(value) for name, value in batch.items()}
+    program = str(jax.make_jaxpr(make_gradients(cfg, recipe))(params, in_jax, jnp.int32(0)))
+    in_torch = {name: torch.from_numpy(value) for name, value in batch.items()}
+    in_torch["image"] = in_torch["image"].permute(0, 3, 1, 2)
     try:
-        make_torch_gradients(model, recipe)(0, {"image": images, "label": torch.from_numpy(labels)})
+        make_torch_gradients(model, recipe)(0, in_torch)
     except ConfigError as error:
         return [program, str(error)]
     return [program, [parameter.grad.numpy() for parameter in model.parameters()]]
@@ -72,6 +79,11 @@ def batches(recipe, data_dir, folder):
     dataset = open_dataset("tfds:tiny_rectangles", data_dir)
     found = list(train_batches(dataset, recipe, PREPROCESS, image_size=(21, 15), num_threads=0))
     return [[np.concatenate([batch["image"] for batch in found]), np.array([len(found)])]]
+
+
+def preprocess(recipe, data_dir, folder):
+    """How pixels become numbers, in training, evaluation and the file of weights."""
+    return [str(make_preprocess(open_dataset("tfds:tiny_rectangles", data_dir), recipe))]
 
 
 def events(recipe, data_dir, folder):
@@ -111,6 +123,7 @@ PROBES = {
     "updates": updates,
     "gradients": gradients_of_a_model,
     "batches": batches,
+    "preprocess": preprocess,
     "events": events,
     "numerics": number_formats,
 }
@@ -127,6 +140,7 @@ def _differ(one, other):
 def test_every_field_has_a_flip():
     assert set(RECIPE_FLIPS) == set(Recipe.fields())
     assert set(AUGMENT_FLIPS) == set(Augment.fields())
+    assert set(MIX_FLIPS) == set(Mix.fields())
     assert {flip.where for flip in RECIPE_FLIPS.values()} == set(PROBES)
 
 
@@ -149,8 +163,16 @@ def test_every_field_changes_the_run(field, data_dir, tmp_path, x64):
 
 @pytest.mark.parametrize("field", AUGMENT_FLIPS)
 def test_every_random_change_changes_the_images(field, data_dir, tmp_path):
+    base = RECIPE.replace(augment=AUGMENT_BASES.get(field, Augment()))
     changed = RECIPE.replace(augment=AUGMENT_FLIPS[field])
-    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in (RECIPE, changed))
+    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in (base, changed))
+    assert _differ(one, other)
+
+
+@pytest.mark.parametrize("field", MIX_FLIPS)
+def test_every_way_of_mixing_changes_the_images(field, data_dir, tmp_path):
+    pair = [RECIPE.replace(mix=mix) for mix in MIX_FLIPS[field]]
+    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in pair)
     assert _differ(one, other)
 
 

@@ -95,6 +95,70 @@ def test_sigmoid_mean_is_torchs_and_timms(smoothing, x64):
         assert float(loss.mean()) == pytest.approx(float(expected), rel=1e-13)
 
 
+def _of_shares(kind, shares, **options):
+    """By both twins: the loss of each image and the gradient, of labels that are shares of classes."""
+    x = IN_TORCH[0].clone().requires_grad_()
+    theirs = torch_cross_entropy(x, torch.from_numpy(shares), kind=kind, **options)
+    theirs.mean().backward()
+
+    def loss(x):
+        return cross_entropy(x, jnp.asarray(shares), kind=kind, **options)
+
+    gradient = jax.grad(lambda x: loss(x).mean())(jnp.asarray(LOGITS))
+    return (loss(jnp.asarray(LOGITS)), gradient), (theirs.detach(), x.grad)
+
+
+def _mixed():
+    """Two classes of each image, the second one with a share of 0.3."""
+    return 0.7 * np.eye(7)[LABELS] + 0.3 * np.eye(7)[LABELS[::-1]]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_mixed_labels_are_timms_and_optaxs(smoothing, x64):
+    """timm smooths before it mixes, which is the same."""
+    import_timm()
+    from timm.data.mixup import mixup_target
+    from timm.loss import BinaryCrossEntropy, SoftTargetCrossEntropy
+
+    target = mixup_target(IN_TORCH[1], 7, 0.7, smoothing).double()
+    ours = _mixed() * (1 - smoothing) + smoothing / 7
+    assert error(target, ours) < 1e-7  # timm's are float32
+    for kind, summed in [("softmax", None), ("sigmoid_mean", False), ("sigmoid", True)]:
+        peer = SoftTargetCrossEntropy() if summed is None else BinaryCrossEntropy(sum_classes=summed)
+        x = IN_TORCH[0].clone().requires_grad_()
+        expected = peer(x, torch.from_numpy(ours))
+        expected.backward()
+        for loss, gradient in _of_shares(kind, _mixed(), smoothing=smoothing):
+            assert float(loss.mean()) == pytest.approx(float(expected.detach()), rel=1e-13)
+            assert error(gradient, x.grad) < 1e-13
+    expected = optax.softmax_cross_entropy(LOGITS, ours)
+    for loss, _ in _of_shares("softmax", _mixed(), smoothing=smoothing):
+        assert error(loss, expected) < 1e-13
+
+
+@pytest.mark.parametrize(("smoothing", "threshold"), [(0.0, 0.0), (0.1, 0.2), (0.1, 0.0)])
+def test_a_threshold_is_timms_and_deit_threes(smoothing, threshold, x64):
+    """DeiT III's `targets.gt(0.0)` is a threshold of 0, which smoothing would make all ones."""
+    import_timm()
+    from timm.loss import BinaryCrossEntropy
+
+    target = torch.from_numpy(_mixed() * (1 - smoothing) + smoothing / 7)
+    expected = BinaryCrossEntropy(target_threshold=threshold)(IN_TORCH[0], target)
+    found = _of_shares("sigmoid_mean", _mixed(), smoothing=smoothing, threshold=threshold)
+    for loss, _ in found:
+        assert float(loss.mean()) == pytest.approx(float(expected), rel=1e-13)
+    assert (target > threshold).all() == (smoothing > 0 and threshold == 0)
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid", "sigmoid_mean"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_whole_shares_are_labels(kind, smoothing, x64):
+    plain, mixed = _both(kind, smoothing), _of_shares(kind, np.eye(7)[LABELS], smoothing=smoothing)
+    for (loss, gradient), (same, alike) in zip(plain, mixed, strict=True):
+        assert error(loss, same) < 1e-14
+        assert error(gradient, alike) < 1e-14
+
+
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid", "sigmoid_mean"])
 def test_a_sure_answer_keeps_its_digits_in_float32(kind):
     """Where a right answer is nearly certain the loss is tiny, not the rest of a difference."""

@@ -84,7 +84,7 @@ def test_options_that_no_recipe_says(path):
     refused(CheckpointError, changed(path, amsgrad), names=("amsgrad = True",))
     for option, value in {
         "clip_mode": "agc", "lr_k_decay": 0.5, "sched": "poly", "lr_noise": [0.4, 0.9],
-        "bce_target_thresh": 0.2, "model_ema_warmup": True, "cooldown_epochs": 10,
+        "bce_pos_weight": 0.2, "layer_decay": 0.7, "cooldown_epochs": 10,
     }.items():  # fmt: skip
         other = edited(path, lambda content, o=option, v=value: setattr(content["args"], o, v))
         refused(CheckpointError, other, names=(option,))

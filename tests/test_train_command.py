@@ -130,18 +130,6 @@ def test_a_config_file_gives_the_defaults(tmp_path):
     assert request.run_dir.name == "job-depth=5"
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("*.json")), ids=lambda path: path.stem)
-def test_the_recipes_are_understood(path):
-    job = ask("--config", path).job
-    if path.stem == "mnist_exercise":
-        recipe = job.recipe
-        assert (job.model, job.data) == (preset("mnist_exercise"), "tfds:mnist")
-        assert (recipe.optimizer, recipe.learning_rate, recipe.schedule) == ("adam", 0.005, "constant")
-        assert (recipe.epochs, recipe.batch_size, recipe.weight_decay) == (20, 128, 0.0)
-        assert recipe.watch_test
-        assert recipe.eval_every_epochs == 1
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [

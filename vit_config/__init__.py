@@ -1,5 +1,6 @@
 """The schema, presets and numpy facts that both twins share; imports neither framework."""
 
+from vit_config.augmentation import Augment, Mix
 from vit_config.base import Schema
 from vit_config.errors import (
     CheckpointError,
@@ -17,7 +18,7 @@ from vit_config.numerics.rope import Rope
 from vit_config.output import ViTOutput
 from vit_config.parameters import Parameter, parameters
 from vit_config.presets import PRESETS, preset, preset_preprocess, preset_tags
-from vit_config.recipe import Augment, Recipe
+from vit_config.recipe import Recipe
 from vit_config.schema import ViTConfig
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "DataError",
     "InputError",
     "MissingFileError",
+    "Mix",
     "Parameter",
     "Preprocess",
     "Recipe",

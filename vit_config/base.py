@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -83,7 +84,7 @@ class Schema(BaseModel, frozen=True):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a schema from a JSON file.
+        """Read a schema from a JSON file, or from a TOML file, whose name ends in ``.toml``.
 
         Raises:
             MissingFileError: there is no such file.
@@ -91,12 +92,31 @@ class Schema(BaseModel, frozen=True):
         """
         path = Path(path)
         if not path.is_file():
-            raise MissingFileError(f"{path}: no such file; give the path of a JSON config")
+            raise MissingFileError(f"{path}: no such file; give the path of a JSON or TOML config")
+        kind = "TOML" if path.suffix == ".toml" else "JSON"
         try:
             text = path.read_bytes().decode()
         except UnicodeDecodeError:
-            raise ConfigError(f"{path}: not valid JSON: not even text") from None
-        return cls.from_json(text, where=str(path))
+            raise ConfigError(f"{path}: not valid {kind}: not even text") from None
+        return (
+            cls.from_toml(text, where=str(path))
+            if kind == "TOML"
+            else cls.from_json(text, where=str(path))
+        )
+
+    @classmethod
+    def from_toml(cls, text: str, *, where: str = "TOML text") -> Self:
+        """Read a schema from TOML text, which has comments but no null: leave such a field out.
+
+        Raises:
+            ConfigError: not TOML, an unknown field, a wrong type or a contradiction.
+        """
+        try:
+            return cls(**tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{where}: not valid TOML: {error}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
@@ -16,21 +15,11 @@ from pydantic import (
     model_validator,
 )
 
+from vit_config.augmentation import Augment, Mix
 from vit_config.base import NameTuple, Schema
 from vit_config.errors import ConfigError, InputError
-
-
-class Augment(Schema, frozen=True):
-    """Random changes to each training image; every field 0 or false leaves images as they are."""
-
-    shift: float = Field(default=0.0, ge=0, le=0.5)
-    """Largest shift, as a share of the image's height and width."""
-    rotate: float = Field(default=0.0, ge=0, le=180)
-    """Largest rotation either way, in degrees."""
-    scale: float = Field(default=0.0, ge=0, lt=1)
-    """Largest enlargement or reduction, as a share of the size."""
-    flip: bool = False
-    """Mirror left and right with probability one half."""
+from vit_config.recipe_rules import contradictions
+from vit_config.schema import ViTConfig
 
 
 class Recipe(Schema, frozen=True):
@@ -47,9 +36,10 @@ class Recipe(Schema, frozen=True):
     seed: int = Field(default=0, ge=0, lt=2**32)
     """Seed of initial values, data order, augmentation and dropout."""
 
-    optimizer: Literal["adamw", "adam", "sgd"] = "adamw"
-    """AdamW (decoupled decay, arXiv 1711.05101), Adam (arXiv 1412.6980) or SGD with momentum; decay of
-    the last two is coupled: added to the gradient, as torch.optim has it."""
+    optimizer: Literal["adamw", "adam", "sgd", "lamb"] = "adamw"
+    """AdamW (decoupled decay, arXiv 1711.05101); Adam (arXiv 1412.6980) or SGD with momentum, whose
+    decay is coupled: added to the gradient, as torch.optim has it; LAMB (arXiv 1904.00962): AdamW's
+    update of each decayed parameter, brought to the norm of the parameter."""
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -72,6 +62,11 @@ class Recipe(Schema, frozen=True):
     Hugging Face's Trainer; every parameter; or what `decayed` lists."""
     decayed: NameTuple = ()
     """Names of the parameters that decay, where no rule says it."""
+    layer_decay: float = Field(default=1.0, gt=0, le=1)
+    """What the learning rate of each layer is multiplied by for every layer above it (ELECTRA, BEiT)."""
+    layer_rule: Literal["timm", "mae"] = "timm"
+    """How parameters are counted as layers: timm counts the final norm to the last block, MAE and BEiT
+    to the head, and so other tokens than the class token."""
     clip_norm: PositiveFloat | None = None
     """Scale gradients down to this global norm when they exceed it; None never clips."""
     clip_eps: NonNegativeFloat = 0.0
@@ -83,9 +78,21 @@ class Recipe(Schema, frozen=True):
     it, or averaged, as torch and timm."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target spread evenly over all classes."""
+    label_threshold: float | None = Field(default=None, ge=0, lt=1)
+    """Targets above it, after smoothing, are 1, the others 0: timm's `bce_target_thresh`, 0 in DeiT III,
+    where every class that has a share of a mixed image is a full one."""
+    distill: Literal["none", "soft", "hard"] = "none"
+    """What a distillation token's head learns from a teacher's logits, as DeiT (arXiv 2012.12877): their
+    softened distribution, or the class of the largest. The class head learns the labels."""
+    distill_weight: float = Field(default=0.5, gt=0, le=1)
+    """Share of the teacher in the loss."""
+    distill_temperature: PositiveFloat = 1.0
+    """What both heads' logits are divided by for the softened distribution."""
     ema: float | None = Field(default=None, gt=0, lt=1)
     """Decay, at every step, of an average of the parameters, which then is what is evaluated and
     exported; None keeps none."""
+    ema_warmup: bool = False
+    """The average's decay grows as 1 - k^(-2/3) with the number k of updates, up to `ema`."""
 
     schedule: Literal["cosine", "linear", "step", "rsqrt", "constant"] = "cosine"
     """Learning rate after warm-up, see `vit_config.schedule`."""
@@ -110,8 +117,15 @@ class Recipe(Schema, frozen=True):
     rsqrt_epochs: PositiveFloat = 10.0
     """Epochs after which a reciprocal-root schedule is down to the peak over the root of two."""
 
+    pixels: Literal["data", "half", "imagenet"] = "data"
+    """Mean and deviation that images are normalised by: measured on the training images, one half each
+    as Big Vision has it (pixels from -1 to 1), or those of ImageNet as timm and DeiT."""
+    eval_crop: float = Field(default=1.0, gt=0, le=1)
+    """Share of a resized image that is seen in evaluation, from its centre; 0.875 is 224 of 256."""
     augment: Augment = Augment()
     """Random changes to training images."""
+    mix: Mix = Mix()
+    """Images and labels of a batch mixed with each other."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Type the model computes in; parameters are float64 for float64, else float32."""
     kernel: Literal["reference", "xla", "cudnn"] = "reference"
@@ -135,82 +149,18 @@ class Recipe(Schema, frozen=True):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.warmup_epochs >= self.epochs:
-            raise ValueError(
-                f"warmup_epochs = {self.warmup_epochs} leaves nothing of epochs = {self.epochs};"
-                " make the warm-up shorter"
-            )
-        if self.final_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"final_learning_rate = {self.final_learning_rate} is above learning_rate ="
-                f" {self.learning_rate}; the schedule only goes down"
-            )
-        if self.warmup_start is not None and self.warmup_start > self.learning_rate:
-            raise ValueError(
-                f"warmup_start = {self.warmup_start} is above learning_rate = {self.learning_rate};"
-                " warm-up only goes up"
-            )
-        if self.batch_size % self.accumulate:
-            raise ValueError(
-                f"batch_size = {self.batch_size} cannot be computed in accumulate = {self.accumulate}"
-                " equal parts; choose a divisor"
-            )
-        if bool(self.decayed) != (self.decay == "listed"):
-            raise ValueError(
-                f'decay = "{self.decay}" with {len(self.decayed)} names in decayed: names go with'
-                ' decay = "listed", and it with names'
-            )
-        for field, other, values in _GOES_WITH:
-            value, found = getattr(self, field), getattr(self, other)
-            if value != type(self).model_fields[field].default and not _holds(found, values):
-                remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
-                raise ValueError(
-                    f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(found)};"
-                    f" leave it out{remedy}"
-                )
-        for field in ("warmup_epochs", "step_epochs"):
-            value = getattr(self, field)
-            if self.schedule_unit == "epoch" and value % 1:
-                raise ValueError(
-                    f'{field} = {value} is no whole number, and schedule_unit = "epoch" counts whole'
-                    ' epochs; round it, or set schedule_unit = "step"'
-                )
-        if self.dtype == "float64" and self.kernel != "reference":
-            raise ValueError(
-                f'kernel = "{self.kernel}" computes in float32 even where dtype = "float64"; use'
-                ' kernel = "reference"'
-            )
+        for sentence in contradictions(self):
+            raise ValueError(sentence)
         return self
 
-
-def _holds(found: Any, values: tuple[Any, ...]) -> bool:
-    return found in values if values else bool(found)
-
-
-_ADAM = ("optimizer", ("adamw", "adam"))
-_SGD = ("optimizer", ("sgd",))
-_ENDS = ("schedule", ("cosine", "linear"))
-_GOES_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-    ("beta1", *_ADAM),
-    ("beta2", *_ADAM),
-    ("adam_eps", *_ADAM),
-    ("momentum", *_SGD),
-    ("nesterov", *_SGD),
-    ("nesterov", "momentum", ()),
-    ("decay_times", "optimizer", ("adamw",)),
-    ("decay_times", "weight_decay", ()),
-    ("decay", "weight_decay", ()),
-    ("clip_eps", "clip_norm", ()),
-    ("warmup_start", "warmup_epochs", ()),
-    ("warmup_overlaps", "warmup_epochs", ()),
-    ("final_learning_rate", *_ENDS),
-    ("reach_final", *_ENDS),
-    ("step_epochs", "schedule", ("step",)),
-    ("step_factor", "schedule", ("step",)),
-    ("rsqrt_epochs", "schedule", ("rsqrt",)),
-)
-"""Fields that do something only where another has one of these values; where none are named, any but
-zero and null."""
+    @property
+    def loss_options(self) -> dict[str, Any]:
+        """What `cross_entropy` takes besides logits and labels."""
+        return {
+            "kind": self.loss,
+            "smoothing": self.label_smoothing,
+            "threshold": self.label_threshold,
+        }
 
 
 def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
@@ -261,6 +211,20 @@ def step_seed(recipe: Recipe, step: int) -> int:
     random state to carry from one place to another.
     """
     return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])
+
+
+def check_distillation(recipe: Recipe, cfg: ViTConfig) -> None:
+    """Refuse to distill into a model that has no head for it.
+
+    Raises:
+        ConfigError: names both fields.
+    """
+    if recipe.distill != "none" and not (cfg.distill_token and cfg.num_classes):
+        raise ConfigError(
+            f'distill = "{recipe.distill}" teaches the head of a distillation token, but distill_token ='
+            f" {str(cfg.distill_token).lower()} and num_classes = {cfg.num_classes}; set distill_token ="
+            " true"
+        )
 
 
 def check_parts(recipe: Recipe, size: int) -> None:

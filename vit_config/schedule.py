@@ -49,6 +49,17 @@ def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np)
     return xp.where(t < warmup, during, after)
 
 
+def average_decay(recipe: Recipe, updates: Any, xp: Any = np) -> Any:
+    """The decay a of the average of the parameters in update number `updates`, counted from 1.
+
+    With `ema_warmup` min(`ema`, 1 - k^(-2/3)) in update k, as timm's `ModelEmaV3(use_warmup=True)` that
+    is told k: the first update copies the parameters.
+    """
+    if not recipe.ema_warmup:
+        return recipe.ema
+    return xp.minimum(recipe.ema, 1.0 - xp.asarray(updates, dtype=float) ** (-2.0 / 3.0))
+
+
 def _after_warmup(recipe: Recipe, clock: Any, length: int, unit: int, xp: Any) -> Any:
     peak, final = recipe.learning_rate, recipe.final_learning_rate
     left = xp.maximum(length - clock, 0.0) / length  # 1 - c / L, exact where it is small

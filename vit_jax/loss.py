@@ -5,16 +5,22 @@ import jax.numpy as jnp
 
 
 def cross_entropy(
-    logits: jax.Array, labels: jax.Array, *, kind: str = "softmax", smoothing: float = 0.0
+    logits: jax.Array,
+    labels: jax.Array,
+    *,
+    kind: str = "softmax",
+    smoothing: float = 0.0,
+    threshold: float | None = None,
 ) -> jax.Array:
     """Cross entropy of each image, in at least float32.
 
     Args:
         logits: (B, classes).
-        labels: (B,) integers.
+        labels: (B,) integers; or (B, classes), the share of each class in a mixed image.
         kind: of a softmax over the classes; or ``sigmoid``, of one for each class, summed over them
             (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged.
         smoothing: share of the target spread evenly over all classes (arXiv 1512.00567, section 7).
+        threshold: targets above it count as 1, the others as 0; of the two sigmoid losses.
 
     Returns:
         (B,).
@@ -23,15 +29,55 @@ def cross_entropy(
     logits = logits.astype(wide)
     if kind == "softmax":
         log_p = jax.nn.log_softmax(logits, axis=-1)  # (B, classes)
-        of_label = jnp.take_along_axis(log_p, labels[:, None], axis=-1)[:, 0]
+        of_label = _at_labels(log_p, labels)
         return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(axis=-1)
     classes = logits.shape[-1]
-    target = jax.nn.one_hot(labels, classes, dtype=wide) * (1.0 - smoothing) + smoothing / classes
+    target = _shares(labels, classes).astype(wide) * (1.0 - smoothing) + smoothing / classes
+    if threshold is not None:
+        target = (target > threshold).astype(wide)
     yes, no = jax.nn.log_sigmoid(logits), jax.nn.log_sigmoid(-logits)  # (B, classes) each
     loss = -(target * yes + (1.0 - target) * no)
     return loss.mean(axis=-1) if kind == "sigmoid_mean" else loss.sum(axis=-1)
 
 
+def _shares(labels: jax.Array, classes: int) -> jax.Array:
+    """(B, classes): labels that are not shares already, as ones and zeros."""
+    return labels if labels.ndim > 1 else jax.nn.one_hot(labels, classes)
+
+
+def _at_labels(values: jax.Array, labels: jax.Array) -> jax.Array:
+    """The mean (B,) of `values` (B, classes) by the shares of the classes."""
+    if labels.ndim > 1:
+        return (labels.astype(values.dtype) * values).sum(axis=-1)
+    return jnp.take_along_axis(values, labels[:, None], axis=-1)[:, 0]
+
+
+def distillation(
+    logits: jax.Array, teacher: jax.Array, *, kind: str, temperature: float = 1.0
+) -> jax.Array:
+    """What DeiT's distillation head learns from a teacher (arXiv 2012.12877, section 4), of each image.
+
+    ``soft`` is temperature^2 / classes times the divergence from the teacher's distribution: DeiT's code
+    divides by the number of logits, where the paper has the batch's.
+
+    Args:
+        logits: (B, classes) of the distillation head.
+        teacher: (B, classes) logits.
+        kind: ``soft``, or ``hard``: the cross entropy with the teacher's choice.
+
+    Returns:
+        (B,).
+    """
+    if kind == "hard":
+        return cross_entropy(logits, teacher.argmax(axis=-1))
+    wide = jnp.promote_types(logits.dtype, jnp.float32)
+    log_p = jax.nn.log_softmax(logits.astype(wide) / temperature, axis=-1)
+    log_q = jax.nn.log_softmax(teacher.astype(wide) / temperature, axis=-1)
+    divergence = (jnp.exp(log_q) * (log_q - log_p)).sum(axis=-1)
+    return divergence * (temperature**2 / logits.shape[-1])
+
+
 def correct(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    """Whether the highest logit is the label: (B,) booleans."""
+    """Whether the highest logit is the label, or the class of the largest share: (B,) booleans."""
+    labels = labels if labels.ndim == 1 else labels.argmax(axis=-1)
     return logits.argmax(axis=-1) == labels

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from vit_config import Recipe
+from vit_config.layer_decay import layer_scales
 from vit_config.recipe import decay_mask, decay_strength
-from vit_config.schedule import learning_rate
+from vit_config.schedule import average_decay, learning_rate
 from vit_jax.functional import Params
 
 
@@ -18,8 +19,9 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
 
     Clip to the global norm; Adam (arXiv 1412.6980) with bias correction, or a running sum of gradients
     (``sgd``); decay added to the gradient before the moments (``adam``, ``sgd``) or to the update after
-    them (``adamw``, arXiv 1711.05101); times the learning rate of the step, evaluated in float64 where
-    JAX has it.
+    them (``adamw``, arXiv 1711.05101, and ``lamb``, arXiv 1904.00962, which then brings each decayed
+    parameter's update to the parameter's norm); times the layer's share of the learning rate of the
+    step, evaluated in float64 where JAX has it.
 
     Its ``init`` raises ConfigError where the recipe lists a name that the parameters do not have.
     """
@@ -34,9 +36,13 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
         )
     else:
         direction = scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
+    steps = (direction, decay) if recipe.optimizer in ("adamw", "lamb") else (decay, direction)
+    if recipe.optimizer == "lamb":
+        steps = (*steps, optax.masked(optax.scale_by_trust_ratio(), decayed))
     return optax.chain(
         clip_by_global_norm(recipe.clip_norm, recipe.clip_eps),
-        *((direction, decay) if recipe.optimizer == "adamw" else (decay, direction)),
+        *steps,
+        scale_by_layer(recipe),
         optax.scale_by_learning_rate(lambda step: learning_rate(recipe, step, steps_per_epoch, jnp)),
     )
 
@@ -65,6 +71,18 @@ def scale_by_adam(beta1: float, beta2: float, eps: float) -> optax.GradientTrans
     return optax.GradientTransformation(optax.scale_by_adam().init, update)  # pyright: ignore
 
 
+def scale_by_layer(recipe: Recipe) -> optax.GradientTransformation:
+    """Multiply each update by its layer's share of the learning rate."""
+    if recipe.layer_decay == 1.0:
+        return optax.identity()
+
+    def scale(updates: Any, params: Any) -> Any:
+        scales = layer_scales(recipe, updates)
+        return {name: value * scales[name] for name, value in updates.items()}
+
+    return optax.stateless(scale)
+
+
 def clip_by_global_norm(max_norm: float | None, eps: float = 0.0) -> optax.GradientTransformation:
     """Scale gradients by min(1, max_norm / (norm + eps))."""
     if max_norm is None:
@@ -82,9 +100,13 @@ def init_ema(recipe: Recipe, params: Params) -> Params | None:
     return None if recipe.ema is None else {name: jnp.copy(value) for name, value in params.items()}
 
 
-def update_ema(recipe: Recipe, ema: Params | None, params: Params) -> Params | None:
-    """The average after an update: ema <- decay ema + (1 - decay) params."""
+def update_ema(recipe: Recipe, ema: Params | None, params: Params, updates: jax.Array) -> Params | None:
+    """The average after update number `updates`, from 1: ema <- decay ema + (1 - decay) params."""
     if recipe.ema is None or ema is None:
         return None
-    decay = recipe.ema
-    return {name: decay * ema[name] + (1.0 - decay) * value for name, value in params.items()}
+    decay = average_decay(recipe, updates, jnp)
+
+    def averaged(mean: jax.Array, value: jax.Array) -> jax.Array:
+        return (decay * mean + (1.0 - decay) * value).astype(value.dtype)
+
+    return {name: averaged(ema[name], value) for name, value in params.items()}

@@ -8,16 +8,17 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from vit_config import Recipe, ViTConfig
-from vit_config.recipe import check_parts
+from vit_config import Recipe, ViTConfig, ViTOutput
+from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate
 from vit_jax.functional import Params, get_params, make_apply
-from vit_jax.loss import correct, cross_entropy
+from vit_jax.loss import correct, cross_entropy, distillation
 from vit_jax.model import ViT
 from vit_jax.optim import init_ema, make_optimizer, update_ema
 
 Batch = dict[str, jax.Array]
-"""``image`` (B, H, W, C), ``label`` (B,); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, H, W, C), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
+learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, jax.Array]
 
 
@@ -81,7 +82,11 @@ def make_gradients(
     Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
     the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
     number is i modulo their number, so that each device keeps its own share.
+
+    Raises:
+        ConfigError: the recipe distills, and the model has no head for it.
     """
+    check_distillation(recipe, cfg)
     apply = make_apply(cfg)
     dtype = jnp.dtype(recipe.dtype)
 
@@ -89,9 +94,7 @@ def make_gradients(
         computed = {name: value.astype(dtype) for name, value in params.items()}
         images = batch["image"].astype(dtype)
         output = apply(computed, images, kernel=recipe.kernel, rngs=nnx.Rngs(dropout=key))
-        loss = cross_entropy(
-            output.logits, batch["label"], kind=recipe.loss, smoothing=recipe.label_smoothing
-        )
+        loss = image_loss(recipe, output, batch)
         return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
 
     grad_fn = jax.value_and_grad(loss_fn, has_aux=True)
@@ -128,6 +131,18 @@ def make_gradients(
     return gradients
 
 
+def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> jax.Array:
+    """The loss of each image, (B,)."""
+    if recipe.distill == "none":
+        return cross_entropy(output.logits, batch["label"], **recipe.loss_options)
+    assert output.head_logits is not None
+    by_class, by_token = output.head_logits  # (B, classes) each
+    labels = cross_entropy(by_class, batch["label"], **recipe.loss_options)
+    kind, temperature = recipe.distill, recipe.distill_temperature
+    teacher = distillation(by_token, batch["teacher"], kind=kind, temperature=temperature)
+    return (1.0 - recipe.distill_weight) * labels + recipe.distill_weight * teacher
+
+
 def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, Params], TrainState]:
     """The pure second half of an update: ``(state, gradients) -> state``."""
     optimizer = make_optimizer(recipe, steps_per_epoch)
@@ -135,7 +150,8 @@ def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, P
     def update(state: TrainState, grads: Params) -> TrainState:
         updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
         params = cast(Params, optax.apply_updates(state.params, updates))
-        return TrainState(state.step + 1, params, opt_state, update_ema(recipe, state.ema, params))
+        done = state.step + 1
+        return TrainState(done, params, opt_state, update_ema(recipe, state.ema, params, done))
 
     return update
 

@@ -5,16 +5,22 @@ from torch.nn import functional as F
 
 
 def cross_entropy(
-    logits: torch.Tensor, labels: torch.Tensor, *, kind: str = "softmax", smoothing: float = 0.0
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    kind: str = "softmax",
+    smoothing: float = 0.0,
+    threshold: float | None = None,
 ) -> torch.Tensor:
     """Cross entropy of each image, in at least float32.
 
     Args:
         logits: (B, classes).
-        labels: (B,) integers.
+        labels: (B,) integers; or (B, classes), the share of each class in a mixed image.
         kind: of a softmax over the classes; or ``sigmoid``, of one for each class, summed over them
             (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged.
         smoothing: share of the target spread evenly over all classes (arXiv 1512.00567, section 7).
+        threshold: targets above it count as 1, the others as 0; of the two sigmoid losses.
 
     Returns:
         (B,).
@@ -23,15 +29,55 @@ def cross_entropy(
     logits = logits.to(wide)
     if kind == "softmax":
         log_p = torch.log_softmax(logits, dim=-1)  # (B, classes)
-        of_label = torch.take_along_dim(log_p, labels[:, None], dim=-1)[:, 0]
+        of_label = _at_labels(log_p, labels)
         return -(1.0 - smoothing) * of_label - smoothing * log_p.mean(dim=-1)
     classes = logits.shape[-1]
-    target = F.one_hot(labels, classes).to(wide) * (1.0 - smoothing) + smoothing / classes
+    target = _shares(labels, classes).to(wide) * (1.0 - smoothing) + smoothing / classes
+    if threshold is not None:
+        target = (target > threshold).to(wide)
     yes, no = F.logsigmoid(logits), F.logsigmoid(-logits)  # (B, classes) each
     loss = -(target * yes + (1.0 - target) * no)
     return loss.mean(dim=-1) if kind == "sigmoid_mean" else loss.sum(dim=-1)
 
 
+def _shares(labels: torch.Tensor, classes: int) -> torch.Tensor:
+    """(B, classes): labels that are not shares already, as ones and zeros."""
+    return labels if labels.ndim > 1 else F.one_hot(labels, classes)
+
+
+def _at_labels(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The mean (B,) of `values` (B, classes) by the shares of the classes."""
+    if labels.ndim > 1:
+        return (labels.to(values.dtype) * values).sum(dim=-1)
+    return torch.take_along_dim(values, labels[:, None], dim=-1)[:, 0]
+
+
+def distillation(
+    logits: torch.Tensor, teacher: torch.Tensor, *, kind: str, temperature: float = 1.0
+) -> torch.Tensor:
+    """What DeiT's distillation head learns from a teacher (arXiv 2012.12877, section 4), of each image.
+
+    ``soft`` is temperature^2 / classes times the divergence from the teacher's distribution: DeiT's code
+    divides by the number of logits, where the paper has the batch's.
+
+    Args:
+        logits: (B, classes) of the distillation head.
+        teacher: (B, classes) logits.
+        kind: ``soft``, or ``hard``: the cross entropy with the teacher's choice.
+
+    Returns:
+        (B,).
+    """
+    if kind == "hard":
+        return cross_entropy(logits, teacher.argmax(dim=-1))
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    log_p = torch.log_softmax(logits.to(wide) / temperature, dim=-1)
+    log_q = torch.log_softmax(teacher.to(wide) / temperature, dim=-1)
+    divergence = (torch.exp(log_q) * (log_q - log_p)).sum(dim=-1)
+    return divergence * (temperature**2 / logits.shape[-1])
+
+
 def correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Whether the highest logit is the label: (B,) booleans."""
+    """Whether the highest logit is the label, or the class of the largest share: (B,) booleans."""
+    labels = labels if labels.ndim == 1 else labels.argmax(dim=-1)
     return logits.argmax(dim=-1) == labels

@@ -1,12 +1,15 @@
 """The optimiser of a recipe, and the average of the parameters."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
 
 from vit_config import Recipe
+from vit_config.layer_decay import layer_scales
 from vit_config.recipe import decay_mask, decay_strength
+from vit_config.schedule import average_decay
 from vit_torch.leaves import leaves
 
 Ema = dict[str, torch.Tensor]
@@ -14,31 +17,84 @@ Ema = dict[str, torch.Tensor]
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's update rule: torch's own AdamW, Adam or SGD, decayed parameters in a group of their
-    own.
+    """The recipe's update rule: torch's own AdamW, Adam or SGD, or `Lamb`; a group for the parameters of
+    each layer that decay, and one for those that do not.
 
-    The learning rate is set before every step by `vit_torch.step`.
+    The learning rate is set before every step by `vit_torch.step`, times each group's ``lr_scale``.
 
     Raises:
         ConfigError: the recipe lists a name that the model does not have.
     """
     held = leaves(model)
     mask = decay_mask(recipe, {leaf.name: leaf.variable.ndim for leaf in held})
-    groups: dict[bool, list[nn.Parameter]] = {True: [], False: []}
+    scales = layer_scales(recipe, mask)
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {}
     for leaf in held:
-        groups[mask[leaf.name]].append(leaf.variable)
+        groups.setdefault((scales[leaf.name], mask[leaf.name]), []).append(leaf.variable)
     parts = [
-        {"params": params, "weight_decay": decay_strength(recipe) if decayed else 0.0}
-        for decayed, params in groups.items()
-        if params
+        {
+            "params": groups[scale, decayed],
+            "weight_decay": decay_strength(recipe) if decayed else 0.0,
+            **({"lr_scale": scale} if recipe.layer_decay != 1.0 else {}),
+        }
+        for scale, decayed in sorted(groups, reverse=True)
     ]
     if recipe.optimizer == "sgd":
         return torch.optim.SGD(
             parts, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.nesterov
         )
-    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[recipe.optimizer]
+    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "lamb": Lamb}[recipe.optimizer]
     betas = (recipe.beta1, recipe.beta2)
     return kind(parts, lr=recipe.learning_rate, betas=betas, eps=recipe.adam_eps)
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (arXiv 1904.00962) as timm and apex have it: AdamW's update of each parameter that decays,
+    brought to the parameter's norm; Adam's of the others. Clipping is left to others."""
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        *,
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # pyright: ignore
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            for param in group["params"]:
+                if param.grad is not None:
+                    update = self._direction(param, group)
+                    if group["weight_decay"]:
+                        update += group["weight_decay"] * param
+                        update *= _trust_ratio(param, update)
+                    param -= group["lr"] * update
+
+    def _direction(self, param: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
+        """Adam's, with the state that torch's own Adam keeps."""
+        state, (beta1, beta2) = self.state[param], group["betas"]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(param), torch.zeros_like(param)
+        state["step"] += 1
+        count = state["step"].item()
+        mean, square = state["exp_avg"], state["exp_avg_sq"]
+        mean.mul_(beta1).add_(param.grad, alpha=1.0 - beta1)
+        square.mul_(beta2).addcmul_(param.grad, param.grad, value=1.0 - beta2)
+        root = (square / (1.0 - beta2**count)).sqrt_().add_(group["eps"])
+        return (mean / (1.0 - beta1**count)).div_(root)
+
+
+def _trust_ratio(param: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
+    """The parameter's norm over the update's; 1 where one of them is zero."""
+    norms = torch.linalg.vector_norm(param), torch.linalg.vector_norm(update)
+    either = (norms[0] == 0.0) | (norms[1] == 0.0)
+    return torch.where(either, torch.ones_like(norms[0]), norms[0] / norms[1])
 
 
 @torch.no_grad()
@@ -67,9 +123,11 @@ def init_ema(recipe: Recipe, model: nn.Module) -> Ema | None:
 
 
 @torch.no_grad()
-def update_ema(recipe: Recipe, ema: Ema | None, model: nn.Module) -> None:
-    """Update the average in place: ema <- decay ema + (1 - decay) params."""
+def update_ema(recipe: Recipe, ema: Ema | None, model: nn.Module, updates: int) -> None:
+    """Update the average in place, after update number `updates`, counted from 1: ema <- decay ema +
+    (1 - decay) params."""
     if recipe.ema is None or ema is None:
         return
+    decay = float(average_decay(recipe, updates))
     for leaf in leaves(model):
-        ema[leaf.name].mul_(recipe.ema).add_(leaf.variable, alpha=1.0 - recipe.ema)
+        ema[leaf.name].mul_(decay).add_(leaf.variable, alpha=1.0 - decay)

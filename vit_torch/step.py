@@ -6,14 +6,15 @@ import torch
 from torch.func import functional_call
 
 from vit_config import ConfigError, Recipe, ViTOutput
-from vit_config.recipe import check_parts, step_seed
+from vit_config.recipe import check_distillation, check_parts, step_seed
 from vit_config.schedule import learning_rate
-from vit_torch.loss import correct, cross_entropy
+from vit_torch.loss import correct, cross_entropy, distillation
 from vit_torch.model import ViT
 from vit_torch.optim import Ema, clip_by_global_norm, update_ema
 
 Batch = dict[str, torch.Tensor]
-"""``image`` (B, C, H, W), ``label`` (B,); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, C, H, W), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
+learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, torch.Tensor]
 
 
@@ -56,8 +57,9 @@ def make_gradients(model: ViT, recipe: Recipe) -> Callable[[int, Batch], Metrics
 
     Raises:
         ConfigError: the model's type is not that of the recipe's parameters, or the recipe asks for a
-            kernel of JAX.
+            kernel of JAX, or distills, and the model has no head for it.
     """
+    check_distillation(recipe, model.cfg)
     held = str(next(model.parameters()).dtype).removeprefix("torch.")
     wanted = "float64" if recipe.dtype == "float64" else "float32"
     if held != wanted or recipe.kernel != "reference":
@@ -78,15 +80,28 @@ def make_gradients(model: ViT, recipe: Recipe) -> Callable[[int, Batch], Metrics
         torch.manual_seed(step_seed(recipe, step))
         count, total = recipe.accumulate, []
         for part in range(count):
-            images, labels = batch["image"][part::count], batch["label"][part::count]
-            logits = apply(images).logits
-            loss = cross_entropy(logits, labels, kind=recipe.loss, smoothing=recipe.label_smoothing)
+            piece = {name: value[part::count] for name, value in batch.items()}
+            output = apply(piece["image"])
+            loss = image_loss(recipe, output, piece)
             (loss.mean() / count).backward()
-            total.append((loss.detach().mean(), correct(logits, labels).to(loss.dtype).mean()))
+            right = correct(output.logits, piece["label"])
+            total.append((loss.detach().mean(), right.to(loss.dtype).mean()))
         losses, accuracies = zip(*total, strict=True)
         return {"loss": torch.stack(losses).mean(), "accuracy": torch.stack(accuracies).mean()}
 
     return gradients
+
+
+def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> torch.Tensor:
+    """The loss of each image, (B,)."""
+    if recipe.distill == "none":
+        return cross_entropy(output.logits, batch["label"], **recipe.loss_options)
+    assert output.head_logits is not None
+    by_class, by_token = output.head_logits  # (B, classes) each
+    labels = cross_entropy(by_class, batch["label"], **recipe.loss_options)
+    kind, temperature = recipe.distill, recipe.distill_temperature
+    teacher = distillation(by_token, batch["teacher"], kind=kind, temperature=temperature)
+    return (1.0 - recipe.distill_weight) * labels + recipe.distill_weight * teacher
 
 
 def make_update(
@@ -102,10 +117,10 @@ def make_update(
     def update(step: int) -> Metrics:
         rate = float(learning_rate(recipe, step, steps_per_epoch))
         for group in optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("lr_scale", 1.0)
         norm = clip_by_global_norm(model.parameters(), recipe.clip_norm, recipe.clip_eps)
         optimizer.step()
-        update_ema(recipe, ema, model)
+        update_ema(recipe, ema, model, step + 1)
         return {"grad_norm": norm, "learning_rate": torch.tensor(rate, dtype=torch.float64)}
 
     return update

@@ -18,6 +18,7 @@ from vit_config import CheckpointError, ConfigError, Preprocess, TrainingError
 from vit_config.job import Job
 from vit_config.scoring import Score
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
+from vit_train.distilling import check_taught
 from vit_train.fit import check_fit, hold_out, make_preprocess
 from vit_train.log import RunLog
 from vit_train.manifest import Manifest, claim, locked, make_manifest
@@ -92,11 +93,12 @@ def make_task(job: Job, data_dir: Path, stop_after: int | None = None) -> Task:
     """
     if stop_after is not None and stop_after < 0:
         raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
+    check_taught(job.recipe)
     whole = open_dataset(job.data, data_dir)
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    return Task(job, dataset, validation, make_preprocess(dataset), per_epoch, stop_after)
+    return Task(job, dataset, validation, make_preprocess(dataset, job.recipe), per_epoch, stop_after)
 
 
 class Trainer(NamedTuple):

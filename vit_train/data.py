@@ -16,10 +16,13 @@ from typing import TypedDict, TypeVar
 import grain
 import numpy as np
 
+from vit_config.augmentation import Augment
 from vit_config.errors import DataError
 from vit_config.images.preprocess import Preprocess
-from vit_config.recipe import Augment, Recipe
-from vit_train.augment import augment
+from vit_config.recipe import Recipe
+from vit_train.augmentation.erase import erase
+from vit_train.augmentation.mixing import mixed
+from vit_train.augmentation.views import Views
 from vit_train.images import fit_image
 from vit_train.records import Records
 from vit_train.sources import ImageDataset, open_dataset
@@ -47,7 +50,7 @@ class TrainBatch(TypedDict):
     image: np.ndarray
     """(B, H, W, C) float32, normalised."""
     label: np.ndarray
-    """(B,) int32."""
+    """(B,) int32; or (B, classes) float32, the shares of classes in mixed images."""
 
 
 class EvalBatch(TrainBatch):
@@ -82,8 +85,9 @@ def train_batches(
 ) -> Generator[TrainBatch, None, None]:
     """Every batch of a run, `recipe.epochs` passes, each in an order of its own.
 
-    Images of another size are fitted to `image_size` whole: `preprocess.crop_fraction` is for
-    evaluation. A stream of random numbers belongs to each (seed, epoch, record).
+    Images of another size are fitted to `image_size` whole, unless the recipe crops them:
+    `preprocess.crop_fraction` is for evaluation. A stream of random numbers belongs to each (seed,
+    epoch, record, view), and one for mixing to each (seed, step).
 
     Args:
         image_size: (H, W) the model wants, in pixels.
@@ -171,8 +175,9 @@ class _TrainBatches:
         self._preprocess = preprocess.replace(crop_fraction=1.0)
         self._steps = steps_per_epoch(len(records), recipe.batch_size)
         self._augments = recipe.augment != Augment()
-        keys = np.random.SeedSequence(recipe.seed).generate_state(4, np.uint64)
-        self._order_key, self._augment_key = keys[:2], keys[2:]
+        self._views = Views(recipe.augment, image_size, self._preprocess)
+        keys = np.random.SeedSequence(recipe.seed).generate_state(6, np.uint64)
+        self._order_key, self._augment_key, self._mix_key = keys[:2], keys[2:4], keys[4:]
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def __len__(self) -> int:
@@ -180,28 +185,34 @@ class _TrainBatches:
 
     def __getitem__(self, index: int) -> TrainBatch:
         epoch, position = divmod(index, self._steps)
-        start = position * self._recipe.batch_size
-        images, labels = [], []
-        for chosen in self._order(epoch)[start : start + self._recipe.batch_size].tolist():
+        start, recipe = position * self._recipe.batch_size, self._recipe
+        changed, labels, streams = [], [], []
+        for place in range(start, start + recipe.batch_size):
+            turn, view = divmod(place, recipe.augment.repeats)  # views of an image are neighbours
+            chosen = int(self._order(epoch)[turn])
             record = self._records[chosen]
-            image = fit_image(record["image"], self._size, self._preprocess)
-            images.append(self._augmented(image, epoch, chosen))
+            streams.append(self._stream(epoch, chosen, view) if self._augments else None)
+            changed.append(self._views.changed(record["image"], streams[-1]))
             labels.append(record["label"])
-        return {
-            "image": self._preprocess.normalise(np.stack(images)),  # (B, H, W, C)
-            "label": np.array(labels, np.int32),
-        }
+        images = self._preprocess.normalise(np.stack(changed))  # (B, H, W, C)
+        if recipe.augment.erase:
+            for image, stream in zip(images, streams, strict=True):
+                erase(image, recipe.augment.erase, stream)
+        if not recipe.mix.mixes:
+            return {"image": images, "label": np.array(labels, np.int32)}
+        bits = np.random.Philox(key=self._mix_key, counter=[0, 0, 0, index])
+        draws = np.random.Generator(bits)
+        images, shares = mixed(images, np.array(labels), recipe.mix, self._records.num_classes, draws)
+        return {"image": images, "label": shares}
 
     def _draw_order(self, epoch: int) -> np.ndarray:
         """A permutation of the records; numpy promises raw bits, not `permutation`, for ever."""
         bits = np.random.Philox(key=self._order_key, counter=[0, 0, 0, epoch])
         return np.argsort(bits.random_raw(len(self._records)), kind="stable")
 
-    def _augmented(self, image: np.ndarray, epoch: int, record: int) -> np.ndarray:
-        if not self._augments:
-            return image
-        bits = np.random.Philox(key=self._augment_key, counter=[0, 0, record, epoch])
-        return augment(image, self._recipe.augment, np.random.Generator(bits))
+    def _stream(self, epoch: int, record: int, view: int) -> np.random.Generator:
+        bits = np.random.Philox(key=self._augment_key, counter=[0, view, record, epoch])
+        return np.random.Generator(bits)
 
 
 class _EvalBatches:

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from vit_config import DataError, Preprocess, ViTConfig
+from vit_config import DataError, Preprocess, Recipe, ViTConfig
+from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.data import channel_statistics
 from vit_train.records import Records
 from vit_train.sources import ImageDataset
@@ -74,11 +75,21 @@ class Part(Sequence[Any]):
         return self.items[self.indices[index]]
 
 
-def make_preprocess(dataset: ImageDataset) -> Preprocess:
-    """The preprocessing whose mean and deviation are those of the training images.
+KNOWN_PIXELS = {
+    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
+}
+"""Mean and deviation of each channel, by what a recipe calls them."""
+
+
+def make_preprocess(dataset: ImageDataset, recipe: Recipe) -> Preprocess:
+    """The preprocessing that a recipe asks for.
 
     Raises:
         ConfigError: a channel that is the same everywhere.
     """
-    mean, std = channel_statistics(dataset.train)
-    return Preprocess(mean=mean, std=std, class_names=dataset.class_names)
+    known = KNOWN_PIXELS.get(recipe.pixels)
+    mean, std = known or channel_statistics(dataset.train)
+    return Preprocess(
+        mean=mean, std=std, crop_fraction=recipe.eval_crop, class_names=dataset.class_names
+    )

@@ -17,6 +17,7 @@ from vit_config.errors import USER_ERRORS
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
+    "check-recipe": "show that a recipe trains as the code that it comes from",
     "sweep": "compare both twins with every architecture of the installed timm",
     "faults": "the deliberate mistakes that the checks must catch",
     "verify-certificate": "whether what a check certified holds today: it is run again",

@@ -64,7 +64,9 @@ def make_program(
     def place_batch(batch: Mapping[str, Any]) -> Batch:
         placed = {name: torch.as_tensor(value).to(device) for name, value in batch.items()}
         images = placed["image"].permute(0, 3, 1, 2).contiguous()  # (B, C, H, W)
-        return {**placed, "image": images, "label": placed["label"].long()}
+        label = placed["label"]  # (B,) or (B, classes)
+        label = label if label.is_floating_point() else label.long()
+        return {**placed, "image": images, "label": label}
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         step = make_train_step(state.model, recipe, state.optimizer, steps_per_epoch, state.ema)

@@ -17,6 +17,9 @@ def today(command: str, argv: Sequence[str]) -> tuple[str, list[str]]:
         return _now("--all", "sweep", [word for word in argv if word != "--all"])
     if "--fault=list" in argv or ("--fault", "list") in pairwise(argv):
         return _now("--fault list", "faults", [])
+    if "--recipe" in flags:
+        words = [part for word in argv for part in word.split("=", 1)]
+        return _now("--recipe", "check-recipe", [word for word in words if word != "--recipe"])
     if "--steps" in flags:
         return _now("--steps", "check-steps", argv)
     return command, argv

@@ -37,7 +37,7 @@ class Source:
     preset: Annotated[str | None, _arg("NAME", "digits")] = None
     """Named architecture that gives the defaults of --model; digits has a recipe, too."""
     config: Annotated[Path | None, _arg("FILE", "none")] = None
-    """JSON file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, everything optional, or
+    """JSON or TOML file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, all optional, or
     the run.json of a run; gives the defaults of the other flags."""
 
 
@@ -223,6 +223,8 @@ def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstru
     sides_given = typing.get_args(info.type)
     if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
         return None
+    if float in (sides_given[0], *typing.get_args(sides_given[0])):
+        return None  # a range, as tyro reads it
 
     def sides(words: list[str]) -> tuple[int, int]:
         if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):

@@ -75,8 +75,8 @@ def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
     if len(optimizer.groups) > 2:
         scaled = " with an lr_scale each" if "lr_scale" in optimizer.groups[0].options else ""
         raise CheckpointError(
-            f"the optimiser has {len(optimizer.groups)} groups{scaled}: learning rates that differ"
-            " between layers are more than a recipe can say"
+            f"the optimiser has {len(optimizer.groups)} groups{scaled}: which parameter is in which,"
+            " the file does not say; make it of named parameters"
         )
     return _by_rules(optimizer, model)
 

@@ -22,7 +22,7 @@ from parity.runs.foreign.order import HF_WRITTEN, hf_orders, timm_order
 from parity.runs.foreign.read import Opened, naming, open_foreign
 from parity.runs.run import Run
 from parity.runs.state import Arrays
-from vit_config import ConfigError
+from vit_config import ConfigError, Recipe
 from vit_config.errors import CheckpointError, UnstatedError
 from vit_config.recipe import is_decayed
 
@@ -78,6 +78,7 @@ def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
         ConfigError: no model of the library is this one without rewriting its values.
         CheckpointError: `like_file` is of another model, or groups that the library would not make.
     """
+    _check_sayable(run.recipe)
     like = None
     if like_file is not None:
         with naming(Path(like_file)):
@@ -99,6 +100,16 @@ def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
         ema = {name: ema[name] for name in params}
     groups = _groups(run, kind, bound, params, like)
     return Target(run, dialect, params, buffers, moments, ema, groups, like)
+
+
+def _check_sayable(recipe: Recipe) -> None:
+    if recipe.optimizer == "lamb":
+        raise CheckpointError('optimizer = "lamb": only torch\'s AdamW, Adam and SGD are written')
+    if recipe.layer_decay != 1.0:
+        raise CheckpointError(
+            f"layer_decay = {recipe.layer_decay}: only groups of what decays, and of what does not,"
+            " are written"
+        )
 
 
 def _check_same(run: Run, like: Opened) -> None:

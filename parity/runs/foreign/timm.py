@@ -18,10 +18,10 @@ OPTIMIZERS = {"adamw": "adamw", "adam": "adam", "sgd": "sgd", "nesterov": "sgd",
 SCHEDULES = {"cosine": "cosine", "step": "step", "constant": "constant", "none": "constant"}
 NEUTRAL: dict[str, Any] = {
     "clip_mode": "norm", "lr_cycle_mul": 1.0, "lr_cycle_limit": 1, "lr_k_decay": 1.0, "lr_noise": None,
-    "bce_target_thresh": None, "bce_pos_weight": None, "jsd_loss": False, "model_ema_warmup": False,
-    "kd_model_name": None, "layer_decay": None,
+    "bce_pos_weight": None, "jsd_loss": False, "kd_model_name": None, "layer_decay": None,
 }  # fmt: skip
-"""Options of the update that a recipe cannot say, and the values by which they do nothing."""
+"""Options of the update that a recipe cannot say, or of which the optimiser's groups do not say which
+parameters they are of (``layer_decay``), and the values by which they do nothing."""
 AUGMENT: dict[str, Any] = {
     "aa": None, "aug_repeats": 0, "aug_splits": 0, "color_jitter": None, "cutmix": 0.0,
     "cutmix_minmax": None, "hflip": 0.0, "mixup": 0.0, "ratio": None, "reprob": 0.0, "scale": None,
@@ -100,8 +100,12 @@ def _say_arguments(said: Statements, args: Entries) -> None:
         sigmoid = args.get("bce_loss") and (smoothing or mixed)
         kind = ("sigmoid" if args.get("bce_sum") else "sigmoid_mean") if sigmoid else "softmax"
         said.say(WHO, label_smoothing=smoothing, loss=kind)
+        if sigmoid and args.get("bce_target_thresh") is not None:
+            said.say(WHO, label_threshold=float(args.get("bce_target_thresh")))
     if args.get("model_ema") is not None:
         said.say(WHO, ema=float(args.get("model_ema_decay")) if args.get("model_ema") else None)
+        if args.get("model_ema") and args.get("model_ema_warmup"):
+            said.say(WHO, ema_warmup=True)
     if args.get("sched") is not None and args.get("epochs") is not None:
         said.say(WHO, **_schedule(args))
 
@@ -146,7 +150,8 @@ def arguments_of(recipe: Recipe) -> dict[str, Any]:
         else recipe.optimizer,
         "lr": recipe.learning_rate, "weight_decay": decay_strength(recipe), "seed": recipe.seed,
         "batch_size": recipe.batch_size // recipe.accumulate, "grad_accum_steps": recipe.accumulate,
-        "world_size": 1, "model_ema": recipe.ema is not None, "model_ema_warmup": False,
+        "world_size": 1, "model_ema": recipe.ema is not None,
+        "model_ema_warmup": recipe.ema_warmup, "bce_target_thresh": recipe.label_threshold,
     }  # fmt: skip
     if recipe.optimizer == "sgd":
         found["momentum"] = recipe.momentum

@@ -52,6 +52,11 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
             f'kernel = "{recipe.kernel}" is JAX\'s alone, and both twins are to do the same; use kernel'
             ' = "reference"'
         )
+    if recipe.distill != "none":
+        raise ConfigError(
+            f'distill = "{recipe.distill}" needs a teacher\'s logits, which these batches have not; set'
+            ' distill = "none"'
+        )
     dropped = tuple(
         name
         for name in cfg.fields()
@@ -77,7 +82,7 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
             f"{steps} steps are more than the {recipe.epochs * per_epoch} of the recipe ({recipe.epochs}"
             f" epochs of {per_epoch}); raise epochs, or ask for fewer"
         )
-    preprocess = make_preprocess(dataset)
+    preprocess = make_preprocess(dataset, recipe)
 
     def read() -> Iterator[Batch]:
         source = train_batches(dataset, recipe, preprocess, image_size=cfg.image_size)

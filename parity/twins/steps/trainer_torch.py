@@ -65,7 +65,8 @@ class TorchSession:
     def step(self, batch: Batch) -> Taken:
         """Do one update."""
         images = torch.from_numpy(np.array(batch["image"])).permute(0, 3, 1, 2)  # NHWC to NCHW
-        labels = torch.from_numpy(np.array(batch["label"], np.int64))
+        labels = torch.from_numpy(np.array(batch["label"]))  # (B,), or shares (B, classes)
+        labels = labels if labels.is_floating_point() else labels.long()
         images, labels = images.to(self._device), labels.to(self._device)
         with torch_at(self._precision):
             self._optimizer.zero_grad()

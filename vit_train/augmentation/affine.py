@@ -7,8 +7,8 @@ import math
 import numpy as np
 from PIL import Image
 
+from vit_config.augmentation import Augment
 from vit_config.images.pixels import through_pil
-from vit_config.recipe import Augment
 
 
 def augment(image: np.ndarray, augment: Augment, rng: np.random.Generator) -> np.ndarray:

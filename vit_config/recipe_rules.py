@@ -1,0 +1,128 @@
+"""Which fields of a recipe cannot go together, each said in one sentence that names both values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vit_config.recipe import Recipe
+
+
+def contradictions(recipe: Recipe) -> Iterator[str]:
+    """Yield one sentence for each pair of fields that cannot both hold."""
+    yield from _schedule(recipe)
+    yield from _batch(recipe)
+    yield from _decay(recipe)
+    yield from _idle(recipe)
+    yield from _types(recipe)
+
+
+def _schedule(recipe: Recipe) -> Iterator[str]:
+    if recipe.warmup_epochs >= recipe.epochs:
+        yield (
+            f"warmup_epochs = {recipe.warmup_epochs} leaves nothing of epochs = {recipe.epochs};"
+            " make the warm-up shorter"
+        )
+    if recipe.final_learning_rate > recipe.learning_rate:
+        yield (
+            f"final_learning_rate = {recipe.final_learning_rate} is above learning_rate ="
+            f" {recipe.learning_rate}; the schedule only goes down"
+        )
+    if recipe.warmup_start is not None and recipe.warmup_start > recipe.learning_rate:
+        yield (
+            f"warmup_start = {recipe.warmup_start} is above learning_rate = {recipe.learning_rate};"
+            " warm-up only goes up"
+        )
+
+
+def _batch(recipe: Recipe) -> Iterator[str]:
+    if recipe.batch_size % recipe.accumulate:
+        yield (
+            f"batch_size = {recipe.batch_size} cannot be computed in accumulate = {recipe.accumulate}"
+            " equal parts; choose a divisor"
+        )
+    if recipe.mix.mixes and recipe.mix.style == "timm" and recipe.batch_size % 2:
+        yield (
+            f"batch_size = {recipe.batch_size} leaves one image without a partner, but mix.style = "
+            '"timm" mixes pairs; choose an even size'
+        )
+
+
+def _decay(recipe: Recipe) -> Iterator[str]:
+    if bool(recipe.decayed) != (recipe.decay == "listed"):
+        yield (
+            f'decay = "{recipe.decay}" with {len(recipe.decayed)} names in decayed: names go with'
+            ' decay = "listed", and it with names'
+        )
+    if recipe.layer_rule != "timm" and recipe.layer_decay == 1.0:
+        yield (
+            f'layer_rule = "{recipe.layer_rule}" does nothing where layer_decay = 1.0; leave it out, or'
+            " set layer_decay"
+        )
+    if recipe.optimizer == "lamb" and not recipe.weight_decay:
+        yield (
+            'optimizer = "lamb" adapts only what decays, but weight_decay = 0.0, which leaves Adam; set'
+            ' weight_decay, or optimizer = "adamw"'
+        )
+
+
+def _idle(recipe: Recipe) -> Iterator[str]:
+    for field, other, values in GOES_WITH:
+        value, found = getattr(recipe, field), getattr(recipe, other)
+        if value != type(recipe).model_fields[field].default and not _holds(found, values):
+            remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
+            yield (
+                f"{field} = {json.dumps(value)} does nothing where {other} = {json.dumps(found)};"
+                f" leave it out{remedy}"
+            )
+
+
+def _types(recipe: Recipe) -> Iterator[str]:
+    for field in ("warmup_epochs", "step_epochs"):
+        value = getattr(recipe, field)
+        if recipe.schedule_unit == "epoch" and value % 1:
+            yield (
+                f'{field} = {value} is no whole number, and schedule_unit = "epoch" counts whole'
+                ' epochs; round it, or set schedule_unit = "step"'
+            )
+    if recipe.dtype == "float64" and recipe.kernel != "reference":
+        yield (
+            f'kernel = "{recipe.kernel}" computes in float32 even where dtype = "float64"; use'
+            ' kernel = "reference"'
+        )
+
+
+def _holds(found: Any, values: tuple[Any, ...]) -> bool:
+    return found in values if values else bool(found)
+
+
+_ADAM = ("optimizer", ("adamw", "adam", "lamb"))
+_SGD = ("optimizer", ("sgd",))
+_ENDS = ("schedule", ("cosine", "linear"))
+GOES_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("beta1", *_ADAM),
+    ("beta2", *_ADAM),
+    ("adam_eps", *_ADAM),
+    ("momentum", *_SGD),
+    ("nesterov", *_SGD),
+    ("nesterov", "momentum", ()),
+    ("decay_times", "optimizer", ("adamw",)),
+    ("decay_times", "weight_decay", ()),
+    ("decay", "weight_decay", ()),
+    ("clip_eps", "clip_norm", ()),
+    ("label_threshold", "loss", ("sigmoid", "sigmoid_mean")),
+    ("distill_weight", "distill", ("soft", "hard")),
+    ("distill_temperature", "distill", ("soft",)),
+    ("ema_warmup", "ema", ()),
+    ("warmup_start", "warmup_epochs", ()),
+    ("warmup_overlaps", "warmup_epochs", ()),
+    ("final_learning_rate", *_ENDS),
+    ("reach_final", *_ENDS),
+    ("step_epochs", "schedule", ("step",)),
+    ("step_factor", "schedule", ("step",)),
+    ("rsqrt_epochs", "schedule", ("rsqrt",)),
+)
+"""Fields that do something only where another has one of these values; where none are named, any but
+zero and null."""

@@ -1,0 +1,24 @@
+"""A trained model as a teacher: the logits of a weights file."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vit_config import Weights
+from vit_jax.functional import get_params, make_apply
+from vit_jax.weights import from_arrays
+
+
+def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
+    """The function from images (B, H, W, C), normalised, to logits (B, classes), in the type of the
+    parameters; nothing is dropped."""
+    params = get_params(from_arrays(weights.config, weights.arrays))
+    dtype = next(iter(params.values())).dtype
+    apply = jax.jit(make_apply(weights.config))
+
+    def teach(images: np.ndarray) -> np.ndarray:
+        return np.asarray(apply(params, jnp.asarray(images, dtype)).logits)
+
+    return teach

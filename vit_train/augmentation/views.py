@@ -1,0 +1,100 @@
+"""What a training image becomes before it is normalised: a crop, moves, other colours."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from vit_config.augmentation import Augment
+from vit_config.errors import DataError
+from vit_config.images.pixels import through_pil
+from vit_config.images.preprocess import Preprocess
+from vit_train.augmentation import rand_augment_tensorflow
+from vit_train.augmentation.affine import augment
+from vit_train.augmentation.colors import color_jitter, three_augment
+from vit_train.augmentation.crop import Box, random_box, tensorflow_box, torchvision_box
+from vit_train.augmentation.rand_augment import Canvas, rand_augment
+from vit_train.augmentation.tensorflow import resize_bilinear, resize_shorter
+from vit_train.images import fit_image
+
+
+class Views:
+    """A recipe's changes to images, for a model's size.
+
+    Raises:
+        DataError: changes of colours, for images that are not RGB.
+    """
+
+    def __init__(self, changes: Augment, size: tuple[int, int], preprocess: Preprocess) -> None:
+        self._changes, self._size, self._preprocess = changes, size, preprocess
+        channels = len(preprocess.mean)
+        for name in ("policy", "color_jitter"):
+            value = getattr(changes, name)
+            if value != Augment.model_fields[name].default and channels != 3:
+                raise DataError(
+                    f"augment.{name} = {value!r} changes colours, but images have {channels} channels;"
+                    " leave it out"
+                )
+        fill = tuple(min(255, round(255 * mean)) for mean in preprocess.mean)
+        self._canvas = Canvas(fill, Image.Resampling.BICUBIC)
+
+    def changed(self, image: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
+        """One view of an image, as timm and Big Vision order it: crop, moves and flip, policy, jitter.
+
+        Args:
+            image: (h, w, C) uint8.
+            rng: None where nothing is drawn: the image is fitted to the size.
+
+        Returns:
+            (H, W, C) uint8.
+        """
+        if rng is None:
+            return fit_image(image, self._size, self._preprocess)
+        changes = self._changes
+        image = augment(self._cropped(image, rng), changes, rng)
+        if changes.policy == "big_vision":
+            layers, magnitude = changes.policy_layers, changes.policy_magnitude
+            image = rand_augment_tensorflow.rand_augment(
+                image, layers=layers, magnitude=magnitude, rng=rng
+            )
+        if changes.policy not in ("timm", "three") and not changes.color_jitter:
+            return image
+        return np.asarray(self._recoloured(Image.fromarray(image), rng))
+
+    def _cropped(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        changes, found = self._changes, (image.shape[0], image.shape[1])
+        match changes.crop:
+            case "torchvision":
+                image = _cut(image, torchvision_box(found, changes.crop_area, changes.crop_ratio, rng))
+                resample = Image.Resampling[changes.crop_filter.upper()]
+                height, width = self._size
+                return through_pil(image, lambda plane: plane.resize((width, height), resample))
+            case "tensorflow":
+                image = _cut(image, tensorflow_box(found, changes.crop_area, changes.crop_ratio, rng))
+                return resize_bilinear(image, self._size)
+            case "random":
+                assert changes.crop_resize is not None
+                image = resize_shorter(image, changes.crop_resize)
+                return _cut(image, random_box((image.shape[0], image.shape[1]), self._size, rng))
+            case _:
+                return fit_image(image, self._size, self._preprocess)
+
+    def _recoloured(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
+        changes = self._changes
+        if changes.policy == "timm":
+            image = rand_augment(
+                image,
+                layers=changes.policy_layers,
+                magnitude=changes.policy_magnitude,
+                deviation=changes.policy_deviation,
+                canvas=self._canvas,
+                rng=rng,
+            )
+        elif changes.policy == "three":
+            image = three_augment(image, rng)
+        return color_jitter(image, changes.color_jitter, rng) if changes.color_jitter else image
+
+
+def _cut(image: np.ndarray, box: Box) -> np.ndarray:
+    top, left, height, width = box
+    return image[top : top + height, left : left + width]
