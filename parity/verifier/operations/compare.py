@@ -146,20 +146,16 @@ def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
     wrong = wrong_parameters(found, index)
     if wrong is not None:
         return wrong
-    if not _computes(found.a) and not _computes(found.b) and end_a in index.meets(end_b):
+    if end_a in index.meets(end_b):
         return "order", "the same numbers in another order"
     return "operations", ""
-
-
-def _computes(region: Region) -> bool:
-    """Whether a region does more than move elements."""
-    return any(not region.program.operations[i].is_layout for i in region.operations)
 
 
 def _part(region: Region, letters: Letters, found: Found) -> Part:
     program, end = region.program, region.end
     operations = list(region.operations)
-    order = not _computes(found.a) and not _computes(found.b)
+    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    order = ends[0] in letters.index.meets(ends[1])
     shown = _order_before(program, end) if order else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
     sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
