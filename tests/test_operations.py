@@ -53,13 +53,34 @@ FAULTS = {
 }
 
 
+CAUSES = {
+    "epsilon": "epsilon: 1e-05 where A has 1e-06",
+    "exchanged": "transposed: axes 2 and 3 of [2, 5, 7, 7] exchanged",
+    "unscaled": "scale left out: B's value is 2.449489743 times A's",
+    "scaled twice": "one scale too many: B's value is 0.4082482905 times A's",
+    "causal": "causal mask: only B has it",
+    "transposed attention": "transposed: axes 2 and 3 of [2, 5, 7, 7] exchanged",
+    "untransposed weight": "transposed: axes 0 and 1 of [30, 30] exchanged",
+    "no residual": "residual left out: only A adds the value of operations_models.py:",
+    "tanh": "activation: gelu, tanh where A has gelu",
+    "divided": "one scale too many: B's value is 0.003921568627 times A's",
+    "flipped": "reversed: axis 1 of [1, 7, 30] runs backwards",
+    "last token": "index: row 6 of axis 1 of [2, 7, 30] where A has row 0",
+}
+"""What no exchange explains has no name."""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_placed_on_its_line(side, fault):
+def test_a_fault_is_placed_on_its_line_and_named(side, fault):
     found = against(side, fault)
     assert found.verdict == "DIFFERENT"
     assert len(found.places) == 1
     assert FAULTS[fault] in texts(found.places[0])
     assert len(found.places[0].b.lines) <= 3
+    if fault in CAUSES:
+        assert f"{found.places[0].cause}: {found.places[0].message}".startswith(CAUSES[fault])
+    else:
+        assert not found.places[0].cause
 
 
 def test_the_formulas_of_a_tanh_gelu(side):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.operations.causes import cause_of
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Line, Part, Place, Verdict
 from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.layouts import arrangements
@@ -134,7 +135,8 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         return Place("open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet")
     limit = limit_of(found)
     kind, message = _kind(found, index, limit)
-    return Place(kind, a, b, found.error, limit, message)
+    cause, said = cause_of(found, index) if kind in ("operations", "order") else ("", "")
+    return Place(kind, a, b, found.error, limit, message or said, cause)
 
 
 def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
@@ -147,7 +149,7 @@ def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
     if wrong is not None:
         return wrong
     if end_a in index.meets(end_b):
-        return "order", "the same numbers in another order"
+        return "order", ""
     return "operations", ""
 
 

@@ -146,8 +146,18 @@ class Comparison:
         )
 
 
+_KINDS = {
+    "operations": "other operations",
+    "order": "the same numbers in another order",
+    "parameter": "parameter",
+    "rounding": "rounding",
+    "input": "input",
+    "open": "no end found",
+}
+
+
 def _place(number: int, place: Place) -> list[str]:
-    head = f"{number}. {place.cause or place.kind}"
+    head = f"{number}. {place.cause or _KINDS[place.kind]}"
     if place.message:
         head += f": {place.message}"
     width = max(len(place.a.where), len(place.b.where))

@@ -332,6 +332,9 @@ def _ends(program: Program, reached: set[int], roots: set[int]) -> list[tuple[in
     )
 
 
+_FLOATING = ("flo", "com")
+
+
 def _fixed(program: Program) -> set[int]:
     """Values that hold one number and depend neither on an input nor on a parameter."""
     found, dataless = set(), set()
@@ -359,7 +362,10 @@ def _pairs(
         ]
         for y, size_b in fitting:
             of_b = b.operations[y]
+            if (of_a.dtype[:3] in _FLOATING) != (of_b.dtype[:3] in _FLOATING):
+                continue
             unlike = (of_a.kind != of_b.kind) + (of_a.size != of_b.size) + (of_a.shape != of_b.shape)
+            size_b += 2 * (of_a.size != of_b.size)  # repeating A's value is a last resort
             order = (size_a + size_b, abs(size_a - size_b), unlike, of_a.name != of_b.name, y, x)
             found.append((order, (size_a, size_b, x, y)))
     found.sort(key=lambda each: each[0])
