@@ -68,7 +68,5 @@ def _path(asked: str) -> Path:
     if path.stem not in ORIGINALS:
         raise ConfigError(f"{asked}: has no original here; these do: {', '.join(ORIGINALS)}, or all")
     if not path.is_file():
-        raise MissingFileError(
-            f"{path}: no such file; the recipes are in the folder recipes of a checkout"
-        )
+        raise MissingFileError(f"{path}: no such file; recipes lie in a checkout's folder recipes")
     return path

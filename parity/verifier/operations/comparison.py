@@ -1,0 +1,195 @@
+"""What a comparison of two programs found, as values, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE"]
+Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
+
+SCHEMA = "parity.operations/1"
+"""Of the JSON; a field is never renamed or removed within a version."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of source."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One side of a place."""
+
+    formula: str
+    lines: tuple[Line, ...]
+    """Of the operations in the formula, in the order in which they run."""
+    module: str = ""
+
+    @property
+    def where(self) -> str:
+        """The first line, and how many more there are."""
+        if len(self.lines) == 0:
+            return ""
+        more = f" (+{len(self.lines) - 1})" if len(self.lines) > 1 else ""
+        return f"{self.lines[0]}{more}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where two programs part, up to where they meet again."""
+
+    kind: Kind
+    a: Part
+    b: Part
+    error: float
+    """||a - b|| / ||a|| of the value at its end."""
+    limit: float
+    """What rounding explains of it."""
+    message: str = ""
+    """What is known beyond the two formulas, in one sentence."""
+    cause: str = ""
+    """A name from `causes.py`; exchanging that one thing makes everything behind meet. Empty where
+    none fits."""
+    modules: tuple[str, ...] = ()
+    """Further modules of B where the same line parts in the same way."""
+    times: int = 1
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much was compared."""
+
+    outputs: int
+    elements: int
+    outputs_left_out: tuple[str, ...]
+    operations_a: int
+    operations_b: int
+    met: int
+    """Values of B that A has too."""
+    comparable: int
+    """Values of B that could have met."""
+    inputs: int = 0
+    parameters: int = 0
+    unused: tuple[str, ...] = ()
+    """Parameters from which no path leads to an output that was compared."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The outcome of `compare`."""
+
+    verdict: Verdict
+    error: float
+    """The largest relative distance of two outputs, in the norm."""
+    counts: Counts
+    places: tuple[Place, ...] = ()
+    """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
+    notes: tuple[Place, ...] = ()
+    rounded: tuple[str, ...] = ()
+    """Leaves that one side holds rounded to a smaller type; B was run with A's numbers there."""
+    legend: dict[str, str] = field(default_factory=dict)
+    """What the letters of the formulas stand for."""
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """The comparison as JSON, with `schema` first."""
+        return json.dumps({"schema": SCHEMA, **_plain(asdict(self))}, indent=2, allow_nan=False)
+
+    def to_text(self) -> str:
+        """The comparison as a person reads it."""
+        c = self.counts
+        lines = [
+            f"{self.verdict}: {c.outputs} output{'s' * (c.outputs != 1)} compared"
+            f" ({c.elements} numbers),"
+            f" largest relative error {self.error:.2g}",
+            f"{c.operations_a} operations in A, {c.operations_b} in B;"
+            f" {c.met} of B's {c.comparable} values are also A's",
+        ]
+        if c.outputs_left_out:
+            lines.append(f"not compared: {', '.join(c.outputs_left_out)}")
+        if c.unused:
+            lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
+        if self.rounded:
+            lines.append(f"rounded to a smaller type, and compared without: {_some(self.rounded)}")
+        for number, place in enumerate(self.places, 1):
+            lines += ["", *_place(number, place)]
+        used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}
+        if used:
+            lines += ["", "where"]
+            lines += [f"  {letter} = {text}" for letter, text in used.items()]
+        for note in self.notes:
+            lines += [
+                "",
+                f"rounding: {note.a.where} and {note.b.where},"
+                f" {note.error:.2g} (limit {note.limit:.2g})",
+            ]
+        return "\n".join(lines)
+
+    def _uses(self, letter: str) -> bool:
+        from re import search
+
+        return any(
+            search(rf"\b{letter}\b", part.formula)
+            for place in self.places
+            for part in (place.a, place.b)
+        )
+
+
+_KINDS = {
+    "operations": "other operations",
+    "order": "the same numbers in another order",
+    "parameter": "parameter",
+    "rounding": "rounding",
+    "input": "input",
+    "open": "no end found",
+}
+
+
+def _place(number: int, place: Place) -> list[str]:
+    head = f"{number}. {place.cause or _KINDS[place.kind]}"
+    if place.message:
+        head += f": {place.message}"
+    width = max(len(place.a.where), len(place.b.where))
+    found = [head]
+    for side, part in (("A", place.a), ("B", place.b)):
+        found.append(f"   {side} {part.where:<{width}}  {part.formula}")
+        found += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+    where = f" in {place.b.module}" if place.b.module else ""
+    size = (
+        f"relative error {place.error:.2g}"
+        if place.error >= 0
+        else "no value of A's makes the rest meet"
+    )
+    found.append(
+        f"   {size}{where}"
+        + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
+    )
+    return found
+
+
+def _some(modules: tuple[str, ...]) -> str:
+    named = [each for each in dict.fromkeys(modules) if each]
+    return (
+        ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+        or "in later calls"
+    )
+
+
+def _plain(tree: Any) -> Any:
+    """Infinity is no JSON."""
+    if isinstance(tree, dict):
+        return {key: _plain(each) for key, each in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_plain(each) for each in tree]
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree

@@ -1,0 +1,84 @@
+"""What a value's numbers are, whatever their order: means of powers, extremes, infinities.
+
+Means, not sums: a value and the same value repeated (broadcast) have one fingerprint. Equality up to
+rounding is
+that of all seven numbers; that two different values agree in all of them to eleven digits does not
+happen by chance.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+MEAN, SQUARE, CUBE, FOURTH, LEAST, MOST, INFINITE = range(7)
+
+CLOSE = 1e-11
+"""Of means, relative to the same mean of absolute values; float64 programs of a hundred layers stay
+below 1e-13."""
+CLOSE_EXTREMES = 1e-9
+"""Of single elements, relative to the largest: one element may be ill-conditioned where the means are
+not."""
+HUGE = 1e30
+"""From here on a number stands for infinity: masks are filled with -inf, the least float32 or -1e30
+alike."""
+
+_CHUNK = 1 << 16
+
+
+def fingerprint(value: np.ndarray) -> np.ndarray:
+    """Seven numbers of an array that do not depend on the order of its elements.
+
+    Of a complex array, those of its real and imaginary parts together.
+    """
+    value = np.asarray(value)
+    if value.dtype.kind == "c":
+        value = np.stack([np.real(value), np.imag(value)])
+    flat = value.ravel(order="K")
+    if not flat.size:
+        return np.zeros(7)
+    sums, least, most = [0.0] * 5, math.inf, -math.inf
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK].astype(np.float64, copy=False)
+        low, high = np.minimum.reduce(part), np.maximum.reduce(part)
+        if not (low > -HUGE and high < HUGE):  # also NaN
+            finite = np.abs(part) < HUGE
+            sums[4] += part.size - np.count_nonzero(finite)
+            part = np.where(finite, part, 0.0)
+            low, high = part.min(), part.max()
+        square = part * part
+        sums[0] += np.add.reduce(part)
+        sums[1] += np.add.reduce(square)
+        sums[2] += np.dot(square, part)
+        sums[3] += np.dot(square, square)
+        least, most = min(least, low), max(most, high)
+    n = flat.size
+    return np.array([sums[0] / n, sums[1] / n, sums[2] / n, sums[3] / n, least, most, sums[4] / n])
+
+
+def same(
+    a: np.ndarray, b: np.ndarray, close: float = CLOSE, close_extremes: float = CLOSE_EXTREMES
+) -> bool:
+    """Whether two fingerprints are those of the same numbers, up to rounding."""
+    square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])
+    largest = max(-a[LEAST], a[MOST], -b[LEAST], b[MOST])
+    return bool(
+        abs(a[SQUARE] - b[SQUARE]) <= close * square
+        and abs(a[MEAN] - b[MEAN]) <= close * square**0.5
+        and abs(a[FOURTH] - b[FOURTH]) <= close * fourth
+        and abs(a[CUBE] - b[CUBE]) <= close * fourth**0.75
+        and abs(a[LEAST] - b[LEAST]) <= close_extremes * largest
+        and abs(a[MOST] - b[MOST]) <= close_extremes * largest
+        and abs(a[INFINITE] - b[INFINITE]) <= close
+    )
+
+
+def is_plain(mark: np.ndarray) -> bool:
+    """Whether the numbers are such as many values have: one simple constant, or only zeros and ones."""
+    if mark[LEAST] == mark[MOST]:
+        scaled = mark[LEAST] * 1024
+        return bool(scaled == round(scaled) and abs(scaled) < 1 << 20)
+    return bool(
+        mark[MEAN] == mark[SQUARE] == mark[CUBE] == mark[FOURTH] and mark[LEAST] == 0 and mark[MOST] == 1
+    )

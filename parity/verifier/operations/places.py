@@ -1,0 +1,380 @@
+"""Where two programs part: the smallest region behind which everything meets again.
+
+Of every unmet value of B, and of every value that an unmet operation reads, it is tried whether one of
+A's in its
+place makes everything behind it meet. The pair with the fewest operations before it is the fault's
+end; fed with A's value, B goes on to the next fault.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.fingerprint import LEAST, MOST, fingerprint
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index, meet, noise, reach
+from parity.verifier.operations.program import Program
+
+LARGEST_REGION = 60
+"""Operations before a value, layout not counted, up to which it may be the end of a fault."""
+DEPTH = 14
+"""Operations behind a fed value within which all must meet again."""
+SURE = 3
+"""Operations in a row that must meet behind a fed value."""
+SECONDS = 20.0
+"""For the end of one fault."""
+EQUAL = 1e-9
+"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
+near 1e-14."""
+
+
+@dataclass
+class Region:
+    """The operations of one side that belong to a fault, and what they read from outside."""
+
+    program: Program
+    end: int
+    """The value behind which all meets."""
+    operations: list[int]
+    readers: list[int] = field(default_factory=list)
+    """Where nothing was computed wrongly but something else read: the operations that read it."""
+
+
+@dataclass
+class Found:
+    """One place at which the programs part."""
+
+    a: Region
+    b: Region
+    value: np.ndarray
+    """A's value in B's layout."""
+    instead: np.ndarray
+    """B's own."""
+    closed: bool = True
+
+    @property
+    def error(self) -> float:
+        """||a - b|| / ||a||."""
+        return distance(self.value, self.instead)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Relative distance in the norm; of infinities, whether they stand at the same places."""
+    if np.shape(a) != np.shape(b):
+        return np.inf
+    a, b = np.asarray(a, np.complex128 if np.iscomplexobj(a) else np.float64), np.asarray(b)
+    big_a, big_b = ~(np.abs(a) < 1e30), ~(np.abs(b) < 1e30)
+    if (big_a != big_b).any():
+        return np.inf
+    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
+    norm = float(np.linalg.norm(a))
+    apart = float(np.linalg.norm(a - b))
+    return 0.0 if not apart else apart / norm if norm else np.inf
+
+
+@dataclass
+class _Candidate:
+    x: int
+    y: int
+    value: np.ndarray
+    own: np.ndarray
+    fed: Program
+    readers: list[int]
+    size: int
+    reach: int
+    """How much of B still parts from A."""
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        return self.reach, self.size
+
+
+class Search:
+    """Two programs, B fed with more and more of A's values."""
+
+    def __init__(self, a: Program, b: Program, pairs: list[tuple[int, int]]) -> None:
+        self.a, self.b, self.pairs = a, b, pairs
+        self.index = Index(a)
+
+    def unequal(self) -> list[tuple[int, int]]:
+        """The pairs of outputs that differ."""
+        found = []
+        for x, y in self.pairs:
+            of_a, of_b = self.a.values([x])[x], self.b.values([y])[y]
+            if not self.equal(of_a, of_b):
+                found.append((x, y))
+        return found
+
+    @staticmethod
+    def equal(of_a: Any, of_b: Any) -> bool:
+        """Whether two outputs are the same, up to the order of axes where their shapes differ."""
+        of_a, of_b = np.asarray(of_a), np.asarray(of_b)
+        if of_a.shape == of_b.shape:
+            return distance(of_a, of_b) <= EQUAL
+        return any(distance(each, of_b) <= EQUAL for each in arrangements(of_a, of_b.shape))
+
+    def places(self, most: int = 32) -> Iterator[Found]:
+        """The places where B parts from A, each repaired before the next is looked for."""
+        for _ in range(most):
+            unequal = self.unequal()
+            if not unequal:
+                return
+            found = self.next(unequal)
+            if found is None:
+                return
+            yield found
+            if not found.closed:
+                return
+
+    def next(self, unequal: list[tuple[int, int]]) -> Found | None:
+        """The next place; B goes on with A's value there."""
+        met_b = meet(self.b.operations, self.index)
+        met_a = {each for partners in met_b.values() for each in partners}
+        met_a |= noise(self.a)
+        met = set(met_b) | noise(self.b)
+        self.met = met_b
+        roots_a, roots_b = {x for x, _ in unequal}, {y for _, y in unequal}
+        self.roots = {y: x for x, y in unequal}
+        reach_a = reach(self.a, roots_a, met_a - roots_a)
+        reach_b = reach(self.b, roots_b, met - roots_b)
+        self.reach_b = reach_b
+        self.readers = self.b.consumers()
+        self.behind: dict[int, set[int]] = {}
+        ends_a, ends_b = _ends(self.a, reach_a, roots_a), _ends(self.b, reach_b, roots_b)
+        self.window = self.b.values(sorted(_window(self.b, reach_b, ends_b)))
+        values_a = self.a.values([each for each, _ in ends_a])
+        until = time.monotonic() + SECONDS
+        best: _Candidate | None = None
+        for size_a, size_b, x, y in _pairs(self.a, self.b, ends_a, ends_b):
+            if best is not None and (size_a + size_b > best.size + 1 or best.reach == 0):
+                break
+            own = self.window.get(y)
+            if own is None or not isinstance(values_a[x], np.ndarray):
+                continue
+            for value in arrangements(values_a[x], np.shape(own)):
+                if np.array_equal(value, own, equal_nan=value.dtype.kind in "fc"):
+                    continue
+                if self.closes(y, value):
+                    candidate = self.candidate(x, y, value, own, size_a + size_b)
+                    if candidate is not None and (best is None or candidate.rank < best.rank):
+                        best = candidate
+                    break
+            if time.monotonic() > until:
+                break
+        if best is None:
+            return self.open_end(reach_a, reach_b, roots_a, roots_b)
+        return self.found(best, reach_a, reach_b)
+
+    def closes(self, y: int, value: np.ndarray) -> bool:
+        """Whether, with a value in the place of one of B's, everything behind it meets.
+
+        A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
+        what reads a meeting value must meet too, `SURE` operations in a row.
+        """
+        downstream = self.downstream(y)
+        known: dict[int, Any] = {y: value}
+        row: dict[int, int] = {y: 0}
+        queue: list[int] = []
+        seen: set[int] = set()
+
+        def follow(index: int) -> None:
+            for reader in self.readers[index]:
+                if reader in self.reach_b and reader not in seen:
+                    seen.add(reader)
+                    heapq.heappush(queue, reader)
+
+        if y in self.roots and y in self.reach_b and not self.equals_output(y, value):
+            return False
+        follow(y)
+        unmet = 0
+        while queue:
+            index = heapq.heappop(queue)
+            op = self.b.operations[index]
+            if any(i not in known and i in downstream for i in op.inputs):
+                continue  # it also reads what lies further behind
+            for i in op.inputs:
+                if i not in known and i not in self.window:
+                    self.window.update(self.b.values([i]))
+            result = self.b.apply(
+                op, {i: known[i] if i in known else self.window[i] for i in op.inputs}, {}
+            )
+            known[index] = result
+            behind = min(row[i] for i in op.inputs if i in row)
+            if index in self.roots and not self.equals_output(index, result):
+                return False
+            if isinstance(result, np.ndarray) and self.index.meets(op, fingerprint(result)):
+                row[index] = behind + (not op.is_layout)
+                if row[index] < SURE:
+                    follow(index)
+                continue
+            row[index] = 0
+            unmet += not op.is_layout
+            if unmet > DEPTH:
+                return False
+            follow(index)
+        return True
+
+    def downstream(self, y: int) -> set[int]:
+        """The operations of the reach that a value leads to."""
+        if y not in self.behind:
+            found, stack = set(), [y]
+            while stack:
+                for reader in self.readers[stack.pop()]:
+                    if reader in self.reach_b and reader not in found:
+                        found.add(reader)
+                        stack.append(reader)
+            self.behind[y] = found
+        return self.behind[y]
+
+    def equals_output(self, index: int, value: Any) -> bool:
+        """Whether a value is what A puts out where B puts out that of an operation."""
+        x = self.roots[index]
+        return self.equal(self.a.values([x])[x], value)
+
+    def candidate(
+        self, x: int, y: int, value: np.ndarray, own: np.ndarray, size: int
+    ) -> _Candidate | None:
+        """B fed at a pair of ends; None if right behind it B still parts from A."""
+        readers = [r for r in self.readers[y] if r in self.reach_b]
+        inside = y in self.reach_b
+        fed = self.b.fed({y: value}, {}) if inside else self.b.fed({}, {(y, r): value for r in readers})
+        outputs = self.a.values([each for each, _ in self.pairs])
+        of_b = fed.values([each for _, each in self.pairs])
+        roots = {b for a, b in self.pairs if not self.equal(outputs[a], of_b[b])}
+        met = set(meet(fed.operations, self.index)) | noise(fed)
+        after = reach(fed, roots, met - roots)
+        if any(
+            each in after and not any(i in after for i in fed.operations[each].inputs)
+            for each in readers
+        ):
+            return None
+        return _Candidate(x, y, value, own, fed, [] if inside else readers, size, len(after))
+
+    def found(self, best: _Candidate, reach_a: set[int], reach_b: set[int]) -> Found:
+        """The place that a candidate closes; B goes on as fed."""
+        before, self.b = self.b, best.fed
+        region_a = Region(self.a, best.x, before_of(self.a, best.x, reach_a))
+        if best.x not in reach_a:
+            region_a.readers = [r for r in self.a.consumers()[best.x] if r in reach_a]
+        region_b = Region(before, best.y, before_of(before, best.y, reach_b), best.readers)
+        return Found(region_a, region_b, best.value, best.own)
+
+    def open_end(
+        self, reach_a: set[int], reach_b: set[int], roots_a: set[int], roots_b: set[int]
+    ) -> Found | None:
+        """The first operations alone, where no value of A's makes the rest meet."""
+        if not reach_b:
+            return None
+        first_b = first(self.b, reach_b)
+        first_a = first(self.a, reach_a) or sorted(roots_a)
+        x, y = first_a[0], first_b[0]
+        nothing = np.zeros(0)
+        return Found(
+            Region(self.a, x, before_of(self.a, x, reach_a)),
+            Region(self.b, y, before_of(self.b, y, reach_b)),
+            nothing,
+            nothing,
+            closed=False,
+        )
+
+
+def first(program: Program, reached: set[int]) -> list[int]:
+    """The operations of those reached that read only what is not reached."""
+    found = [
+        i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
+    ]
+    written = [i for i in found if program.operations[i].operands]
+    return written or found
+
+
+def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
+    """The operations of those reached that lead to a value, itself included, in order."""
+    found: set[int] = set()
+    stack = [end]
+    while stack:
+        index = stack.pop()
+        if index in found or index not in reached:
+            continue
+        found.add(index)
+        stack += program.operations[index].inputs
+    return sorted(found)
+
+
+def _ends(program: Program, reached: set[int], roots: set[int]) -> list[tuple[int, int]]:
+    """Values that may end a fault, with the number of operations before each: few first."""
+    before: dict[int, int] = {}
+    bits: dict[int, int] = {}
+    boundary: set[int] = set()
+    for number, index in enumerate(sorted(reached)):
+        op = program.operations[index]
+        mask = 0 if op.is_layout or not op.operands else 1 << number
+        for i in op.inputs:
+            if i in reached:
+                mask |= bits[i]
+            else:
+                boundary.add(i)
+        bits[index] = mask
+        size = mask.bit_count()
+        if size <= LARGEST_REGION and op.mark is not None:
+            before[index] = size
+    if not reached:
+        boundary |= roots
+    ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
+    fixed = _fixed(program)
+    return sorted(
+        (e for e in [*ends, *before.items()] if e[0] not in fixed), key=lambda each: (each[1], each[0])
+    )
+
+
+_FLOATING = ("flo", "com")
+
+
+def _fixed(program: Program) -> set[int]:
+    """Values that hold one number and depend neither on an input nor on a parameter."""
+    found, dataless = set(), set()
+    for op in program.operations:
+        if op.kind == "constant" or (op.kind == "operation" and all(i in dataless for i in op.inputs)):
+            dataless.add(op.index)
+            if op.mark is not None and op.mark[LEAST] == op.mark[MOST]:
+                found.add(op.index)
+    return found
+
+
+def _pairs(
+    a: Program, b: Program, ends_a: list[tuple[int, int]], ends_b: list[tuple[int, int]]
+) -> list[tuple[int, int, int, int]]:
+    """Pairs of ends that can hold the same value, small regions first, then those alike."""
+    found = []
+    by_size: dict[int, list[tuple[int, int]]] = {}
+    for y, size_b in ends_b:
+        by_size.setdefault(b.operations[y].size, []).append((y, size_b))
+    for x, size_a in ends_a:
+        of_a = a.operations[x]
+        n = of_a.size
+        fitting = [
+            each for m, ys in by_size.items() if n == m or (1 < n < m and m % n == 0) for each in ys
+        ]
+        for y, size_b in fitting:
+            of_b = b.operations[y]
+            if (of_a.dtype[:3] in _FLOATING) != (of_b.dtype[:3] in _FLOATING):
+                continue
+            unlike = (of_a.kind != of_b.kind) + (of_a.size != of_b.size) + (of_a.shape != of_b.shape)
+            size_b += 2 * (of_a.size != of_b.size)  # repeating A's value is a last resort
+            order = (size_a + size_b, abs(size_a - size_b), unlike, of_a.name != of_b.name, y, x)
+            found.append((order, (size_a, size_b, x, y)))
+    found.sort(key=lambda each: each[0])
+    return [each for _, each in found]
+
+
+def _window(program: Program, reached: set[int], ends: list[tuple[int, int]]) -> set[int]:
+    """The values that trials read: those that may be replaced and those that stand beside them."""
+    wanted = {index for index, _ in ends}
+    for index, _ in ends:
+        wanted.update(program.operations[index].inputs)
+    return wanted

@@ -1,0 +1,230 @@
+"""A program as it ran: its operations in order, with source lines, ready to be run again."""
+
+from __future__ import annotations
+
+import linecache
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from parity.verifier.operations.fingerprint import fingerprint
+
+Kind = Literal["input", "parameter", "constant", "operation"]
+
+KEEP_BYTES = 256 * 2**20
+"""How much a program keeps of its values; the rest is recomputed when asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the user's code."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    @property
+    def text(self) -> str:
+        """The line itself, stripped; empty where the file cannot be read."""
+        return linecache.getline(self.file, self.line).strip()
+
+    def __str__(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Ref:
+    """An operand that another operation produced."""
+
+    index: int
+
+
+@dataclass(slots=True)
+class Operation:
+    """One value of a program and how it was made."""
+
+    index: int
+    name: str
+    """In the vocabulary of `names.py`, the same for both frameworks: add, matmul, sum, ..."""
+    operands: tuple[Any, ...]
+    """`Ref`s, and numbers written in the program."""
+    run: Callable[[Sequence[Any]], Any] | None
+    """From the operands' values to this one's; None for a leaf."""
+    kind: Kind = "operation"
+    label: str = ""
+    """Of a leaf, its path; of an operation, its attributes as they are printed ("axis=-1")."""
+    source: Source | None = None
+    module: str = ""
+    scope: str = ""
+    """The named function of the library that it is a part of ("gelu"), where there is one."""
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    mark: np.ndarray | None = None
+    """Its fingerprint; None where it has no numbers (keys, tuples)."""
+    is_layout: bool = False
+    """Whether it only moves or repeats the elements of its one operand."""
+    epsilon: float = 0.0
+    """The rounding of the number type in which the program wanted it, when that is not float64."""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> list[int]:
+        """The operations that it reads."""
+        return [each.index for each in self.operands if isinstance(each, Ref)]
+
+    @property
+    def size(self) -> int:
+        """How many elements it has."""
+        return math.prod(self.shape)
+
+
+@dataclass
+class Program:
+    """The operations of one run; those without `run` are leaves."""
+
+    name: str
+    operations: list[Operation] = field(default_factory=list)
+    outputs: list[tuple[str, int]] = field(default_factory=list)
+    """Path and operation."""
+    kept: dict[int, Any] = field(default_factory=dict)
+    """Values of leaves and of as many operations as the budget allows."""
+    notes: list[str] = field(default_factory=list)
+    kept_bytes: int = 0
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def keep(self, index: int, value: Any, *, always: bool = False) -> None:
+        """Keep a value, within the budget or in any case."""
+        owned = 0 if getattr(value, "base", None) is not None else getattr(value, "nbytes", 0)
+        if always or self.kept_bytes + owned <= KEEP_BYTES:
+            self.kept[index] = value
+            self.kept_bytes += 0 if always else owned
+
+    def consumers(self) -> list[list[int]]:
+        """Of each operation, those that read it."""
+        found: list[list[int]] = [[] for _ in self.operations]
+        for op in self.operations:
+            for each in dict.fromkeys(op.inputs):
+                found[each].append(op.index)
+        return found
+
+    def values(
+        self,
+        wanted: Iterable[int],
+        given: Mapping[int, Any] | None = None,
+        edges: Mapping[tuple[int, int], Any] | None = None,
+    ) -> dict[int, Any]:
+        """The values of operations, computed anew from what is kept.
+
+        Args:
+            wanted: operations.
+            given: values to take instead of what operations would yield.
+            edges: values to take instead of an operation's, only where another one reads it, as
+                {(read, reader): value}.
+        """
+        given, edges = given or {}, edges or {}
+        changed = self.behind(given, edges) if given or edges else set()
+        known: dict[int, Any] = dict(given)
+        wanted = list(wanted)
+        need, stack = set(), list(wanted)
+        while stack:
+            index = stack.pop()
+            if index in need or index in known:
+                continue
+            if index not in changed and index in self.kept:
+                known[index] = self.kept[index]
+                continue
+            need.add(index)
+            stack += [i for i in self.operations[index].inputs if (i, index) not in edges]
+        uses: dict[int, int] = {}
+        for index in need:
+            for i in self.operations[index].inputs:
+                uses[i] = uses.get(i, 0) + 1
+        final = set(wanted)
+        for index in sorted(need):
+            op = self.operations[index]
+            known[index] = self.apply(op, known, edges)
+            for i in op.inputs:
+                uses[i] -= 1
+                if not uses[i] and i not in final and i not in given:
+                    known.pop(i, None)
+        return {each: known[each] for each in wanted}
+
+    def apply(
+        self, op: Operation, known: Mapping[int, Any], edges: Mapping[tuple[int, int], Any]
+    ) -> Any:
+        """One operation, from the values of its operands."""
+        assert op.run is not None, op
+        operands = [
+            edges[each.index, op.index]
+            if isinstance(each, Ref) and (each.index, op.index) in edges
+            else known[each.index]
+            if isinstance(each, Ref)
+            else each
+            for each in op.operands
+        ]
+        return op.run(operands)
+
+    def fed(self, given: Mapping[int, Any], edges: Mapping[tuple[int, int], Any]) -> Program:
+        """The program with values put in the place of its own, and everything behind them run again."""
+        other = Program(
+            self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes
+        )
+        for index, value in given.items():
+            old = self.operations[index]
+            other.operations[index] = replace(old, operands=(), run=None, mark=fingerprint(value))
+            other.kept[index] = value
+        by_value: dict[tuple[int, int], int] = {}
+        for (read, reader), value in edges.items():
+            old = self.operations[read]
+            key = (read, id(value))
+            if key not in by_value:
+                leaf = replace(old, index=len(other), operands=(), run=None, mark=fingerprint(value))
+                by_value[key] = leaf.index
+                other.operations.append(leaf)
+                other.kept[leaf.index] = value
+            op = other.operations[reader]
+            operands = tuple(
+                Ref(by_value[key]) if isinstance(e, Ref) and e.index == read else e for e in op.operands
+            )
+            other.operations[reader] = replace(op, operands=operands)
+        changed = sorted(
+            other.behind(given) | {reader for _, reader in edges} | other.behind(r for _, r in edges)
+        )
+        for index in changed:
+            other.kept.pop(index, None)
+        other.refresh([each for each in changed if each not in given])
+        return other
+
+    def refresh(self, indices: Sequence[int]) -> None:
+        """Run operations again and take their fingerprints."""
+        last: dict[int, int] = {}
+        for index in indices:
+            for i in self.operations[index].inputs:
+                last[i] = index
+        outside = {i for index in indices for i in self.operations[index].inputs} - set(indices)
+        known = self.values(sorted(outside))
+        for index in indices:
+            op = self.operations[index]
+            value = self.apply(op, known, {})
+            known[index] = value
+            if op.mark is not None:
+                self.operations[index] = replace(op, mark=fingerprint(value))
+            self.keep(index, value)
+            for i in op.inputs:
+                if last[i] == index:
+                    known.pop(i, None)
+
+    def behind(self, given: Iterable[int], edges: Iterable[tuple[int, int]] = ()) -> set[int]:
+        """The operations that depend on any of those given, without these."""
+        given = set(given)
+        found = {reader for _, reader in edges} - given
+        start = min([*given, *found], default=len(self))
+        for op in self.operations[start:]:
+            if op.index not in given and any(i in given or i in found for i in op.inputs):
+                found.add(op.index)
+        return found

@@ -1,0 +1,394 @@
+"""A JAX program, operation by operation: its jaxpr, walked through calls, loops and custom rules.
+
+Whatever number type the program asks for, it runs in float64: what remains to be compared is the
+algebra. A
+``jit``ted library function is traced once and cached with the lines of its first caller; the lines of
+later ones come from the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.names import JAX_NAMES, LAYOUT
+from parity.verifier.operations.numpy_rules import RULES
+from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
+from parity.verifier.operations.sources import innermost
+
+_ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation": "axes",
+               "y": "exponent",
+               "start_indices": "start", "limit_indices": "limit", "new_dtype": "to"}  # fmt: skip
+"""Parameters of equations that a formula shows."""
+
+
+def leaf_value(value: Any) -> Any:
+    """A leaf as numpy holds it: floating point in float64; keys of random generators stay JAX's."""
+    import jax
+
+    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    floating = array.dtype.kind == "f" or "float" in array.dtype.name
+    return array.astype(np.float64) if floating else array
+
+
+def rounding_of(dtype: Any) -> float:
+    """Half the distance of 1 to the next number; 0 of float64 and of what is no floating point type."""
+    import ml_dtypes
+
+    name = getattr(dtype, "name", str(dtype)).removeprefix("torch.")
+    if "float" not in name or name == "float64":
+        return 0.0
+    return float(ml_dtypes.finfo(name).eps) / 2
+
+
+def record_jax(
+    function: Callable[..., Any], arguments: Sequence[tuple[Kind, str, Any]], name: str = "B"
+) -> Program:
+    """Run a function and record it.
+
+    Args:
+        function: pure, of the trees in `arguments`.
+        arguments: each a tree, what its leaves are, and the prefix of their paths.
+        name: what the program is called.
+    """
+    import jax
+
+    recorder = _Recorder(Program(name))
+    with jax.enable_x64(True):
+        trees, leaves = [], []
+        for kind, prefix, tree in arguments:
+            paths, structure = jax.tree_util.tree_flatten_with_path(tree)
+            values = [leaf_value(value) for _, value in paths]
+            trees.append(jax.tree.unflatten(structure, values))
+            for (path, original), value in zip(paths, values, strict=True):
+                label = ".".join(filter(None, (prefix, *map(_key, path))))
+                leaves.append(
+                    recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
+                )
+        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+        constants = [_constant(recorder, each) for each in closed.consts]
+        outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
+        names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
+        program = recorder.program
+        program.outputs = [
+            (n, recorder.as_live(each).index) for n, each in zip(names, outputs, strict=True)
+        ]
+    return program
+
+
+def _key(entry: Any) -> str:
+    for attribute in ("key", "name", "idx"):
+        if hasattr(entry, attribute):
+            return str(getattr(entry, attribute))
+    return str(entry)
+
+
+def _constant(recorder: _Recorder, value: Any) -> Any:
+    array = leaf_value(value)
+    return recorder.leaf("constant", "constant", array, rounding_of(getattr(value, "dtype", "float64")))
+
+
+def _literal(value: Any) -> Any:
+    """A number written in the program; one in float32 stands for the shortest decimal that rounds to
+    it."""
+    dtype = np.asarray(value).dtype
+    if dtype.name != "float64" and "float" in dtype.name:
+        return np.float64(str(np.asarray(value)[()])) if dtype.name == "float32" else np.float64(value)
+    return value if np.ndim(value) else np.asarray(value)[()]
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A value on its way to its readers; forgotten with the last of them."""
+
+    index: int
+    value: Any
+
+
+class _Recorder:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.lines: dict[int, Source | None] = {}
+        self.only: Source | None = None
+
+    def leaf(self, kind: Kind, label: str, value: Any, epsilon: float = 0.0) -> _Live:
+        return self.add(Operation(-1, kind, (), None, kind, label, epsilon=epsilon), value, always=True)
+
+    def add(self, op: Operation, value: Any, *, always: bool = False) -> _Live:
+        op.index = len(self.program)
+        op.operands = tuple(Ref(each.index) if isinstance(each, _Live) else each for each in op.operands)
+        self.program.operations.append(op)
+        op.shape = tuple(np.shape(value))
+        op.dtype = str(getattr(value, "dtype", type(value).__name__))
+        if isinstance(value, (np.ndarray, np.generic)):
+            inherited = (
+                self.program.operations[op.inputs[0]].mark if op.is_layout and op.inputs else None
+            )
+            op.mark = fingerprint(np.asarray(value)) if inherited is None else inherited
+        self.program.keep(op.index, value, always=always)
+        return _Live(op.index, value)
+
+    def as_live(self, each: Any) -> _Live:
+        if isinstance(each, _Live):
+            return each
+        return self.leaf("constant", "constant", np.asarray(each))
+
+    def walk(
+        self,
+        jaxpr: Any,
+        constants: Sequence[Any],
+        inputs: Sequence[Any],
+        call: Source | None,
+        scope: str,
+        module: str,
+    ) -> list[Any]:
+        """Run a jaxpr; operands and results are live values or numbers."""
+        env: dict[Any, Any] = dict(zip(jaxpr.constvars, constants, strict=True))
+        env.update(zip(jaxpr.invars, inputs, strict=True))
+
+        def read(atom: Any) -> Any:
+            return _literal(atom.val) if hasattr(atom, "val") else env[atom]
+
+        last = _last_reads(jaxpr)
+        for number, eqn in enumerate(jaxpr.eqns):
+            operands = [read(each) for each in eqn.invars]
+            line = self.line(eqn, call)
+            inner = ".".join(filter(None, (module, _modules(eqn))))
+            results = self.equation(eqn, operands, line, scope, inner)
+            env.update(zip(eqn.outvars, results, strict=True))
+            for variable in last.get(number, ()):
+                env.pop(variable, None)
+        return [read(each) for each in jaxpr.outvars]
+
+    def equation(
+        self, eqn: Any, operands: list[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        name, params = eqn.primitive.name, eqn.params
+        if name == "scan":
+            return self.scan(params, operands, line, scope, module)
+        if name == "while":
+            return self.loop(params, operands, line, scope, module)
+        if name == "cond":
+            which = int(np.clip(_value(operands[0]), 0, len(params["branches"]) - 1))
+            return self.call(params["branches"][which], operands[1:], line, scope, module)
+        inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
+        if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
+            if name not in ("scan", "checkpoint") and _written_by_jax(inner):
+                scope = str(params.get("name", "")).lstrip("_") or scope
+                return self.fixed(inner, operands, line, scope, module)
+            return self.call(inner, operands, line, scope, module)
+        if name == "optimization_barrier":
+            return operands
+        return self.primitive(eqn, operands, line, scope, module)
+
+    def call(
+        self, inner: Any, operands: Sequence[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        jaxpr = getattr(inner, "jaxpr", inner)
+        constants = [_constant(self, each) for each in getattr(inner, "consts", ())]
+        return self.walk(jaxpr, constants, operands, line, scope, module)
+
+    def fixed(
+        self, inner: Any, operands: Sequence[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        """A call of a function of JAX's: all of it belongs to the line of the call."""
+        outer, self.only = self.only, self.only or line
+        try:
+            return self.call(inner, operands, line, scope, module)
+        finally:
+            self.only = outer
+
+    def primitive(
+        self, eqn: Any, operands: list[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        import jax
+
+        name, params = eqn.primitive.name, dict(eqn.params)
+        values = [_value(each) for each in operands]
+        function = RULES.get(name)
+        if function is None or any(isinstance(each, jax.Array) for each in values):
+            run = partial(_bind, eqn.primitive, {k: _wide(v) for k, v in params.items()})
+        else:
+            run = partial(_apply, function, params)
+        common = str(JAX_NAMES.get(name, name))
+        layout = common in LAYOUT or (common == "convert" and _keeps_numbers(eqn))
+        label = ", ".join(f"{_ATTRIBUTES[k]}={_plain(params[k])}" for k in params if k in _ATTRIBUTES)
+        epsilon = max(
+            (rounding_of(v.aval.dtype) for v in eqn.outvars if hasattr(v.aval, "dtype")), default=0.0
+        )
+        tuple_operands = tuple(operands)
+        if common == "pow" and name == "integer_pow":
+            tuple_operands, label = (operands[0], int(params["y"])), ""
+            run = partial(_power, RULES[name], params)
+            values.append(int(params["y"]))
+        op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
+                       is_layout=layout, epsilon=epsilon)  # fmt: skip
+        result = run(values)
+        if not eqn.primitive.multiple_results:
+            return [self.add(op, result)]
+        whole = self.add(op, tuple(result))
+        found = []
+        for i, each in enumerate(result):
+            op = Operation(
+                -1, common, (whole,), partial(_pick, i), "operation", f"[{i}]", line, module, scope
+            )
+            op.epsilon = epsilon
+            found.append(self.add(op, each))
+        return found
+
+    def scan(
+        self, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        fixed, carried = p["num_consts"], p["num_carry"]
+        constants, carry, rows = (
+            operands[:fixed],
+            operands[fixed : fixed + carried],
+            operands[fixed + carried :],
+        )
+        steps = range(p["length"])
+        results: list[list[Any]] = []
+        for t in reversed(steps) if p["reverse"] else steps:
+            row = [self.simple("slice", [each], partial(_row, t), f"[{t}]", line) for each in rows]
+            out = self.call(p["jaxpr"], [*constants, *carry, *row], line, scope, module)
+            carry = out[:carried]
+            results.append(out[carried:])
+        if p["reverse"]:
+            results.reverse()
+        empty = p["jaxpr"].out_avals[carried:]
+        stacked = [
+            self.simple("stack", [each[k] for each in results], _stack, "", line)
+            if results
+            else np.zeros((0, *aval.shape))
+            for k, aval in enumerate(empty)
+        ]
+        return [*carry, *stacked]
+
+    def loop(
+        self, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
+    ) -> list[Any]:
+        of_condition, of_body = p["cond_nconsts"], p["body_nconsts"]
+        condition, body = operands[:of_condition], operands[of_condition : of_condition + of_body]
+        carry = operands[of_condition + of_body :]
+        while True:
+            (go_on,) = self.call(p["cond_jaxpr"], [*condition, *carry], line, scope, module)
+            if not bool(_value(go_on)):
+                return list(carry)
+            carry = self.call(p["body_jaxpr"], [*body, *carry], line, scope, module)
+
+    def simple(
+        self, name: str, operands: list[Any], run: Callable[..., Any], label: str, line: Source | None
+    ) -> _Live:
+        value = run([_value(each) for each in operands])
+        return self.add(Operation(-1, name, tuple(operands), run, "operation", label, line), value)
+
+    def line(self, eqn: Any, call: Source | None) -> Source | None:
+        traceback = eqn.source_info.traceback
+        if self.only is not None or traceback is None:
+            return self.only or call
+        key = hash(traceback)
+        if key not in self.lines:
+            self.lines[key] = innermost(
+                (f.file_name, f.line_num, f.function_name) for f in traceback.frames
+            )
+        return self.lines[key] or call
+
+
+def _written_by_jax(inner: Any) -> bool:
+    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+    where = str(getattr(info, "func_src_info", "") or "").partition(" at ")[2]
+    return "/jax/" in where or "/optax/" in where
+
+
+def _modules(eqn: Any) -> str:
+    """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
+    transformations."""
+    parts = [p for p in str(eqn.source_info.name_stack).replace("/", ".").split(".") if p]
+    return ".".join(p for p in parts if p.isidentifier())
+
+
+def _value(each: Any) -> Any:
+    return each.value if isinstance(each, _Live) else each
+
+
+def _last_reads(jaxpr: Any) -> dict[int, list[Any]]:
+    last: dict[Any, int] = {}
+    for number, eqn in enumerate(jaxpr.eqns):
+        for each in eqn.invars:
+            if not hasattr(each, "val"):
+                last[each] = number
+    for each in jaxpr.outvars:
+        last.pop(each, None) if not hasattr(each, "val") else None
+    found: dict[int, list[Any]] = {}
+    for variable, number in last.items():
+        found.setdefault(number, []).append(variable)
+    return found
+
+
+def _apply(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    with np.errstate(all="ignore"):
+        result = function(params, *(np.asarray(each) for each in operands))
+    return (
+        [np.asarray(each) for each in result]
+        if isinstance(result, (list, tuple))
+        else np.asarray(result)
+    )
+
+
+def _power(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    return _apply(function, params | {"y": operands[1]}, operands[:1])
+
+
+def _pick(number: int, operands: Sequence[Any]) -> Any:
+    return operands[0][number]
+
+
+def _row(number: int, operands: Sequence[Any]) -> Any:
+    return operands[0][number]
+
+
+def _stack(operands: Sequence[Any]) -> Any:
+    return np.stack([np.asarray(each) for each in operands])
+
+
+def _bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    import jax
+
+    with jax.enable_x64(True):
+        result = primitive.bind(*map(jax.numpy.asarray, operands), **primitive.get_bind_params(params))
+    return [_lowered(r) for r in result] if primitive.multiple_results else _lowered(result)
+
+
+def _lowered(result: Any) -> Any:
+    import jax
+
+    return result if jax.numpy.issubdtype(result.dtype, jax.dtypes.prng_key) else np.asarray(result)
+
+
+def _wide(value: Any) -> Any:
+    """A parameter that is a small floating point type becomes float64."""
+    if isinstance(value, (np.dtype, type)) and not isinstance(value, bool):
+        try:
+            return np.dtype(np.float64) if rounding_of(np.dtype(value)) else value
+        except TypeError:
+            return value
+    return value
+
+
+def _keeps_numbers(eqn: Any) -> bool:
+    kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
+    return all("float" in each for each in kinds) or all("int" in each for each in kinds)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, tuple):
+        return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
+    return getattr(value, "name", str(value))

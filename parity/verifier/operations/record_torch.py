@@ -1,0 +1,448 @@
+"""A torch program, operation by operation: what reaches the dispatcher, forward or backward.
+
+The program runs once, with its own Python control flow; composite operators are taken apart. Whatever
+number type it
+asks for, it runs in float64. Writing into a tensor yields a new value; views of what was written are
+taken anew.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
+from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
+from parity.verifier.operations.sources import innermost
+from parity.verifier.operations.torch_rules import DECOMPOSITIONS
+
+aten = torch.ops.aten
+
+_SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+          torch.complex64: torch.complex128}  # fmt: skip
+_VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
+"""A value that is fed may have other strides."""
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's elements, shared where possible."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return (tensor.double() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+
+
+def record_torch(
+    function: Callable[..., Any],
+    leaves: Sequence[tuple[Kind, str, torch.Tensor, float]],
+    name: str,
+    modules: dict[int, str] | None = None,
+    *,
+    gradients: bool = False,
+) -> Program:
+    """Run a function of no arguments and record it.
+
+    Args:
+        function: runs the program; what it reads is in float64.
+        leaves: what its tensors are: kind, path, tensor, rounding of the type that it came in.
+        name: what the program is called.
+        modules: paths of modules by their `id`.
+        gradients: whether it runs backward; then all that it computes stays in memory until it ends.
+    """
+    recorder = _Recorder(Program(name), modules or {}, hold=gradients)
+    for kind, label, tensor, epsilon in leaves:
+        recorder.leaf(tensor, kind, label, epsilon)
+    default = torch.get_default_dtype()
+    with ExitStack() as stack:
+        stack.callback(torch.set_default_dtype, default)
+        torch.set_default_dtype(torch.float64)
+        stack.enter_context(recorder.module_hooks())
+        if gradients:
+            stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
+        else:
+            stack.enter_context(torch.no_grad())
+        stack.enter_context(torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH))
+        with recorder:
+            result = function()
+        program = recorder.program
+        for path, tensor in named_tensors(result):
+            program.outputs.append((path, recorder.node(tensor)))
+    return program
+
+
+def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a tuple, dictionary or dataclass, with their paths."""
+    if isinstance(result, torch.Tensor):
+        return [(prefix, result)]
+    if hasattr(result, "items"):
+        pairs = result.items()
+    elif hasattr(result, "_asdict"):
+        pairs = result._asdict().items()
+    elif hasattr(result, "__dataclass_fields__"):
+        pairs = ((each, getattr(result, each)) for each in result.__dataclass_fields__)
+    elif isinstance(result, (tuple, list)):
+        pairs = enumerate(result)
+    else:
+        return []
+    return [
+        found for key, value in pairs for found in named_tensors(value, f"{prefix}.{key}".strip("."))
+    ]
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self, program: Program, modules: dict[int, str], *, hold: bool) -> None:
+        super().__init__()
+        self.program, self.modules, self.hold = program, modules, hold
+        self.nodes: dict[int, tuple[Any, int, int]] = {}
+        """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
+        seen."""
+        self.held: list[torch.Tensor] = []
+        self.storages: dict[int, _Storage] = {}
+        self.stack: list[str] = []
+        self.scope = ""
+        self.line: Source | None = None
+        self.lines: dict[int, Source | None] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # or torch._dynamo would be imported, which takes longer than a tiny pair
+
+    def module_hooks(self) -> Any:
+        """While entered, the path of the running module is known."""
+        hooks = torch.nn.modules.module
+
+        def enter(module: Any, _: Any) -> None:
+            self.stack.append(self.modules.get(id(module), self.stack[-1] if self.stack else ""))
+
+        def leave(module: Any, _: Any, __: Any) -> None:
+            self.stack.pop() if self.stack else None
+
+        stack = ExitStack()
+        stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
+        stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
+        return stack
+
+    def leaf(self, tensor: torch.Tensor, kind: Kind, label: str, epsilon: float) -> int:
+        key = id(tensor)
+        if key in self.nodes and self.nodes[key][0]() is tensor:
+            return self.nodes[key][1]
+        self.held.append(tensor)
+        value = to_numpy(tensor).copy()  # the program may write into it
+        return self.add(
+            Operation(-1, kind, (), None, kind, label, epsilon=epsilon), tensor, value, always=True
+        )
+
+    def add(self, op: Operation, tensor: Any, value: Any, *, always: bool = False) -> int:
+        op.index = len(self.program)
+        self.program.operations.append(op)
+        if isinstance(value, np.ndarray):
+            op.shape, op.dtype = value.shape, str(value.dtype)
+            inherited = (
+                self.program.operations[op.inputs[0]].mark if op.is_layout and op.inputs else None
+            )
+            op.mark = fingerprint(value) if inherited is None else inherited
+        self.program.keep(op.index, value, always=always)
+        if isinstance(tensor, torch.Tensor):
+            self.register(tensor, op.index)
+        return op.index
+
+    def register(self, tensor: torch.Tensor, index: int) -> None:
+        key = id(tensor)
+        if self.hold:
+            self.held.append(tensor)
+        self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor))
+
+    def writes(self, tensor: torch.Tensor) -> int:
+        storage = self.storages.get(tensor.untyped_storage()._cdata)
+        return storage.writes if storage is not None and storage.alive() else 0
+
+    def node(self, tensor: torch.Tensor) -> int:
+        """The operation whose value a tensor holds now."""
+        known = self.nodes.get(id(tensor))
+        index = known[1] if known is not None and known[0]() is tensor else self.twin(tensor)
+        if index is None:
+            index = self.leaf(tensor, "constant", "constant", 0.0)
+            known = self.nodes[id(tensor)]
+        storage = self.storages.get(tensor.untyped_storage()._cdata)
+        if storage is not None and storage.alive() and (known is None or known[2] < storage.writes):
+            index = self.again(tensor, storage)
+        return index
+
+    def twin(self, tensor: torch.Tensor) -> int | None:
+        """Autograd unpacks what it saved as a new tensor of the same storage."""
+        if not self.hold:
+            return None
+        for other in reversed(self.held):
+            if other.data_ptr() == tensor.data_ptr() and _geometry(other) == _geometry(tensor):
+                return self.nodes[id(other)][1]
+        return None
+
+    def again(self, tensor: torch.Tensor, storage: _Storage) -> int:
+        """What a view holds after its storage was written to."""
+        if storage.geometry == _geometry(tensor):
+            self.register(tensor, storage.index)
+            return storage.index
+        size, stride, offset = _geometry(tensor)
+
+        def run(operands: Sequence[Any]) -> Any:
+            flat = _flat(torch.from_numpy(operands[0]), storage_geometry, length)
+            return torch.as_strided(flat, size, stride, offset).numpy()
+
+        storage_geometry, length = storage.geometry, storage.length
+        op = Operation(
+            -1, "view", (Ref(storage.index),), run, label="", source=self.where(), module=self.module
+        )
+        return self.add(op, tensor, to_numpy(tensor))
+
+    @property
+    def module(self) -> str:
+        return self.stack[-1] if self.stack else ""
+
+    def where(self) -> Source | None:
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return self.forward_line(node)
+        frame = sys._getframe(2)
+        while frame is not None:
+            found = innermost([(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)])
+            if found is not None:
+                return found
+            frame = frame.f_back
+        return None
+
+    def forward_line(self, node: Any) -> Source | None:
+        """Of a backward operation, the line of the forward one."""
+        text = "".join(node.metadata.get("traceback_", ()))
+        frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
+        return innermost((file, int(line), function) for file, line, function in reversed(frames))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = _wide(args), _wide(kwargs or {})
+        rule = DECOMPOSITIONS.get(func)
+        if rule is not None:
+            outer = self.scope, self.line
+            self.line = self.line or self.where()
+            self.scope = self.scope or _name(func)
+            try:
+                with self:
+                    result = rule(*args, **kwargs)
+            finally:
+                self.scope, self.line = outer
+            if result is not NotImplemented:
+                return result
+        return self.record(func, args, kwargs)
+
+    def record(self, func: Any, args: Any, kwargs: Any) -> Any:
+        flat, structure = tree_flatten((args, kwargs))
+        operands: list[Any] = []
+        slots: list[int] = []
+        for position, each in enumerate(flat):
+            if isinstance(each, torch.Tensor):
+                operands.append(Ref(self.node(each)))
+                slots.append(position)
+            elif isinstance(each, float) or (type(each) is int and _is_number(func, position)):
+                operands.append(each)
+                slots.append(position)
+        writes = _written(func, args, kwargs)
+        written = [i for i, each in enumerate(flat) if any(each is w for w in writes)]
+        name = _name(func)
+        common = TORCH_NAMES.get(name, name)
+        fixed = [None if i in slots else each for i, each in enumerate(flat)]
+        label = ", ".join(str(each).replace(" ", "") for each in _attributes(func, args, kwargs))
+        first = next((each for each in flat if isinstance(each, torch.Tensor)), None)
+        result = func(*args, **kwargs)
+        layout = common in LAYOUT or (
+            common == "convert" and first is not None and isinstance(result, torch.Tensor)
+            and first.dtype.is_floating_point == result.dtype.is_floating_point
+        )  # fmt: skip
+        run = _repeat(_VIEWS.get(func, func), fixed, slots, structure, written)
+        line = self.line or self.where()
+
+        def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
+            return Operation(-1, common, operands, run, "operation", label, line, self.module,
+            self.scope,
+                             is_layout=layout and not written)  # fmt: skip
+
+        random = torch.Tag.nondeterministic_seeded in func.tags
+        if written:
+            tensors = [flat[i] for i in written]
+            whole = self.add(made(tuple(operands), run, label), None, None)
+            for i, tensor in enumerate(tensors):
+                index = self.add(
+                    made((Ref(whole),), _picker(i), ""), None, to_numpy(tensor).copy(), always=random
+                )
+                self.wrote(tensor, index)
+            return result
+        if isinstance(result, torch.Tensor):
+            value = to_numpy(result)
+            self.add(made(tuple(operands), run, label), result, value, always=random)
+        elif isinstance(result, (tuple, list)):
+            whole = self.add(made(tuple(operands), run, label), None, None)
+            for i, each in enumerate(result):
+                if isinstance(each, torch.Tensor):
+                    op = made((Ref(whole),), _picker(i), f"[{i}]")
+                    op.is_layout = False
+                    self.add(op, each, to_numpy(each), always=random)
+        return result
+
+    def wrote(self, tensor: torch.Tensor, index: int) -> None:
+        """A tensor was written to; if it is a part of a storage, the storage has a new value too."""
+        storage = tensor.untyped_storage()
+        known = self.storages.get(storage._cdata)
+        length = storage.nbytes() // tensor.element_size()
+        if known is None or not known.alive():
+            known = self.storages[storage._cdata] = _Storage(weakref.ref(tensor), length)
+            known.index, known.geometry = index, _geometry(tensor)
+            base = tensor if tensor._base is None else tensor._base
+            known.keeper = base
+            if base is not tensor:
+                entry = self.nodes.get(id(base))
+                before = entry[1] if entry is not None else None
+                self.scatter(known, before, _geometry(base), tensor, index)
+        elif _geometry(tensor) == known.geometry:
+            known.index = index
+        else:
+            self.scatter(known, known.index, known.geometry, tensor, index)
+        known.writes += 1
+        self.register(tensor, index)
+
+    def scatter(
+        self, storage: _Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
+    ) -> None:
+        """The whole of a storage after a part of it was written to."""
+        inner, length = _geometry(tensor), storage.length
+        whole = torch.as_strided(tensor, *outer)
+        if before is None:
+            before = self.leaf(whole.clone(), "constant", "constant", 0.0)
+
+        def run(operands: Sequence[Any]) -> Any:
+            flat = _flat(torch.from_numpy(operands[0]), outer, length)
+            torch.as_strided(flat, *inner).copy_(torch.from_numpy(operands[1]))
+            return torch.as_strided(flat, *outer).numpy()
+
+        op = Operation(
+            -1,
+            "write",
+            (Ref(before), Ref(index)),
+            run,
+            source=self.line or self.where(),
+            module=self.module,
+        )
+        storage.index = self.add(op, None, to_numpy(whole).copy())
+        storage.geometry = outer
+
+
+class _Storage:
+    """Memory that was written to: the operation that holds all of it now."""
+
+    def __init__(self, witness: Any, length: int) -> None:
+        self.length, self.writes, self.index = length, 0, -1
+        self.geometry: Any = None
+        self.keeper: Any = None
+
+    def alive(self) -> bool:
+        return self.keeper is not None
+
+
+def _flat(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:
+    flat = torch.zeros(length, dtype=tensor.dtype)
+    torch.as_strided(flat, *geometry).copy_(tensor)
+    return flat
+
+
+def _geometry(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+
+
+def _name(func: Any) -> str:
+    return func._schema.name.partition("::")[2].removesuffix("_") or func._schema.name
+
+
+def _wide(tree: Any) -> Any:
+    flat, structure = tree_flatten(tree)
+    return tree_unflatten(
+        [_SMALL.get(each, each) if isinstance(each, torch.dtype) else each for each in flat], structure
+    )
+
+
+def _is_number(func: Any, position: int) -> bool:
+    """Whether an argument is a number that is computed with, not an axis or a size."""
+    arguments = func._schema.arguments
+    return position < len(arguments) and str(arguments[position].type) in (
+        "number",
+        "Scalar",
+        "float",
+        "Tensor",
+    )
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    if not func._schema.is_mutable:
+        return []
+    found = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+    return found
+
+
+def _attributes(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Axes, sizes and modes, for the formula."""
+    given = [*zip(func._schema.arguments, args, strict=False)]
+    given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
+    found = []
+    for argument, value in given:
+        kind = str(argument.type)
+        if (
+            isinstance(value, (torch.Tensor, float))
+            or value is None
+            or "Scalar" in kind
+            or kind == "number"
+        ):
+            continue
+        if isinstance(value, (int, str)) or (
+            isinstance(value, (list, tuple)) and all(type(v) is int for v in value)
+        ):
+            found.append(f"{argument.name}={value}")
+    return found
+
+
+def _picker(number: int) -> Callable[[Sequence[Any]], Any]:
+    return lambda operands: operands[0][number]
+
+
+def _repeat(
+    func: Any, fixed: list[Any], slots: list[int], structure: Any, written: list[int]
+) -> Callable[..., Any]:
+    def run(operands: Sequence[Any]) -> Any:
+        flat = list(fixed)
+        for position, each in zip(slots, operands, strict=True):
+            flat[position] = _tensor(each) if isinstance(each, (np.ndarray, np.generic)) else each
+        for position in written:
+            flat[position] = flat[position].clone()
+        args, kwargs = tree_unflatten(flat, structure)
+        with torch.no_grad():
+            result = func(*args, **kwargs)
+        if written:
+            return [to_numpy(flat[i]) for i in written]
+        if isinstance(result, torch.Tensor):
+            return to_numpy(result)
+        return [to_numpy(each) if isinstance(each, torch.Tensor) else each for each in result]
+
+    return run
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    array = np.asarray(array)
+    if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(array)

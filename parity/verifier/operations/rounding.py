@@ -1,0 +1,137 @@
+"""How far two regions may part by rounding alone: what a nudge by one rounding does to them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.places import Found, Region, distance
+from parity.verifier.operations.program import Operation, Program, Ref
+
+FLOAT64 = 2.0**-53
+MARGIN = 8.0
+"""Times the distance that nudges cause; they are random and few."""
+NUDGES = 3
+
+
+def limit_of(found: Found) -> float:
+    """The relative distance that rounding explains at the end of a place.
+
+    Every value that a region reads is nudged by one rounding of the type that the program wanted it in
+    (float64 where it did not say); the limit is `MARGIN` times the distance that this causes, on the
+    worse side.
+    """
+    return MARGIN * max(_envelope(found.a), _envelope(found.b))
+
+
+def align(a: Program, b: Program) -> tuple[Program, tuple[str, ...]]:
+    """B with the numbers of A's inputs and parameters where the two differ only by rounding to a
+    smaller type.
+
+    One side holds bfloat16 where the other has float32, or float32 where the other has float64:
+    rounded to the smaller of both types they are equal.
+    """
+    index = Index(a)
+    unmet = [op for op in b.operations if op.kind != "operation" and op.size and not _found(index, op)]
+    given: dict[int, np.ndarray] = {}
+    labels = []
+    for leaf in unmet:
+        value = b.kept[leaf.index]
+        if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
+            continue
+        for other in a.operations:
+            if other.kind != leaf.kind or other.size != leaf.size:
+                continue
+            epsilon = max(leaf.epsilon, other.epsilon)
+            if leaf.epsilon == other.epsilon or epsilon not in _TYPES:
+                continue
+            exact = a.kept[other.index]
+            ways = arrangements(exact, leaf.shape)
+            held = _rounded(value, epsilon)
+            same = next((way for way in ways if np.array_equal(_rounded(way, epsilon), held)), None)
+            if same is not None:
+                given[leaf.index] = same
+                labels.append(leaf.label)
+                break
+    return (b.fed(given, {}) if given else b), tuple(labels)
+
+
+def _found(index: Index, op: Operation) -> bool:
+    return op.mark is None or bool(index.find(op.mark))
+
+
+_TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
+
+
+def _rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
+    import ml_dtypes
+
+    name = _TYPES[epsilon]
+    return value.astype(getattr(ml_dtypes, name) if name == "bfloat16" else name).astype(np.float64)
+
+
+def _envelope(region: Region) -> float:
+    program, end = region.program, region.end
+    if not region.operations:
+        op = program.operations[end]
+        return (
+            op.epsilon
+            if op.kind != "parameter"
+            else max(FLOAT64, op.epsilon if op.epsilon > 1e-6 else 0.0)
+        )
+    inside = set(region.operations)
+    outside = sorted({i for o in region.operations for i in program.operations[o].inputs} - inside)
+    values = program.values([*outside, end])
+    own = values[end]
+    if not isinstance(own, np.ndarray) or own.dtype.kind not in "fc":
+        return 0.0
+    worst = 0.0
+    for seed in range(NUDGES):
+        rng = np.random.default_rng(seed)
+        known: dict[int, Any] = {
+            i: _nudged(values[i], max(FLOAT64, _small(program, i)), rng) for i in outside
+        }
+        for index in region.operations:
+            op = program.operations[index]
+            known[index] = program.apply(_nudged_literals(op, rng), known, {})
+        worst = max(worst, distance(own, known[end]))
+    return worst if np.isfinite(worst) else 0.0
+
+
+def _small(program: Program, index: int) -> float:
+    """The rounding of a constant that came in a smaller type; parameters and inputs are exact."""
+    op = program.operations[index]
+    while op.is_layout and op.inputs:
+        op = program.operations[op.inputs[0]]
+    return op.epsilon if op.kind == "constant" else 0.0
+
+
+def _nudged(value: Any, epsilon: float, rng: np.random.Generator) -> Any:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
+        return value
+    return np.asarray(value * (1 + epsilon * rng.choice([-1.0, 1.0], value.shape)))
+
+
+def _nudged_literals(op: Operation, rng: np.random.Generator) -> Operation:
+    """An operation that the program wanted in a smaller type, with its numbers nudged."""
+    if not op.epsilon or all(isinstance(each, Ref) for each in op.operands):
+        return op
+    operands = tuple(
+        each
+        if isinstance(each, Ref) or not _inexact(each)
+        else each * (1 + op.epsilon * rng.choice([-1.0, 1.0]))
+        for each in op.operands
+    )
+    return replace(op, operands=operands)
+
+
+def _inexact(each: Any) -> bool:
+    """Whether a number written in the program has more digits than a few."""
+    return (
+        isinstance(each, (float, np.floating))
+        and len(f"{float(each):.12g}".strip("-0.").replace(".", "")) > 7
+    )

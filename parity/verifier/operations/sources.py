@@ -1,0 +1,41 @@
+"""Which line of the user's code an operation comes from: the innermost one outside the frameworks."""
+
+from __future__ import annotations
+
+import functools
+import sysconfig
+from collections.abc import Iterable
+from pathlib import Path
+
+from parity.verifier.operations.program import Source
+
+FRAMEWORKS = frozenset(
+    {
+        "jax", "jaxlib", "flax", "optax", "haiku", "equinox", "chex", "jaxtyping", "beartype",
+        "numpy", "scipy", "torch", "einops", "functorch", "keras", "typeguard", "pytest", "_pytest",
+        "pluggy", "opt_einsum",
+    }
+)  # fmt: skip
+"""Packages whose lines say nothing of the model; what is written in any other is the model's own."""
+
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_HERE = str(Path(__file__).parent)
+
+
+@functools.cache
+def is_user(file: str) -> bool:
+    """Whether a file may hold a model."""
+    if file.startswith(("<", _HERE)):
+        return False
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in file:
+            return file.rpartition(marker)[2].split("/")[0].removesuffix(".py") not in FRAMEWORKS
+    return not file.startswith(_STDLIB)
+
+
+def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
+    """The first user's frame of those given as (file, line, function), innermost first."""
+    for file, line, function in frames:
+        if is_user(file):
+            return Source(file, line, function)
+    return None

@@ -1,0 +1,148 @@
+"""What torch's composite operators are made of, in the operations that JAX's programs have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table
+
+aten = torch.ops.aten
+
+
+def _layer_norm(x, shape, weight, bias, eps):
+    axes = list(range(x.ndim - len(shape), x.ndim))
+    mean = aten.mean(x, axes, True)
+    centred = x - mean
+    variance = aten.mean(centred * centred, axes, True)
+    scale = aten.rsqrt(variance + eps)
+    out = centred * scale
+    out = out if weight is None else out * weight
+    return out if bias is None else out + bias, mean, scale
+
+
+def _group_norm(x, weight, bias, n, c, hxw, groups, eps):
+    grouped = x.reshape(n, groups, c // groups, -1)
+    mean = aten.mean(grouped, [2, 3], True)
+    centred = grouped - mean
+    scale = aten.rsqrt(aten.mean(centred * centred, [2, 3], True) + eps)
+    out = (centred * scale).reshape(x.shape)
+    along = [1, c] + [1] * (x.ndim - 2)
+    out = out if weight is None else out * weight.reshape(along)
+    out = out if bias is None else out + bias.reshape(along)
+    return out, mean.reshape(n, groups), scale.reshape(n, groups)
+
+
+def _batch_norm(x, weight, bias, mean, var, training, momentum, eps):
+    if training:
+        return NotImplemented
+    along = [1, -1] + [1] * (x.ndim - 2)
+    out = (x - mean.reshape(along)) * aten.rsqrt(var + eps).reshape(along)
+    out = out if weight is None else out * weight.reshape(along)
+    out = out if bias is None else out + bias.reshape(along)
+    return out, x.new_empty(0), x.new_empty(0)
+
+
+def _batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):
+    return _batch_norm(x, weight, bias, mean, var, False, momentum, eps)
+
+
+def _gelu(x, approximate="none"):
+    if approximate == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))
+        return 0.5 * x * (1 + aten.tanh(inner))
+    return 0.5 * x * (1 + aten.erf(x * math.sqrt(0.5)))
+
+
+def _silu(x):
+    return x * aten.sigmoid(x)
+
+
+def _softmax(x, axis, *_):
+    raised = aten.exp(x - aten.amax(x, [axis], True))
+    return raised / aten.sum(raised, [axis], True)
+
+
+def _safe_softmax(x, axis, dtype=None):
+    return _softmax(
+        x, axis
+    )  # rows that are masked entirely would be zero there, and NaN here: `where` tells
+
+
+def _log_softmax(x, axis, *_):
+    shifted = x - aten.amax(x, [axis], True)
+    return shifted - aten.log(aten.sum(aten.exp(shifted), [axis], True))
+
+
+def _addmm(bias, a, b, *, beta=1, alpha=1):
+    product = aten.mm(a, b)
+    product = product if alpha == 1 else product * alpha
+    return product + (bias if beta == 1 else bias * beta)
+
+
+def _baddbmm(bias, a, b, *, beta=1, alpha=1):
+    product = aten.bmm(a, b)
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (bias if beta == 1 else bias * beta)
+
+
+def _linear(x, weight, bias=None):
+    out = aten.matmul(x, aten.t(weight))
+    return out if bias is None else out + bias
+
+
+def _convolution(x, weight, bias, *rest):
+    if bias is None:
+        return NotImplemented
+    return aten.convolution(x, weight, None, *rest) + bias.reshape([-1] + [1] * (x.ndim - 2))
+
+
+def _attention(q, k, v, dropout=0.0, causal=False, *, attn_mask=None, scale=None, **_):
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = aten.matmul(q, aten.transpose(k, -2, -1)) * scale
+    if causal:
+        scores = aten.where(torch.ones(scores.shape[-2:], dtype=torch.bool).tril(), scores, -math.inf)
+    scores = scores if attn_mask is None else scores + attn_mask
+    return aten.matmul(_softmax(scores, -1), v), scores
+
+
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
+    aten.native_layer_norm.default: _layer_norm,
+    aten.native_group_norm.default: _group_norm,
+    aten.native_batch_norm.default: _batch_norm,
+    aten._native_batch_norm_legit_no_training.default: _batch_norm_no_training,
+    aten.gelu.default: _gelu,
+    aten.silu.default: _silu,
+    aten._softmax.default: _softmax,
+    aten._safe_softmax.default: _safe_softmax,
+    aten._log_softmax.default: _log_softmax,
+    aten.addmm.default: _addmm,
+    aten.baddbmm.default: _baddbmm,
+    aten.linear.default: _linear,
+    aten.convolution.default: _convolution,
+    aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+}
+
+_FROM_TORCH = (
+    "hardswish", "hardsigmoid", "hardtanh", "leaky_relu",
+    "elu", "mish", "softplus", "glu",
+    "addcmul", "addcdiv", "lerp", "std",
+    "var", "var_mean", "std_mean", "nll_loss_forward",
+    "nll_loss2d_forward", "nll_loss_backward", "mse_loss", "smooth_l1_loss",
+    "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
+    "native_layer_norm_backward",
+    "native_group_norm_backward", "gelu_backward", "silu_backward", "_softmax_backward_data",
+    "_log_softmax_backward_data", "sigmoid_backward", "tanh_backward", "threshold_backward",
+    "mse_loss_backward", "embedding_dense_backward", "linalg_vector_norm", "norm",
+    "logsumexp", "hardswish_backward", "hardsigmoid_backward", "leaky_relu_backward",
+    "select_backward", "slice_backward", "addmv", "addr",
+    "frobenius_norm", "xlogy", "logit", "dist",
+)  # fmt: skip
+for _name in _FROM_TORCH:
+    _packet = getattr(aten, _name, None)
+    for _overload in _packet.overloads() if _packet is not None else ():
+        _operator = getattr(_packet, _overload)
+        if _operator in decomposition_table and not _operator._schema.is_mutable:
+            DECOMPOSITIONS.setdefault(_operator, decomposition_table[_operator])
