@@ -364,7 +364,8 @@ def test_a_config_file_is_named_with_what_is_wrong_in_it(tmp_path, content, word
 def test_a_missing_config_file_is_named(tmp_path):
     with pytest.raises(MissingFileError) as caught:
         ViTConfig.load(tmp_path / "nowhere.json")
-    one_line(caught.value, f"{tmp_path}/nowhere.json: no such file", "give the path of a JSON config")
+    said = "give the path of a JSON or TOML config"
+    one_line(caught.value, f"{tmp_path}/nowhere.json: no such file", said)
     assert isinstance(caught.value, FileNotFoundError)
 
 

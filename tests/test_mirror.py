@@ -23,7 +23,8 @@ JAX_ONLY = {"functional.py", "linear.py", "rules.py"}
 # what only one side's framework makes necessary
 PRIVATE = {
     "weights": {"to_numpy", "from_numpy"},  # numpy has no bfloat16
-    "optim": {"scale_by_adam"},  # optax's own loses digits in float32
+    # optax's Adam loses digits in float32, torch has no LAMB, and its groups scale layers
+    "optim": {"scale_by_adam", "scale_by_layer", "Lamb"},
     "step": {"TrainState", "init_state"},  # torch keeps its state in the model and the optimiser
 }
 # rooms where a functional framework is handed what a stateful one keeps: names mirror, arguments do not

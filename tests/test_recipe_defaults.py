@@ -16,7 +16,8 @@ def _default(function, name):
 
 def test_the_defaults_that_others_have():
     """The numbers in docs/recipe.md."""
-    timm = import_timm()
+    import_timm()
+    from timm.optim import create_optimizer_v2
     from timm.scheduler import CosineLRScheduler, StepLRScheduler, create_scheduler_v2
     from transformers import TrainingArguments
 
@@ -25,7 +26,7 @@ def test_the_defaults_that_others_have():
     assert _default(torch.optim.Adam, "weight_decay") == 0
     assert _default(torch.optim.SGD, "momentum") == 0
     assert _default(optax.adamw, "weight_decay") == 1e-4
-    assert _default(timm.optim.create_optimizer_v2, "weight_decay") == 0
+    assert _default(create_optimizer_v2, "weight_decay") == 0
     assert hugging_face["weight_decay"].default == 0
     assert hugging_face["max_grad_norm"].default == 1.0
     assert hugging_face["lr_scheduler_type"].default == "linear"
@@ -38,5 +39,5 @@ def test_the_defaults_that_others_have():
         other = {"beta1": "b1", "beta2": "b2", "adam_eps": "eps"}[name]
         assert _default(optax.adamw, other) == getattr(Recipe(), name)
     assert _default(torch.optim.AdamW, "betas") == (Recipe().beta1, Recipe().beta2)
-    assert timm.optim.create_optimizer_v2(small(), "sgd", lr=1.0).defaults["nesterov"]
-    assert not timm.optim.create_optimizer_v2(small(), "momentum", lr=1.0).defaults["nesterov"]
+    assert create_optimizer_v2(small(), "sgd", lr=1.0).defaults["nesterov"]
+    assert not create_optimizer_v2(small(), "momentum", lr=1.0).defaults["nesterov"]
