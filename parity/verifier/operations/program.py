@@ -213,13 +213,14 @@ class Program:
                 last[i] = index
         outside = {i for index in indices for i in self.operations[index].inputs} - set(indices)
         known = self.values(sorted(outside))
+        final = {index for _, index in self.outputs}
         for index in indices:
             op = self.operations[index]
             value = self.apply(op, known, {})
             known[index] = value
             if op.mark is not None:
                 self.operations[index] = replace(op, mark=fingerprint(value))
-            self.keep(index, value)
+            self.keep(index, value, always=index in final)
             for i in op.inputs:
                 if last[i] == index:
                     known.pop(i, None)

@@ -77,7 +77,9 @@ def record_torch(
             result = function()
         program = recorder.program
         for path, tensor in named_tensors(result):
-            program.outputs.append((path, recorder.node(tensor)))
+            index = recorder.node(tensor)
+            program.outputs.append((path, index))
+            program.keep(index, to_numpy(tensor), always=True)
     return program
 
 
