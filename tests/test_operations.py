@@ -220,6 +220,76 @@ def test_writing_into_tensors():
     np.testing.assert_array_equal(a.values([output])[output], ran)
 
 
+LABELS = np.array([3, 7])
+
+
+def torch_gradients(model, x):
+    loss = torch.nn.functional.cross_entropy(model(x), torch.from_numpy(LABELS))
+    named = dict(model.named_parameters())
+    return loss.detach(), dict(zip(named, torch.autograd.grad(loss, list(named.values())), strict=True))
+
+
+def jax_gradients(fault=""):
+    model = models.jax_model()
+
+    def loss(params, x):
+        if fault == "stopped":
+            params = params | {"pos": jax.lax.stop_gradient(params["pos"])}
+        log_probabilities = jax.nn.log_softmax(model(params, x))
+        losses = -log_probabilities[jnp.arange(len(LABELS)), LABELS]
+        return losses.sum() if fault == "sum" else losses.mean()
+
+    return jax.value_and_grad(loss)
+
+
+@pytest.fixture(scope="module")
+def backward():
+    model, weights, x = models.torch_model()
+    return record((torch_gradients, (model, x)), "A", gradients=True), weights, x
+
+
+def test_gradients_of_two_frameworks_are_equal(backward):
+    program, weights, x = backward
+    found = compare_programs(program, record((jax_gradients(), (weights, x)), "B"))
+    assert found.verdict == "EQUAL"
+    assert found.counts.outputs == 1 + len(weights)
+    assert not found.counts.outputs_left_out
+    lines = {op.source.text for op in program.operations if op.source is not None}
+    assert "y = self.n1(x)" in lines
+
+
+@pytest.mark.parametrize("fault", ["stopped", "sum"])
+def test_a_fault_of_the_backward_pass(backward, fault):
+    program, weights, x = backward
+    found = compare_programs(program, record((jax_gradients(fault), (weights, x)), "B"))
+    assert found.verdict == "DIFFERENT"
+    assert all(place.kind != "open" for place in found.places)
+    if fault == "sum":
+        assert (
+            found.places[0].b.lines[0].text == 'return losses.sum() if fault == "sum" else losses.mean()'
+        )
+
+
+def sgd_of_torch(model, x):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+    torch.nn.functional.cross_entropy(model(x), torch.from_numpy(LABELS)).backward()
+    optimizer.step()
+    return {name: p.detach() for name, p in model.named_parameters()}
+
+
+def test_a_step_that_writes_into_its_parameters():
+    model, weights, x = models.torch_model()
+    a = record((sgd_of_torch, (model, x)), "A", gradients=True)
+
+    def step(params, x):
+        _, gradients = jax_gradients()(params, x)
+        return jax.tree.map(lambda p, g: p - 0.1 * (g + 0.01 * p), params, gradients)
+
+    found = compare_programs(a, record((step, (weights, x)), "B"))
+    assert found.verdict == "EQUAL"
+    np.testing.assert_array_equal(model.pos.detach().numpy(), weights["pos"])
+
+
 def test_an_output_in_another_order_is_no_equality():
     x = np.random.default_rng(0).normal(size=(3, 5, 4))
     found = compare((lambda x: jnp.exp(x), x), (lambda x: jnp.exp(x)[::-1], x))

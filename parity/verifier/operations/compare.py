@@ -21,16 +21,18 @@ from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
 
 
-def compare(a: Any, b: Any) -> Comparison:
+def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
     """Whether two programs compute the same function, and where they part.
 
-    Both run once in float64, each on its own inputs. See `sides.record` for what a side may be.
+    Both run once in float64, each on its own inputs. See `sides.record` for what a side may be,
+    and for `gradients`.
 
     Raises:
         InputError: a side cannot be run, or the programs have no outputs of the same size.
     """
     started = time.perf_counter()
-    return compare_programs(record(a, "A"), record(b, "B"), started)
+    of_a = record(a, "A", gradients=gradients)
+    return compare_programs(of_a, record(b, "B", gradients=gradients), started)
 
 
 def compare_programs(a: Program, b: Program, started: float | None = None) -> Comparison:

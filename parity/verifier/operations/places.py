@@ -28,7 +28,7 @@ DEPTH = 14
 SURE = 3
 """Operations in a row that must meet behind a fed value."""
 SECONDS = 20.0
-"""For the end of one fault."""
+"""Of processor time, for the end of one fault."""
 EQUAL = 1e-9
 """Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
 near 1e-14."""
@@ -149,7 +149,7 @@ class Search:
         ends_a, ends_b = _ends(self.a, reach_a, roots_a), _ends(self.b, reach_b, roots_b)
         self.window = self.b.values(sorted(_window(self.b, reach_b, ends_b)))
         values_a = self.a.values([each for each, _ in ends_a])
-        until = time.monotonic() + SECONDS
+        until = time.process_time() + SECONDS
         best: _Candidate | None = None
         for size_a, size_b, x, y in _pairs(self.a, self.b, ends_a, ends_b):
             if best is not None and (size_a + size_b > best.size + 1 or best.reach == 0):
@@ -165,7 +165,7 @@ class Search:
                     if candidate is not None and (best is None or candidate.rank < best.rank):
                         best = candidate
                     break
-            if time.monotonic() > until:
+            if time.process_time() > until:
                 break
         if best is None:
             return self.open_end(reach_a, reach_b, roots_a, roots_b)
@@ -201,9 +201,11 @@ class Search:
             for i in op.inputs:
                 if i not in known and i not in self.window:
                     self.window.update(self.b.values([i]))
-            result = self.b.apply(
-                op, {i: known[i] if i in known else self.window[i] for i in op.inputs}, {}
-            )
+            operands = {i: known[i] if i in known else self.window[i] for i in op.inputs}
+            try:
+                result = self.b.apply(op, operands, {})
+            except Exception:  # what is fed may be no operand at all, such as an index out of range
+                return False
             known[index] = result
             behind = min(row[i] for i in op.inputs if i in row)
             if index in self.roots and not self.equals_output(index, result):
@@ -328,7 +330,8 @@ def _ends(program: Program, reached: set[int], roots: set[int]) -> list[tuple[in
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
     fixed = _fixed(program)
     return sorted(
-        (e for e in [*ends, *before.items()] if e[0] not in fixed), key=lambda each: (each[1], each[0])
+        (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
+        key=lambda each: (each[1], each[0]),
     )
 
 

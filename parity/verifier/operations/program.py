@@ -93,15 +93,20 @@ class Program:
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
     kept_bytes: int = 0
+    owners: set[int] = field(default_factory=set)
+    """The memory that kept values are, or are views of."""
 
     def __len__(self) -> int:
         return len(self.operations)
 
     def keep(self, index: int, value: Any, *, always: bool = False) -> None:
         """Keep a value, within the budget or in any case."""
-        owned = 0 if getattr(value, "base", None) is not None else getattr(value, "nbytes", 0)
+        owner, owned = _memory(value)
+        if owner in self.owners:
+            owned = 0
         if always or self.kept_bytes + owned <= KEEP_BYTES:
             self.kept[index] = value
+            self.owners.add(owner)
             self.kept_bytes += 0 if always else owned
 
     def consumers(self) -> list[list[int]]:
@@ -208,13 +213,14 @@ class Program:
                 last[i] = index
         outside = {i for index in indices for i in self.operations[index].inputs} - set(indices)
         known = self.values(sorted(outside))
+        final = {index for _, index in self.outputs}
         for index in indices:
             op = self.operations[index]
             value = self.apply(op, known, {})
             known[index] = value
             if op.mark is not None:
                 self.operations[index] = replace(op, mark=fingerprint(value))
-            self.keep(index, value)
+            self.keep(index, value, always=index in final)
             for i in op.inputs:
                 if last[i] == index:
                     known.pop(i, None)
@@ -228,3 +234,16 @@ class Program:
             if op.index not in given and any(i in given or i in found for i in op.inputs):
                 found.add(op.index)
         return found
+
+
+def _memory(value: Any) -> tuple[int, int]:
+    """What memory a value lies in, and its size in bytes."""
+    base: Any = getattr(value, "base", None)
+    while isinstance(base, np.ndarray) and base.base is not None:
+        base = base.base
+    of_torch = getattr(base, "untyped_storage", None)
+    if of_torch is not None:
+        storage = of_torch()
+        return storage.data_ptr(), storage.nbytes()
+    owner = value if base is None else base
+    return id(owner), getattr(owner, "nbytes", 0)

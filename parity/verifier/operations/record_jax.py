@@ -79,9 +79,9 @@ def record_jax(
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
         program = recorder.program
-        program.outputs = [
-            (n, recorder.as_live(each).index) for n, each in zip(names, outputs, strict=True)
-        ]
+        for path, each in zip(names, map(recorder.as_live, outputs), strict=True):
+            program.outputs.append((path, each.index))
+            program.keep(each.index, each.value, always=True)
     return program
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -66,6 +67,8 @@ def record_torch(
         torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.module_hooks())
         if gradients:
+            stack.enter_context(warnings.catch_warnings())
+            warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")  # it keeps the lines
             stack.enter_context(torch.autograd.detect_anomaly(check_nan=False))
         else:
             stack.enter_context(torch.no_grad())
@@ -74,7 +77,9 @@ def record_torch(
             result = function()
         program = recorder.program
         for path, tensor in named_tensors(result):
-            program.outputs.append((path, recorder.node(tensor)))
+            index = recorder.node(tensor)
+            program.outputs.append((path, index))
+            program.keep(index, to_numpy(tensor), always=True)
     return program
 
 
@@ -105,6 +110,8 @@ class _Recorder(TorchDispatchMode):
         """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
         seen."""
         self.held: list[torch.Tensor] = []
+        self.places: dict[Any, torch.Tensor] = {}
+        """Of a program that runs backward: the last tensor at an address, of a geometry."""
         self.storages: dict[int, _Storage] = {}
         self.stack: list[str] = []
         self.scope = ""
@@ -158,6 +165,7 @@ class _Recorder(TorchDispatchMode):
         key = id(tensor)
         if self.hold:
             self.held.append(tensor)
+            self.places[(tensor.data_ptr(), *_geometry(tensor))] = tensor
         self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor))
 
     def writes(self, tensor: torch.Tensor) -> int:
@@ -178,12 +186,8 @@ class _Recorder(TorchDispatchMode):
 
     def twin(self, tensor: torch.Tensor) -> int | None:
         """Autograd unpacks what it saved as a new tensor of the same storage."""
-        if not self.hold:
-            return None
-        for other in reversed(self.held):
-            if other.data_ptr() == tensor.data_ptr() and _geometry(other) == _geometry(tensor):
-                return self.nodes[id(other)][1]
-        return None
+        other = self.places.get((tensor.data_ptr(), *_geometry(tensor)))
+        return None if other is None else self.nodes[id(other)][1]
 
     def again(self, tensor: torch.Tensor, storage: _Storage) -> int:
         """What a view holds after its storage was written to."""

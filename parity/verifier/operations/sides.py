@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from parity.verifier.operations.program import Kind, Program
 from vit_config import InputError
 
 
-def record(side: Any, name: str) -> Program:
+def record(side: Any, name: str, *, gradients: bool = False) -> Program:
     """Run and record one side of a comparison.
 
     Args:
@@ -22,6 +23,10 @@ def record(side: Any, name: str) -> Program:
             torch.nn.Module, an nnx.Module, a function, a `functools.partial` or a callable pytree;
             inputs are one array, a tuple of them, or a dictionary by argument names.
         name: what the program is called.
+        gradients: whether the callable computes gradients itself (a step of training): torch then
+        records
+            the backward pass too, with the lines of the forward operations. A torch.nn.Module among its
+            arguments is copied, so that a step leaves the user's as it was.
 
     Raises:
         InputError: it is none of these.
@@ -50,7 +55,7 @@ def record(side: Any, name: str) -> Program:
     if not callable(function):
         raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
     if _is_torch(function, args, kwargs):
-        return _record_torch(function, args, kwargs, len(fixed), name)
+        return _record_torch(function, args, kwargs, len(fixed), name, gradients)
     return _record_jax(function, variables, args, kwargs, len(fixed), name)
 
 
@@ -114,7 +119,7 @@ def _kinds(args: tuple[Any, ...], fixed: int) -> list[Kind]:
 
 
 def _record_torch(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: int, name: str
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: int, name: str, gradients: bool
 ) -> Program:
     import torch
     from torch.utils._pytree import tree_map
@@ -123,10 +128,20 @@ def _record_torch(
     from parity.verifier.operations.record_torch import named_tensors, record_torch
 
     epsilons: dict[int, float] = {}
+    leaves: list[Any] = []
+    modules: dict[int, str] = {}
 
     def wide(each: Any) -> Any:
         if isinstance(each, (np.ndarray, np.generic)) or _is_a(each, "jaxlib"):
             each = torch.from_numpy(np.array(each))
+        if isinstance(each, torch.nn.Module):
+            own = copy.deepcopy(each).double()
+            modules.update((id(inner), path) for path, inner in own.named_modules())
+            held = [*own.named_parameters(), *own.named_buffers()]
+            before = [*each.parameters(), *each.buffers()]
+            for (path, tensor), old in zip(held, before, strict=True):
+                leaves.append(("parameter", path, tensor, rounding_of(old.dtype)))
+            return own
         if not isinstance(each, torch.Tensor):
             return each
         epsilon = rounding_of(each.dtype)
@@ -135,8 +150,6 @@ def _record_torch(
         epsilons[id(each)] = epsilon
         return each
 
-    leaves: list[Any] = []
-    modules: dict[int, str] = {}
     args, kwargs = tree_map(wide, args), tree_map(wide, kwargs)
     function = getattr(function, "_orig_mod", function)
     if hasattr(function, "module") and type(function).__name__ == "ExportedProgram":
@@ -167,7 +180,7 @@ def _record_torch(
     try:
         for module, _ in restore:
             module.training = False
-        return record_torch(call, leaves, name, modules)
+        return record_torch(call, leaves, name, modules, gradients=gradients)
     finally:
         for module, training in restore:
             module.training = training
