@@ -16,8 +16,8 @@ import parity
 import parity.porting.export
 import vit_train.conduct as conduct_room
 from parity.cli import run
+from parity.cli.support.after_training import _without_stop
 from parity.cli.support.train_options import parse
-from parity.cli.train import _without_stop
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images

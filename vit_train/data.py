@@ -1,9 +1,8 @@
 """Batches for training and evaluation: shuffled, augmented and normalised, the same every time.
 
-Batch number `step` is a function of the data set, the recipe and `step` alone, and Grain only reads
-ahead by threads: nothing depends on their number, or on where a run was interrupted. Order and
-augmentation come from Philox streams here because Grain's own shuffle takes 40 microseconds a
-record - longer than everything else that is done to a small image - and differs between versions.
+Batch number `step` is a function of the data set, the recipe and `step` alone, and threads only read
+ahead: nothing depends on their number, or on where a run was interrupted. Order and augmentation come
+from Philox streams, whose raw bits are the same in every version of numpy.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from functools import lru_cache
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
-import grain
 import numpy as np
 
 from vit_config.errors import DataError
@@ -21,6 +19,7 @@ from vit_config.images.preprocess import Preprocess
 from vit_config.recipe import Augment, Recipe
 from vit_train.augment import augment
 from vit_train.images import fit_image
+from vit_train.read_ahead import read_ahead
 from vit_train.records import Records
 from vit_train.sources import ImageDataset, open_dataset
 
@@ -37,8 +36,6 @@ __all__ = [
 
 NUM_THREADS = min(16, os.cpu_count() or 1)
 STATISTICS_IMAGES = 10_000
-
-Batch = TypeVar("Batch")
 
 
 class TrainBatch(TypedDict):
@@ -103,7 +100,7 @@ def train_batches(
         )
     _check_channels(dataset.train, preprocess)
     batches = _TrainBatches(dataset.train, recipe, preprocess, image_size)
-    return _read_ahead(grain.MapDataset.source(batches)[start_step:], num_threads)
+    return read_ahead(batches, start=start_step, num_threads=num_threads)
 
 
 def eval_batches(
@@ -126,7 +123,7 @@ def eval_batches(
     """
     _check_channels(source, preprocess)
     batches = _EvalBatches(source, preprocess, image_size, batch_size)
-    return _read_ahead(grain.MapDataset.source(batches), num_threads)
+    return read_ahead(batches, num_threads=num_threads)
 
 
 def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -230,13 +227,3 @@ class _EvalBatches:
             "label": np.pad(np.array([r["label"] for r in records], np.int32), (0, missing)),
             "mask": np.arange(self._batch_size) < len(records),
         }
-
-
-def _read_ahead(batches: grain.MapDataset[Batch], num_threads: int) -> Generator[Batch, None, None]:
-    """Iterate in order, `num_threads` batches ahead; closing the iterator ends the threads."""
-    options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=num_threads)
-    iterator = iter(batches.to_iter_dataset(options))
-    try:
-        yield from iterator
-    finally:
-        iterator.close()

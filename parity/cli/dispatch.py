@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -26,7 +26,7 @@ COMMANDS = {
     "list": "which models there are: parameters, FLOPs, input size",
     "inspect": "what a preset or a weights file is made of, layer by layer",
 }
-OWN_PACKAGES = ("parity", "vit_config", "vit_jax", "vit_torch")
+OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
 
 
@@ -53,9 +53,18 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
         prog: how the user calls the command; "parity COMMAND" by default.
     """
     prog = prog or f"parity {command}"
-    try:
+
+    def main() -> int:
         module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")
         return module.main(list(argv), prog)
+
+    return in_one_line(main, prog)
+
+
+def in_one_line(main: Callable[[], int], prog: str) -> int:
+    """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
+    try:
+        return main()
     except USER_ERRORS as error:
         said = str(error)
     except ModuleNotFoundError as error:

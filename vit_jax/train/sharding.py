@@ -7,8 +7,9 @@ unsplit, whichever was chosen, so a checkpoint of one can be continued by the ot
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +33,8 @@ Device = Any
 AXIS = "data"
 
 
-class Program(NamedTuple):
+@dataclass(frozen=True)
+class Program:
     """The functions of one training run, compiled for some devices."""
 
     num_devices: int

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,7 +17,8 @@ from vit_torch.train.state import StoredState, TrainState, store, unstore
 from vit_torch.weights import abstract_model, to_numpy
 
 
-class Program(NamedTuple):
+@dataclass(frozen=True)
+class Program:
     """The functions of one training run on one device."""
 
     device: torch.device

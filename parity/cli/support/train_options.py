@@ -84,8 +84,9 @@ class JobFile(Schema, frozen=True):
     """The name of a data set; a run also knows what is in it."""
     model: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
+    format: int | None = None
+    """A run's; not looked at, as `versions` and `environment`."""
     versions: dict[str, Any] = Field(default_factory=dict)
-    """A run's; not looked at, as `environment`."""
     environment: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -105,6 +106,11 @@ class Request(typing.NamedTuple):
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
+
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How JAX spreads a step over its devices; PyTorch uses one."""
+        return {"parallel": self.parallel, "sharding": self.sharding} if self.framework == "jax" else {}
 
 
 registry = constructors.ConstructorRegistry()
