@@ -1,22 +1,78 @@
-"""Any Vision Transformer checkpoint in either twin or any dialect; the proof that the twins agree."""
+"""Vision Transformers in PyTorch and JAX: port them, find where two part, prove that they agree.
 
-from parity.measure.traces import Trace, record
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
-from parity.porting.files import load, save
-from parity.porting.model import Loaded, Prediction
-from parity.twins.pairing import pair, to_jax, to_torch
+Nothing is imported before it is used: ``import parity`` loads neither framework.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from parity._moved import Moved
+
+if TYPE_CHECKING:
+    from parity.api import check, create_model, diagnose, diff, match
+    from parity.measure.traces import Trace, record
+    from parity.porting.checkpoint import read_checkpoint
+    from parity.porting.conversion import convert
+    from parity.porting.files import load, save
+    from parity.porting.model import Loaded, Prediction
+    from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
+    from parity.testing import assert_parity
+    from parity.twins.pairing import pair, to_jax, to_torch
 
 __all__ = [
     "Loaded",
     "Prediction",
     "Trace",
+    "assert_parity",
+    "check",
     "convert",
+    "create_model",
+    "diagnose",
+    "diff",
+    "from_pretrained",
     "load",
+    "match",
     "pair",
+    "push_to_hub",
     "read_checkpoint",
     "record",
     "save",
+    "save_pretrained",
     "to_jax",
     "to_torch",
 ]
+
+_WHERE = {
+    "parity.api": ("check", "create_model", "diagnose", "diff", "match"),
+    "parity.measure.traces": ("Trace", "record"),
+    "parity.porting.checkpoint": ("read_checkpoint",),
+    "parity.porting.conversion": ("convert",),
+    "parity.porting.files": ("load", "save"),
+    "parity.porting.model": ("Loaded", "Prediction"),
+    "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
+    "parity.testing": ("assert_parity",),
+    "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
+}
+_MODULES = {name: module for module, names in _WHERE.items() for name in names}
+
+
+sys.meta_path.append(Moved())
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("vit-parity")
+    if name not in _MODULES:
+        raise AttributeError(f"module 'parity' has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -293,7 +293,7 @@ def test_the_gradient_of_a_line_around_one_of_two_branches():
 
 
 def test_every_cause_is_in_the_table():
-    room = Path(__file__).parents[1] / "parity/diagnose"
+    room = Path(__file__).parents[1] / "parity/verifier/diagnose"
     code = "".join(
         p.read_text() for p in (*room.glob("catalogue/*.py"), room / "backward.py", room / "explain.py")
     )

@@ -1,9 +1,70 @@
-"""No import goes up a floor or across it: each package in a fresh interpreter."""
+"""No import goes up a floor or across it: packages in fresh interpreters, and the text of every file."""
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent.parent
+FLOORS = (("vit_config",), ("vit_train",), ("vit_jax", "vit_torch"), ("parity",))
+"""Packages from the ground up; those of one floor do not import each other."""
+ROOMS = ("measure", "porting", "runs", "faults", "twins", "verifier", "cli")
+"""The rooms of `parity` from the ground up: each may import those before it. Its root may import all."""
+
+
+def _imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Every module or name that a file imports anywhere, functions included, with its line."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{path}:{node.lineno}: imports are absolute here"
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def _upward(package: str, below: set[str], depth: int) -> list[str]:
+    """The imports of a package's files that are neither its own nor of what lies below it.
+
+    Args:
+        depth: how many parts of a dotted name say whose it is.
+    """
+    ours = {part for floor in FLOORS for part in floor} if depth == 1 else {f"parity.{r}" for r in ROOMS}
+    return [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for path in sorted((ROOT / package.replace(".", "/")).rglob("*.py"))
+        for line, name in _imports(path)
+        if ".".join(name.split(".")[:depth]) in ours - below - {package}
+    ]
+
+
+def test_every_package_and_room_has_a_floor():
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests", "tools"}
+    assert packages == {name for floor in FLOORS for name in floor}
+    rooms = {path.parent.name for path in (ROOT / "parity").glob("*/__init__.py")}
+    assert rooms == set(ROOMS)
+
+
+@pytest.mark.parametrize("floor", range(len(FLOORS)), ids=lambda floor: "+".join(FLOORS[floor]))
+def test_no_arrow_goes_up_between_packages(floor):
+    below = {name for each in FLOORS[:floor] for name in each}
+    for package in FLOORS[floor]:
+        assert not _upward(package, below, 1)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_no_arrow_goes_up_inside_parity(room):
+    below = {f"parity.{each}" for each in ROOMS[: ROOMS.index(room)]}
+    assert not _upward(f"parity.{room}", below, 2)
+    outside = [
+        f"{path.name}:{line} imports {name}"
+        for path in (ROOT / "parity" / room).rglob("*.py")
+        for line, name in _imports(path)
+        if name == "parity" or (name.startswith("parity.") and name.split(".")[1] not in ROOMS)
+    ]
+    assert not outside, "a room imports the public face above it"
 
 
 def _loaded(code):

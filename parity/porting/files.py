@@ -24,7 +24,7 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
             its schema asks for.
         ConfigError: something that has to be stated was not, or what was stated is not valid.
     """
-    twin = _twin(framework)
+    twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
     try:
         arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
@@ -52,10 +52,15 @@ def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) 
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
     if not hasattr(model, "cfg"):
         raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
-    write_weights(path, model.cfg, _twin(framework).to_arrays(model), preprocess)
+    write_weights(path, model.cfg, twin_of(framework).to_arrays(model), preprocess)
 
 
-def _twin(framework: str) -> Any:
+def twin_of(framework: str) -> Any:
+    """The package of a framework's twin: `vit_jax` or `vit_torch`.
+
+    Raises:
+        ConfigError: another framework.
+    """
     if framework == "jax":
         import vit_jax
 

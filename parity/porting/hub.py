@@ -140,9 +140,9 @@ def _download(name: str, repository: str, revision: str | None, patterns: list[s
     except errors.LocalEntryNotFoundError as error:
         said = f"is not (or not whole) in {constants.HF_HUB_CACHE}, and the Hub {_unreachable(error)}"
     except errors.HFValidationError as error:
-        raise ConfigError(f"{name}: {_first_line(error)}") from None
+        raise ConfigError(f"{name}: {first_line(error)}") from None
     except Exception as error:  # the clients of HTTP each have their own
-        said = f"cannot be downloaded ({type(error).__name__}: {_first_line(error)})"
+        said = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
     raise MissingFileError(f"{name}: {said}")
 
 
@@ -154,5 +154,6 @@ def _unreachable(error: Any) -> str:
     return "cannot be reached; try again with a network"
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What an error says, as one line."""
     return (str(error).strip() or "no message").splitlines()[0]

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import parity
+import vit_config
 from parity.measure.traces import Trace
 from parity.verifier.diff.build import Order
 from parity.verifier.diff.feed import Feed
@@ -37,7 +37,7 @@ class InOwnProcess:
         self._order = order
         self._built = False
         self.notes: list[str] = []
-        root = str(Path(parity.__file__).parent.parent)
+        root = str(Path(vit_config.__file__).parent.parent)
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [str(python or sys.executable), "-m", "parity.verifier.diff.server"]
         try:

@@ -1,0 +1,172 @@
+"""The commands of `parity` as Python functions, which take objects as well as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vit_config import PRESETS, ConfigError, ViTConfig, preset
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from parity.porting.formats.base import Stored
+    from parity.porting.model import Framework
+    from parity.twins.check import Report
+    from parity.verifier.diagnose.diagnosis import Diagnosis
+    from parity.verifier.diff import Difference, Side
+    from parity.verifier.match import Matched
+
+Model = Any
+"""`vit_jax.ViT` or `vit_torch.ViT`."""
+
+
+def create_model(
+    name: str, *, framework: Framework, pretrained: bool = False, seed: int = 0, **changes: Any
+) -> Model:
+    """Build one twin by name, as `timm.create_model` does; the other framework is not imported.
+
+    Args:
+        name: a preset such as ``vit_base_patch16_224``, with or without the tag of its weights
+            (``vit_base_patch16_224.augreg_in21k``); with `pretrained` also whatever `load` reads.
+        framework: ``jax`` or ``torch``.
+        pretrained: load the weights of the tag from the Hugging Face Hub (timm's default tag if the name
+            has none). The model's configuration is then what the weights were made for.
+        seed: of the initial values.
+        changes: fields of `ViTConfig` that differ from the preset, such as ``num_classes=10``; with
+            `pretrained`, ``num_classes`` and ``image_size`` only: the head is then drawn anew, learned
+            positions are resampled by the configuration's own rule.
+
+    Returns:
+        The model; of PyTorch in evaluation mode if it is pretrained.
+
+    Raises:
+        ConfigError: no such preset, tag or field, or a contradiction among them.
+        MissingFileError: the Hub has no such weights, or cannot be reached.
+    """
+    from parity.porting.files import load, twin_of
+    from parity.porting.hub import is_path
+
+    twin = twin_of(framework)
+    if not pretrained:
+        cfg = preset(name).replace(**changes)
+        return _drawn(twin, framework, cfg, seed)
+    if other := sorted(set(changes) - {"num_classes", "image_size"}):
+        raise ConfigError(
+            f"pretrained = True keeps the weights' configuration, but {', '.join(other)} would change"
+            " it; leave it out, or use pretrained = False"
+        )
+    loaded = load(name if is_path(name) else f"timm:{name}", framework=framework)
+    if all(getattr(loaded.config, field) == value for field, value in changes.items()):
+        return loaded.model
+    arrays = twin.to_arrays(loaded.model)
+    cfg = loaded.config
+    if size := changes.get("image_size"):
+        from vit_config import resize_weights
+
+        cfg, arrays = resize_weights(cfg, arrays, image_size=size)
+    if changes.get("num_classes", cfg.num_classes) != cfg.num_classes:
+        cfg = cfg.replace(num_classes=changes["num_classes"])
+        fresh = twin.to_arrays(_drawn(twin, framework, cfg, seed))
+        kept = {each: value for each, value in arrays.items() if not each.startswith("head")}
+        arrays = {each: kept.get(each, value) for each, value in fresh.items()}
+    return twin.from_arrays(cfg, arrays)
+
+
+def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int) -> Model:
+    """A model with initial values."""
+    if framework == "jax":
+        from flax import nnx
+
+        return twin.ViT(cfg, rngs=nnx.Rngs(seed))
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return twin.ViT(cfg)
+
+
+def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
+    """Show that the twins are the same function: outputs, activations, loss and gradients.
+
+    Args:
+        subject: a preset, a configuration, or a checkpoint of any dialect.
+        options: see `parity.twins.check.check_config` and `check_weights`: dtypes, batch_size, seed,
+            precision, images.
+
+    Returns:
+        A report; its ``passed`` says whether the twins agree.
+
+    Raises:
+        ConfigError, MissingFileError, WeightsError: there is no such subject, or it cannot be read.
+    """
+    from parity.porting.hub import is_path
+    from parity.twins.check import check_config, check_preset, check_weights
+
+    if isinstance(subject, ViTConfig):
+        return check_config(subject, **options)
+    if isinstance(subject, Path) or (subject not in PRESETS and is_path(subject)):
+        return check_weights(subject, **options)
+    return check_preset(subject, **options)
+
+
+def diff(
+    a: Any, b: Any, *, dtype: str | None = "float64", how: Any = "auto", seed: int = 0
+) -> Difference:
+    """Find where two models differ.
+
+    Args:
+        a: the reference: ``(model, inputs)``, ``(module, variables, inputs)`` of Linen, or a string
+            as the command `parity diff` takes it: a trace, a preset, a checkpoint, ``file.py:function``.
+        b: what is compared with it.
+        dtype: what parameters and inputs are cast to; None leaves them.
+        how: how modules find their partners, see `parity diff --help`.
+        seed: of the weights of presets, and of images.
+
+    Raises:
+        ConfigError, InputError, MissingFileError, WeightsError: a side that cannot be built or compared.
+    """
+    from parity.verifier.diff import compare_sides
+
+    sides = [_side(*each, dtype=dtype, seed=seed) for each in (("a", a, "torch"), ("b", b, "jax"))]
+    return compare_sides(*sides, how=how)
+
+
+def diagnose(a: Any, b: Any, **options: Any) -> Diagnosis:
+    """Find where two models differ, and why; arguments as of `diff`."""
+    from parity.verifier.diagnose.diagnosis import diagnose as explain
+
+    return explain(diff(a, b, **options))
+
+
+def match(
+    a: str | Path | Mapping[str, Stored | np.ndarray], b: str | Path | Mapping[str, Stored | np.ndarray]
+) -> Matched:
+    """Find which parameter of A is which of B, whatever they are called.
+
+    Args:
+        a: a checkpoint, a trace, or arrays by name.
+        b: those of another program.
+
+    Raises:
+        MissingFileError, WeightsError: a file that is not there, or damaged.
+    """
+    from parity.verifier.match import match as match_arrays
+    from parity.verifier.match.files import match_paths
+    from parity.verifier.match.leaves import read_leaves
+
+    if isinstance(a, str | Path) and isinstance(b, str | Path):
+        return match_paths(Path(a), Path(b))
+    sides = [read_leaves(Path(side)) if isinstance(side, str | Path) else side for side in (a, b)]
+    return match_arrays(*sides)
+
+
+def _side(name: str, subject: Any, twin: str, *, dtype: str | None, seed: int) -> Side:
+    from parity.verifier.diff import InProcess, subject_of
+    from parity.verifier.diff.build import Order
+    from parity.verifier.diff.named import named_side
+
+    if isinstance(subject, str | Path):
+        return named_side(Order(name=str(subject), twin=twin, dtype=dtype, seed=seed))
+    return InProcess(subject_of(name, subject), dtype=dtype)

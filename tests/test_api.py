@@ -1,0 +1,89 @@
+"""The public face: what the README sells is importable, lazy, and does what it says."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+import torch
+from peers import redrawn
+from tiny import TINY
+
+import parity
+from vit_config import ConfigError, write_weights
+
+NAME = "vit_tiny_patch16_224"
+
+
+def test_every_public_name_is_there_and_nothing_is_imported_early():
+    code = "import parity, sys; print({'jax', 'torch', 'numpy', 'pydantic'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+    for name in parity.__all__:
+        assert callable(getattr(parity, name))
+        assert getattr(parity, name).__doc__
+    assert parity.__version__.count(".") == 2
+    with pytest.raises(AttributeError, match="no attribute 'wrong'"):
+        parity.wrong  # noqa: B018
+
+
+def test_a_module_that_moved_says_where_it_is():
+    with pytest.raises(ModuleNotFoundError, match=r"parity\.dialects is now parity\.porting\.dialects"):
+        import parity.dialects.table  # noqa: F401 # pyright: ignore[reportMissingImports]
+
+
+def test_models_by_name_are_of_timms_shape():
+    ours = parity.create_model(NAME, framework="torch", depth=1, num_classes=7)
+    theirs = parity.create_model(NAME, framework="jax", depth=1, num_classes=7)
+    assert ours.head.weight.shape == (7, 192)
+    assert theirs.head.kernel.shape == (192, 7)
+    again = parity.create_model(NAME, framework="torch", depth=1, num_classes=7)
+    assert torch.equal(ours.head.weight, again.head.weight)
+    other = parity.create_model(NAME, framework="torch", depth=1, num_classes=7, seed=1)
+    assert not torch.equal(ours.head.weight, other.head.weight)
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_pretrained_models_take_another_head_and_size(framework, tmp_path):
+    path = tmp_path / "model.safetensors"
+    arrays = {name: array.astype(np.float32) for name, array in redrawn(TINY).items()}
+    write_weights(path, TINY, arrays)
+    options = {"framework": framework, "pretrained": True}
+    with jax.enable_x64(False):
+        same = parity.create_model(str(path), **options)
+        assert same.cfg == TINY
+        height, width = TINY.image_size
+        size = (2 * height, 3 * width)
+        changed = parity.create_model(str(path), **options, num_classes=4, image_size=size)
+        assert (changed.cfg.num_classes, changed.cfg.image_size) == (4, size)
+        package = sys.modules[f"vit_{framework}"]
+        found = package.to_arrays(changed)
+        assert found["head.weight"].shape[0] == 4
+        name = "blocks.0.attn.qkv.weight"
+        np.testing.assert_array_equal(found[name], arrays[name])
+    with pytest.raises(ConfigError, match="keeps the weights' configuration, but depth would change it"):
+        parity.create_model(str(path), **options, depth=2)
+
+
+def test_check_diff_diagnose_and_match_take_objects(tmp_path):
+    report = parity.check(TINY, dtypes=("float64",))
+    assert report.passed
+    a = parity.create_model(NAME, framework="torch", depth=1, image_size=(32, 48), num_classes=5)
+    b = parity.create_model(NAME, framework="torch", depth=1, image_size=(32, 48), num_classes=5)
+    images = torch.randn(2, 3, 32, 48, generator=torch.Generator().manual_seed(0))
+    assert parity.diff((a, images), (b, images)).equal
+    with torch.no_grad():
+        b.blocks[0].norm1.eps = 1e-2
+    found = parity.diagnose((a, images), (b, images))
+    assert not found.equal
+    assert [cause.name for cause in found.causes][:1] == ["norm-epsilon"]
+    arrays = {name: value.detach().numpy() for name, value in a.state_dict().items()}
+    matched = parity.match(arrays, {name.upper(): value for name, value in arrays.items()})
+    links = {link.a: link.b for link in matched.links}
+    assert links["blocks.0.attn.qkv.weight"] == "BLOCKS.0.ATTN.QKV.WEIGHT"
+
+
+def test_another_framework_is_bad_input():
+    with pytest.raises(ConfigError, match=r"framework = .tf.; expected"):
+        parity.create_model(NAME, framework="tf")  # type: ignore[arg-type]
