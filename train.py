@@ -43,8 +43,8 @@ def main(argv: list[str]) -> int:
     from vit_train.trainer import Trainer
 
     with numerics(request.job.recipe):
-        # the data, opened and seen to fit the model
-        task = make_task(request.job, request.data_dir, request.stop_after)
+        # the data, and the weights to start from, opened and seen to fit the model
+        task = make_task(request.job, request.data_dir, request.stop_after, request.read_start())
         # the model, its optimiser and one step, compiled for the devices
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         # the loop: from the newest checkpoint, or from the start

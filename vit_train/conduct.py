@@ -15,6 +15,7 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import CheckpointError, Preprocess, TrainingError
+from vit_config.parameters import parameters
 from vit_config.scoring import Score
 from vit_train.log import RunLog
 from vit_train.loop import Hooks, evaluate, run_steps
@@ -28,7 +29,6 @@ from vit_train.trainer import (
     Framework,
     OnDevices,
     Params,
-    Program,
     Stored,
     Trainer,
 )
@@ -71,11 +71,11 @@ def conduct(
         task.note_resizing(console)
         stack.enter_context(locked(run_dir))
         check_framework(run_dir, trainer.framework)
-        manifest = make_manifest(job, task.dataset.fingerprint, trainer.framework)
+        manifest = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start)
         for change in claim(run_dir, manifest):
             console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest))
-        start, state = _start(task, program, checkpoints, console)
+        start, state = _start(task, trainer, checkpoints, console)
         log = stack.enter_context(RunLog(run_dir, start_step=start))
         how = {"framework": trainer.framework, **trainer.how, **manifest.environment}
         log.write("start", start, run_id=manifest.run_id, **how)
@@ -155,17 +155,26 @@ def _hooks(
 
 def _start(
     task: Task,
-    program: Program[OnDevices, Stored, Params],
+    trainer: Trainer[OnDevices, Stored, Params],
     checkpoints: Checkpoints[Stored],
     console: Console,
 ) -> tuple[int, OnDevices]:
     """The newest good checkpoint, or the initial state, saved where that is all that is asked for."""
+    program = trainer.program
     warn = partial(console.print, markup=False)  # a path may have brackets in it
     step, state = checkpoints.restore_latest(program.abstract_state, warn=warn)
     if step is not None and state is not None:
         console.print(f"continuing from step {step}")
         return step, program.place_state(state)
     initial = program.initialise()
+    if task.start is not None:
+        for line in task.start.account:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+        stored = trainer.with_arrays(program.fetch(initial), task.start.arrays)
+        initial = program.place_state(stored)
+    if task.frozen:
+        trained = len(parameters(task.job.model)) - len(task.frozen)
+        console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
     if task.stop_after == 0:
         checkpoints.save(0, program.fetch(initial))
     return 0, initial

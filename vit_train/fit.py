@@ -74,11 +74,16 @@ class Part(Sequence[Any]):
         return self.items[self.indices[index]]
 
 
-def make_preprocess(dataset: ImageDataset) -> Preprocess:
+def make_preprocess(dataset: ImageDataset, given: Preprocess | None = None) -> Preprocess:
     """The preprocessing whose mean and deviation are those of the training images.
+
+    Args:
+        given: what is to be used instead, but for the names of classes.
 
     Raises:
         ConfigError: a channel that is the same everywhere.
     """
+    if given is not None:
+        return given.replace(class_names=dataset.class_names)
     mean, std = channel_statistics(dataset.train)
     return Preprocess(mean=mean, std=std, class_names=dataset.class_names)

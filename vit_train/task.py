@@ -11,10 +11,12 @@ from rich.console import Console
 
 from vit_config import ConfigError, Preprocess
 from vit_config.job import Job
+from vit_config.parameters import parameters
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.fit import check_fit, hold_out, make_preprocess
 from vit_train.records import Records
 from vit_train.sources import ImageDataset
+from vit_train.start import Start, frozen_names
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,13 @@ class Task:
     steps_per_epoch: int
     stop_after: int | None
     """How many updates in all are enough, if fewer than the recipe's."""
+    start: Start | None = None
+    """What the parameters begin as, if they are not drawn."""
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        """Parameters that are not trained, by common name."""
+        return frozen_names(parameters(self.job.model), self.job.freeze)
 
     @property
     def total_steps(self) -> int:
@@ -55,8 +64,13 @@ class Task:
             console.print(f"images of {sides[0]} are resized to {sides[1]}", highlight=False)
 
 
-def make_task(job: Job, data_dir: Path, stop_after: int | None = None) -> Task:
+def make_task(
+    job: Job, data_dir: Path, stop_after: int | None = None, start: Start | None = None
+) -> Task:
     """Open a job's data and see that all fits together.
+
+    Weights of before say how they want their images; without any, or where they do not say it, mean and
+    deviation are those of the training images.
 
     Raises:
         ConfigError, DataError, MissingFileError: it does not.
@@ -67,4 +81,6 @@ def make_task(job: Job, data_dir: Path, stop_after: int | None = None) -> Task:
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    return Task(job, dataset, validation, make_preprocess(dataset), per_epoch, stop_after)
+    frozen_names(parameters(job.model), job.freeze)  # refuses a pattern that means nothing
+    preprocess = make_preprocess(dataset, start.preprocess if start else None)
+    return Task(job, dataset, validation, preprocess, per_epoch, stop_after, start)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
+import numpy as np
+
 from vit_train.manifest import Manifest
 
 Framework = Literal["jax", "torch"]
@@ -98,6 +100,8 @@ class Trainer(Generic[OnDevices, Stored, Params]):
 
     framework: Framework
     program: Program[OnDevices, Stored, Params]
+    with_arrays: Callable[[Stored, Mapping[str, np.ndarray]], Stored]
+    """A state before the first update with other parameters, by common name in PyTorch's layout."""
     open_checkpoints: Callable[[Path, Manifest], AbstractContextManager[Checkpoints[Stored]]]
     """Given their folder and the run they belong to."""
     how: Mapping[str, Any]

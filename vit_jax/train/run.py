@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 
 from vit_config import Recipe
 from vit_config.job import Job
 from vit_jax.functional import Params
+from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
+from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct
+from vit_train.start import Start
 from vit_train.task import Task, make_task
 from vit_train.trainer import Trainer
 
@@ -32,6 +37,7 @@ def train(
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
     stop_after: int | None = None,
+    start: Start | None = None,
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -42,6 +48,7 @@ def train(
         devices: default: all local ones.
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
+        start: weights to begin with; default: they are drawn.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -49,7 +56,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after)
+        task = make_task(job, data_dir, stop_after, start)
         trainer = make_trainer(task, parallel=parallel, sharding=sharding, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
 
@@ -68,14 +75,29 @@ def make_trainer(
     """
     job = task.job
     how: dict[str, Any] = {"parallel": parallel, "sharding": sharding}
-    program = make_program(job.model, job.recipe, task.steps_per_epoch, **how, devices=devices)
+    program = make_program(
+        job.model, job.recipe, task.steps_per_epoch, **how, devices=devices, frozen=task.frozen
+    )
     kinds = [device.device_kind for device in devices or jax.local_devices()]
     return Trainer(
         framework="jax",
         program=_without_transfers(program),
+        with_arrays=partial(with_arrays, job),
         open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
         how={**how, "devices": kinds},
     )
+
+
+def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -> TrainState:
+    """A state of numpy arrays before the first update with other parameters; the average is theirs."""
+    by_name = {leaf.name: leaf for leaf in leaves(abstract_model(job.model))}
+    given = {
+        name: np.ascontiguousarray(by_name[name].from_common(array)).astype(state.params[name].dtype)
+        for name, array in arrays.items()
+    }
+    params = {**state.params, **given}
+    ema = None if state.ema is None else {name: value.copy() for name, value in params.items()}
+    return state._replace(params=params, ema=ema)
 
 
 def _without_transfers(program: Program) -> Program:

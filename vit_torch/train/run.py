@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
@@ -13,8 +15,10 @@ from vit_torch.optim import Ema
 from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
 from vit_torch.train.state import StoredState, TrainState
+from vit_torch.weights import from_numpy
 from vit_train.conduct import Trained, conduct
 from vit_train.manifest import Manifest
+from vit_train.start import Start
 from vit_train.task import Task, make_task
 from vit_train.trainer import Trainer
 
@@ -28,6 +32,7 @@ def train(
     run_dir: Path,
     console: Console | None = None,
     stop_after: int | None = None,
+    start: Start | None = None,
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -38,6 +43,7 @@ def train(
         data_dir: the folder of prepared data sets.
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
+        start: weights to begin with; default: they are drawn.
 
     Returns:
         What the run ended with, parameters in PyTorch's layout.
@@ -48,7 +54,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after)
+        task = make_task(job, data_dir, stop_after, start)
         return conduct(task, make_trainer(task), run_dir, console or Console())
 
 
@@ -64,7 +70,9 @@ def make_trainer(
         ConfigError: the recipe asks for a kernel of JAX.
     """
     job = task.job
-    program = make_program(job.model, job.recipe, task.steps_per_epoch, device=device)
+    program = make_program(
+        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen
+    )
 
     def open_checkpoints(folder: Path, manifest: Manifest) -> nullcontext[Checkpoints]:
         fingerprint = manifest["data"]["fingerprint"]
@@ -73,6 +81,15 @@ def make_trainer(
     return Trainer(
         framework="torch",
         program=program,
+        with_arrays=with_arrays,
         open_checkpoints=open_checkpoints,
         how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
     )
+
+
+def with_arrays(state: StoredState, arrays: Mapping[str, np.ndarray]) -> StoredState:
+    """A state on the host before the first update with other parameters; the average is theirs."""
+    given = {name: from_numpy(array).to(state["model"][name].dtype) for name, array in arrays.items()}
+    model = {**state["model"], **given}
+    ema = None if state["ema"] is None else {name: model[name].clone() for name in state["ema"]}
+    return {**state, "model": model, "ema": ema}

@@ -91,7 +91,8 @@ def score_and_compare(
             scores[port] = score_in_torch(weights, images)
     finally:  # whatever the second does, what the first scored is shown
         console.print(score_table(scores))
-    for framework in (name for name, installed in there.items() if not installed):
+    missing: list[Framework] = [name for name, installed in there.items() if not installed]
+    for framework in missing:
         files = shlex.join([str(weights), str(images)])
         say(
             console,
