@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
 
     with numerics(request.job.recipe):
         # the data, and the weights to start from, opened and seen to fit the model
-        task = make_task(request.job, request.data_dir, request.stop_after, request.read_start())
+        task = make_task(request.job, request.data_dir, **request.options)
         # the model, its optimiser and one step, compiled for the devices
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         # the loop: from the newest checkpoint, or from the start

@@ -37,6 +37,8 @@ __all__ = ["CHECKPOINTS", "NAMES", "Framework", "Trained", "check_framework", "c
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in that of a run."""
+DAMAGED_SHOWN = 10
+"""How many damaged images are named at the terminal; the log has all of them."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ def conduct(
         if step == task.total_steps:
             test = evaluate(program, state.averaged, task.eval_batches(task.dataset.test))
             log.write("test", step, loss=test.loss, accuracy=test.accuracy, count=test.count)
+        if damaged := task.damaged:
+            log.write("damaged", step, count=len(damaged), records=damaged)
+            console.print(f"{len(damaged)} damaged images were replaced:", highlight=False)
+            for line in damaged[:DAMAGED_SHOWN]:
+                console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         params = program.fetch(state.averaged)
     return Trained(params, task.preprocess, task.dataset, step, test)
 

@@ -225,5 +225,11 @@ class _EvalBatches:
         return {
             "image": np.pad(normalised, ((0, missing), (0, 0), (0, 0), (0, 0))),  # (B, H, W, C)
             "label": np.pad(np.array([r["label"] for r in records], np.int32), (0, missing)),
-            "mask": np.arange(self._batch_size) < len(records),
+            "mask": self._mask(start, len(records)),
         }
+
+    def _mask(self, start: int, count: int) -> np.ndarray:
+        """Which images count: not those that fill up the batch, nor those in place of damaged ones."""
+        whole = [index < count for index in range(self._batch_size)]
+        damaged = self._records.damaged
+        return np.array([here and start + i not in damaged for i, here in enumerate(whole)])

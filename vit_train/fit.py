@@ -55,6 +55,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             where=whole.where,
             num_classes=whole.num_classes,
             image_shape=whole.image_shape,
+            on_damage=whole.on_damage,
         )
         for part in (range(cut), range(cut, len(whole)))
     )
@@ -72,6 +73,12 @@ class Part(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.items[self.indices[index]]
+
+    def name(self, index: int) -> str:
+        """What messages call an item."""
+        number = self.indices[index]
+        own = getattr(self.items, "name", None)
+        return f"record {number}" if own is None else own(number)
 
 
 def make_preprocess(dataset: ImageDataset, given: Preprocess | None = None) -> Preprocess:

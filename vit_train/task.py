@@ -14,7 +14,7 @@ from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.fit import check_fit, hold_out, make_preprocess
-from vit_train.records import Records
+from vit_train.records import OnDamage, Records
 from vit_train.sources import ImageDataset
 from vit_train.start import Start, frozen_names
 
@@ -56,6 +56,13 @@ class Task:
         size, batch_size = self.job.model.image_size, self.job.recipe.batch_size
         return eval_batches(records, self.preprocess, image_size=size, batch_size=batch_size)
 
+    @property
+    def damaged(self) -> list[str]:
+        """What was wrong with the records that could not be read so far, a sentence each."""
+        splits = [self.dataset.train, self.validation, self.dataset.test]
+        found = [each.damaged for each in splits if each is not None]
+        return [str(error) for errors in found for _, error in sorted(errors.items())]
+
     def note_resizing(self, console: Console) -> None:
         """Say so where the images do not have the model's size."""
         found, wanted = self.dataset.image_shape[:2], self.job.model.image_size
@@ -65,7 +72,11 @@ class Task:
 
 
 def make_task(
-    job: Job, data_dir: Path, stop_after: int | None = None, start: Start | None = None
+    job: Job,
+    data_dir: Path,
+    stop_after: int | None = None,
+    start: Start | None = None,
+    on_damage: OnDamage = "refuse",
 ) -> Task:
     """Open a job's data and see that all fits together.
 
@@ -78,6 +89,7 @@ def make_task(
     if stop_after is not None and stop_after < 0:
         raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
     whole = open_dataset(job.data, data_dir)
+    whole.train.on_damage = whole.test.on_damage = on_damage
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)

@@ -26,7 +26,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     from vit_train.trainer import Trainer
 
     with numerics(request.job.recipe):
-        task = make_task(request.job, request.data_dir, request.stop_after, request.read_start())
+        task = make_task(request.job, request.data_dir, **request.options)
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         trained = conduct(task, trainer, request.run_dir, console)
     if trained.test is None:

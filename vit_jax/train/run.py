@@ -22,6 +22,7 @@ from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct
+from vit_train.records import OnDamage
 from vit_train.start import Start
 from vit_train.task import Task, make_task
 from vit_train.trainer import Trainer
@@ -38,6 +39,7 @@ def train(
     console: Console | None = None,
     stop_after: int | None = None,
     start: Start | None = None,
+    on_damage: OnDamage = "refuse",
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -49,6 +51,7 @@ def train(
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
         start: weights to begin with; default: they are drawn.
+        on_damage: what to do with an image that cannot be read.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -56,7 +59,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after, start)
+        task = make_task(job, data_dir, stop_after, start, on_damage)
         trainer = make_trainer(task, parallel=parallel, sharding=sharding, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
 

@@ -18,6 +18,7 @@ from vit_torch.train.state import StoredState, TrainState
 from vit_torch.weights import from_numpy
 from vit_train.conduct import Trained, conduct
 from vit_train.manifest import Manifest
+from vit_train.records import OnDamage
 from vit_train.start import Start
 from vit_train.task import Task, make_task
 from vit_train.trainer import Trainer
@@ -33,6 +34,7 @@ def train(
     console: Console | None = None,
     stop_after: int | None = None,
     start: Start | None = None,
+    on_damage: OnDamage = "refuse",
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -44,6 +46,7 @@ def train(
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
         start: weights to begin with; default: they are drawn.
+        on_damage: what to do with an image that cannot be read.
 
     Returns:
         What the run ended with, parameters in PyTorch's layout.
@@ -54,7 +57,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after, start)
+        task = make_task(job, data_dir, stop_after, start, on_damage)
         return conduct(task, make_trainer(task), run_dir, console or Console())
 
 

@@ -61,7 +61,8 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
     export(weights, cfg, trained.params, trained.preprocess, framework=request.framework)
     written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
-    if len(written) < (count := len(trained.dataset.test)):
+    count = trained.test.count if trained.test else len(trained.dataset.test)
+    if len(written) < count:
         say(console, f"{images} has {len(written)} of the {count} test images, evenly spread, for size")
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
     return weights, images

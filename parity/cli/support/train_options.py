@@ -23,6 +23,7 @@ from vit_config.base import NameTuple
 from vit_config.job import Job, default_job
 
 if TYPE_CHECKING:
+    from vit_train.records import OnDamage
     from vit_train.start import Start
 
 T = TypeVar("T")
@@ -61,9 +62,13 @@ class Options(Source):
     """
 
     data: str = "digits"
-    """Data set: digits, or tfds:NAME for a prepared tensorflow-datasets set of images and labels."""
+    """Data set: digits; tfds:NAME, a prepared tensorflow-datasets set of images and labels; folder:PATH,
+    images in train/CLASS and val/CLASS."""
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
+    damaged: Literal["refuse", "replace"] = "refuse"
+    """What to do with an image that cannot be read: end the run and name it; or train on the next one in
+    its place, leave it out of scores, and name all at the end."""
     new_head: bool = False
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
@@ -130,6 +135,14 @@ class Request(typing.NamedTuple):
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
+    damaged: OnDamage
+    """What to do with an image that cannot be read."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How the task differs from that of its job alone; reads the weights to start from."""
+        start, stop = self.read_start(), self.stop_after
+        return {"start": start, "stop_after": stop, "on_damage": self.damaged}
 
     def read_start(self) -> Start | None:
         """The weights to start from; None where parameters are drawn.
@@ -202,6 +215,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.sharding,
         options.framework,
         options.stop_after,
+        options.damaged,
     )
 
 
