@@ -75,7 +75,8 @@ def open_folder(spec: str, path: Path) -> ImageDataset:
     splits = [
         _records(spec, path, names, part, kind) for part, kind in ((files, "train"), (held, "test"))
     ]
-    listing = hashlib.sha256("\0".join(file for s in splits for file, _ in s.raw.files).encode())
+    paths = [file for part in (files, held) for name in names for file in part[name]]
+    listing = hashlib.sha256("\0".join(paths).encode())
     return ImageDataset(
         spec,
         *splits,

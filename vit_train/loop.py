@@ -19,7 +19,8 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
 
     log: Callable[[int, dict[str, float]], None]
     """Given the updates done and the means since the last call: loss, accuracy, grad_norm,
-    learning_rate; and images_per_second, which counts compiling in the first call."""
+    learning_rate; images_per_second, which counts compiling in the first call; and data_wait, the share
+    of that time in which the next batch was not ready."""
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], None]
@@ -56,9 +57,12 @@ def run_steps(
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
     pending: list[Any] = []  # metrics, on the devices still
-    since = time.perf_counter()
+    since, waited = time.perf_counter(), 0.0
     for done in range(start_step + 1, last + 1):
-        batch = program.place_batch(next(batches))
+        asked = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - asked
+        batch = program.place_batch(batch)
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)
         stop = done < total and (hooks.should_stop() or done == last)
@@ -69,12 +73,13 @@ def run_steps(
             means = _means(program.fetch(pending), done)
             seconds = time.perf_counter() - since
             means["images_per_second"] = recipe.batch_size * len(pending) / seconds
+            means["data_wait"] = waited / seconds
             hooks.log(done, means)
             if evaluate:
                 hooks.evaluate(done, state.averaged)
             if save:
                 hooks.save(done, program.fetch(state))
-            pending, since = [], time.perf_counter()
+            pending, since, waited = [], time.perf_counter(), 0.0
         if stop:
             return done, state
     return max(start_step, last), state
