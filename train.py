@@ -3,6 +3,7 @@
     python train.py                                     the digits, in JAX
     python train.py --framework torch --help            every flag: a field of the model or of the recipe
     python train.py plot runs/digits                    draw what a run has learned
+    python train.py eval runs/digits                    accuracy, classes, calibration; predict RUN IMAGE
 
 `parity train` is the same, from the same pieces, where the package is installed.
 """
@@ -24,7 +25,7 @@ from parity.cli.support.after_training import (
 from parity.cli.support.train_options import parse
 
 PROG = "python train.py"
-OTHERS = ("plot",)
+OTHERS = ("plot", "eval", "predict")
 """Commands about a run that is over."""
 
 

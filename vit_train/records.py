@@ -58,7 +58,8 @@ class Records:
         image_shape: ImageShape,
         on_damage: OnDamage = "refuse",
     ) -> None:
-        self.raw, self.where, self.on_damage = raw, where, on_damage
+        self.raw, self.where = raw, where
+        self.on_damage: OnDamage = on_damage
         self.damaged: dict[int, DataError] = {}
         self.num_classes, self.image_shape = num_classes, image_shape
         height, width, channels = image_shape

@@ -22,6 +22,8 @@ COMMANDS = {
     "compare-runs": "how far apart two training runs are after the same number of updates",
     "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
+    "eval": "how well a model does on a data set: accuracy, classes, calibration",
+    "predict": "what a model says of images",
     "plot": "draw a training run: curves, positions, attention",
     "list": "which models there are: parameters, FLOPs, input size",
     "inspect": "what a preset or a weights file is made of, layer by layer",
