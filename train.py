@@ -39,11 +39,14 @@ def main(argv: list[str]) -> int:
         from vit_torch.train.run import make_trainer, numerics
     else:
         from vit_jax.train.run import make_trainer, numerics
+    from parity.cli.support.dry_run import dry_run
     from vit_train.conduct import conduct
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
     with numerics(request.job.recipe):
+        if request.dry_run:
+            return dry_run(request, make_trainer, console)
         # the data, and the weights to start from, opened and seen to fit the model
         task = make_task(request.job, request.data_dir, **request.options)
         # the model, its optimiser and one step, compiled for the devices

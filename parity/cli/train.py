@@ -21,11 +21,14 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         from vit_torch.train.run import make_trainer, numerics
     else:
         from vit_jax.train.run import make_trainer, numerics
+    from parity.cli.support.dry_run import dry_run
     from vit_train.conduct import conduct
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
     with numerics(request.job.recipe):
+        if request.dry_run:
+            return dry_run(request, make_trainer, console)
         task = make_task(request.job, request.data_dir, **request.options)
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         trained = conduct(task, trainer, request.run_dir, console)

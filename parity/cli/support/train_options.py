@@ -80,6 +80,9 @@ class Options(Source):
     stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
     """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
     without it goes on."""
+    dry_run: bool = False
+    """Build everything, take two steps on drawn images, print parameters, FLOPs, memory, steps and time
+    per step, and write nothing."""
     parallel: Literal["jit", "pmap"] = "jit"
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
@@ -137,6 +140,8 @@ class Request(typing.NamedTuple):
     """How many steps in all are enough; None for the recipe's."""
     damaged: OnDamage
     """What to do with an image that cannot be read."""
+    dry_run: bool
+    """Whether only to see what the run will be."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -216,6 +221,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.framework,
         options.stop_after,
         options.damaged,
+        options.dry_run,
     )
 
 
