@@ -26,7 +26,7 @@ from parity.cli.support.train_options import parse
 
 PROG = "python train.py"
 OTHERS = ("plot", "eval", "predict")
-"""Commands about a run that is over."""
+"""Commands for when a run is over."""
 
 
 def main(argv: list[str]) -> int:

@@ -143,7 +143,7 @@ def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
     trained = train(job, **here, on_damage="replace")
     assert (trained.step, trained.test.count) == (3, 15)
     assert trained.preprocess.class_names == ("blue", "green", "red")
-    assert "1 damaged images were replaced:" in capsys.readouterr().out
+    assert "damaged images that were replaced: 1" in capsys.readouterr().out
     (event,) = [event for event in read_log(tmp_path / "run") if event["kind"] == "damaged"]
     assert event["count"] == 1
     assert "train/red/02.png: damaged" in event["records"][0]

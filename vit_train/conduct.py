@@ -105,7 +105,7 @@ def conduct(
             log.write("test", step, loss=test.loss, accuracy=test.accuracy, count=test.count)
         if damaged := task.damaged:
             log.write("damaged", step, count=len(damaged), records=damaged)
-            console.print(f"{len(damaged)} damaged images were replaced:", highlight=False)
+            console.print(f"damaged images that were replaced: {len(damaged)}", highlight=False)
             for line in damaged[:DAMAGED_SHOWN]:
                 console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
         params = program.fetch(state.averaged)

@@ -44,10 +44,10 @@ class DrawnImages(Sequence[Any]):
     """Images of noise with labels, each drawn when it is asked for."""
 
     def __init__(self, count: int, shape: tuple[int, int, int], num_classes: int) -> None:
-        self.count, self.shape, self.num_classes = count, shape, num_classes
+        self.number, self.shape, self.num_classes = count, shape, num_classes
 
     def __len__(self) -> int:
-        return self.count
+        return self.number
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         image = np.random.default_rng(index).integers(0, 256, self.shape, np.uint8)
@@ -96,7 +96,8 @@ def rehearse(task: Task, trainer: Trainer[OnDevices, Stored, Params]) -> Rehears
     nbytes = _nbytes(program.fetch(state))  # PyTorch makes moments in the first step
     sizes = {name: math.prod(each.shape) for name, each in parameters(task.job.model).items()}
     trained = sum(size for name, size in sizes.items() if name not in task.frozen)
-    return Rehearsal(sum(sizes.values()), trained, nbytes, *seconds, float(metrics["loss"]))
+    first, second = seconds
+    return Rehearsal(sum(sizes.values()), trained, nbytes, first, second, float(metrics["loss"]))
 
 
 def _nbytes(tree: Any) -> int:

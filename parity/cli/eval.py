@@ -152,5 +152,6 @@ def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> Non
     console.print(table)
     if damaged:
         console.print(
-            f"{len(damaged)} damaged images left out: {'; '.join(damaged[:5])}", soft_wrap=True
+            f"damaged images that were left out: {len(damaged)}: {'; '.join(damaged[:5])}",
+            soft_wrap=True,
         )
