@@ -1,10 +1,67 @@
-"""Train a Vision Transformer; ``python train.py --help`` explains, ``plot RUN`` draws a finished run."""
+"""Train a Vision Transformer in JAX or PyTorch, export it, and show that both frameworks read it alike.
+
+    python train.py                                     the digits, in JAX
+    python train.py --framework torch --help            every flag: a field of the model or of the recipe
+    python train.py plot runs/digits                    draw what a run has learned
+    python train.py eval runs/digits                    accuracy, classes, calibration; predict RUN IMAGE
+
+`parity train` is the same, from the same pieces, where the package is installed.
+"""
+
+from __future__ import annotations
 
 import sys
+from typing import Any
 
 from parity.cli import run
+from parity.cli.dispatch import in_one_line
+from parity.cli.support.after_training import (
+    export_run,
+    make_console,
+    say,
+    say_stopped,
+    score_and_compare,
+)
+from parity.cli.support.train_options import parse
+
+PROG = "python train.py"
+OTHERS = ("plot", "eval", "predict")
+"""Commands for when a run is over."""
+
+
+def main(argv: list[str]) -> int:
+    """Train, or go on where the run's folder ends; the exit status."""
+    # what: a model, a recipe and a data set, by flags, a preset or a file
+    request = parse(argv, prog=PROG)
+    console = make_console()
+    say(console, f"run folder {request.run_dir}")
+    if request.framework == "torch":
+        from vit_torch.train.run import make_trainer, numerics
+    else:
+        from vit_jax.train.run import make_trainer, numerics
+    from parity.cli.support.dry_run import dry_run
+    from vit_train.conduct import conduct
+    from vit_train.task import make_task
+    from vit_train.trainer import Trainer
+
+    with numerics(request.job.recipe):
+        if request.dry_run:
+            return dry_run(request, make_trainer, console)
+        # the data, and the weights to start from, opened and seen to fit the model
+        task = make_task(request.job, request.data_dir, **request.options)
+        # the model, its optimiser and one step, compiled for the devices
+        trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
+        # the loop: from the newest checkpoint, or from the start
+        trained = conduct(task, trainer, request.run_dir, console)
+    if trained.test is None:
+        return say_stopped(request, trained, console, [PROG, *argv])
+    # the weights go home: one file, scored by both twins, and the two compared
+    weights, images = export_run(request, trained, console)
+    return score_and_compare(request, trained, weights, images, console)
+
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["plot"]:
-        sys.exit(run("plot", sys.argv[2:], prog="python train.py plot"))
-    sys.exit(run("train", sys.argv[1:], prog="python train.py"))
+    command, *rest = sys.argv[1:] or [""]
+    if command in OTHERS:
+        sys.exit(run(command, rest, prog=f"{PROG} {command}"))
+    sys.exit(in_one_line(lambda: main(sys.argv[1:]), PROG))

@@ -31,6 +31,21 @@ from parity.verifier.diff.build import Order, build
 InProcess(build(Order(name=sys.argv[1])), dtype="float64").record(Path(sys.argv[2]))
 END
 done
+# each trains, stops, resumes and exports where the other is not installed
+for name in torch jax; do
+    place=train-with-$name
+    [ -d "$place" ] || "${PYTHON:-python3}" -m venv "$place"
+    "$place/bin/python" -m pip install --quiet --constraint "$here/constraints.txt" "$here[$name,train]"
+    "$place/bin/python" - "$([ "$name" = torch ] && echo jax || echo torch)" <<'END'
+import importlib.util
+import sys
+
+assert not any(importlib.util.find_spec(name) for name in (sys.argv[1], "grain"))
+END
+    rm -rf "trained-$name"
+    "$place/bin/python" "$here/tests/train_alone.py" "$name" "trained-$name"
+done
+
 with-neither/bin/parity diff torch.trace jax.trace
 with-neither/bin/parity diff "torch:$preset" "jax:$preset" --python-a with-torch/bin/python --python-b with-jax/bin/python
 with-neither/bin/parity diagnose "torch:$preset" "jax:mnist_conv_vit" --python-a with-torch/bin/python \

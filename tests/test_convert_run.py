@@ -11,14 +11,14 @@ from moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
 from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run as run_room
-import vit_train.conduct as conduct_room
+import vit_train.task as task_room
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
 from vit_config.job import Job, default_job
 from vit_jax.train.sharding import make_program
-from vit_train.conduct import make_task
 from vit_train.log import read_log
 from vit_train.manifest import FILE
+from vit_train.task import make_task
 
 OTHER = {"jax": "torch", "torch": "jax"}
 MOMENTS = ("exp_avg", "exp_avg_sq")
@@ -141,9 +141,9 @@ def test_the_very_next_batch_follows(moved, runs, data_dir, tmp_path, monkeypatc
             asked.append((start_step, batch["image"].tobytes(), batch["label"].tobytes()))
             yield batch
 
-    usual = conduct_room.train_batches
+    usual = task_room.train_batches
     source = tmp_path / "source"
-    monkeypatch.setattr(conduct_room, "train_batches", noted)
+    monkeypatch.setattr(task_room, "train_batches", noted)
     train(first, JOB, data_dir, source, HALF)
     train(other, JOB, data_dir, move(source, tmp_path / "moved", other), ALL)
     monkeypatch.undo()

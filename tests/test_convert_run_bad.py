@@ -450,13 +450,26 @@ def test_a_run_of_an_older_version_is_brought_up_to_date(moved, tmp_path):
     assert digests(out, 7) == digests(write_random(tmp_path / "new", "torch", rotated), 7)
 
 
-def test_other_versions_are_said(moved, tmp_path, monkeypatch):
-    manifest = make_manifest(JOB, "fingerprint")
-    manifest["versions"]["grain"] = "0.0.1"
+def test_another_format_is_said(moved, tmp_path):
+    manifest = Manifest(make_manifest(JOB, "fingerprint"), format=7)
     write_run(random_run(RECIPE, 7), tmp_path / "run", "jax", manifest)
     printed, out = moved(tmp_path / "run")
-    assert "the run began with grain 0.0.1, here is " in printed
-    assert read_manifest(out)["versions"]["grain"] == "0.0.1"
+    assert "the run has format 7, this program writes format 1: only the trainer of format 7" in printed
+    assert read_manifest(out)["format"] == 7
+
+
+def test_a_run_from_before_formats_gets_one(moved, tmp_path):
+    folder = write_random(tmp_path / "run", "torch", RECIPE)
+    expected = read_manifest(folder)
+    old = {name: value for name, value in expected.items() if name != "format"}
+    old["versions"] = {"vit-parity": "0.1.0", "grain": "0.2.18"}
+    content = torch.load(folder / "checkpoints" / "7.pt", weights_only=True)
+    (folder / "checkpoints" / "7.pt").unlink()
+    save_checkpoint(folder / "checkpoints", {**content, "run_id": Manifest(old).run_id})
+    (folder / FILE).write_text(json.dumps(old))
+    _, out = moved(folder)
+    assert read_manifest(out) == expected | {"environment": read_manifest(out).environment}
+    assert read_manifest(out).run_id == expected.run_id
 
 
 def test_a_kernel_of_jax_is_left_behind(moved, tmp_path):

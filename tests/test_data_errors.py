@@ -32,7 +32,7 @@ def prepared(tmp_path) -> Path:
     return write_tiny_set(tmp_path)
 
 
-@pytest.mark.parametrize("spec", ["mnist", "tfds:", "folder:x", ""])
+@pytest.mark.parametrize("spec", ["mnist", "tfds:", "folders:x", ""])
 def test_unknown_spec(spec, tmp_path):
     refusal(DataError, lambda: open_dataset(spec, tmp_path), repr(spec), '"tfds:NAME"')
 

@@ -16,8 +16,8 @@ import parity
 import parity.porting.export
 import vit_train.conduct as conduct_room
 from parity.cli import run
+from parity.cli.support.after_training import _without_stop
 from parity.cli.support.train_options import parse
-from parity.cli.train import _without_stop
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images
@@ -177,7 +177,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--config nowhere.json", "nowhere.json: no such file"),
         ("stray", "stray"),
         ("--data-dir", "--data-dir"),
-        ("--data faces", 'expected "digits" or "tfds:NAME"'),
+        ("--data faces", 'expected "digits", "tfds:NAME" or "folder:PATH"'),
         ("--data tfds:faces", "not prepared in"),
         ("--preset vit_paper", "has 1 channels and 10 classes"),
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),

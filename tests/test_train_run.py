@@ -218,16 +218,52 @@ def test_another_version_of_what_computes_is_said(tmp_path):
     there = manifest.environment["jax"]
     assert claim(tmp_path, later) == [f"continuing with jax 99.0, the run began with {there}"]
     assert json.loads((tmp_path / "run.json").read_text()) == manifest
-    other = Manifest(manifest, versions={**manifest["versions"], "grain": "99.0"})
-    with pytest.raises(CheckpointError, match=r"versions.grain = .* there, \"99.0\" here"):
-        claim(tmp_path, other)
+
+
+def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkeypatch):
+    manifest = make_manifest(JOB, "0")
+    assert claim(tmp_path, manifest) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("vit_train.manifest.version", lambda name: "99.0")
+        assert make_manifest(JOB, "0").run_id == manifest.run_id
+    with pytest.raises(CheckpointError, match=r"holds another run: format = 1 there, 2 here"):
+        claim(tmp_path, Manifest(manifest, format=2))
+    old = {name: value for name, value in manifest.items() if name != "format"}
+    (tmp_path / "run.json").write_text(json.dumps({**old, "versions": {"vit-parity": "0.1.0"}}))
+    with pytest.raises(CheckpointError, match=r"before runs had a format number; `parity convert-run"):
+        claim(tmp_path, manifest)
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from vit_train.manifest import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
+    folder = tmp_path / "run"
+    refused = pytest.raises(CheckpointError, match="another process is training there")
+    with locked(folder), refused, locked(folder):
+        pass
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        with refused, locked(folder):
+            pass
+        other.kill()  # a lock dies with its process, however that ends
+    with locked(folder):
+        pass
+
+
+def test_a_folder_that_cannot_be_locked_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
     with (
-        locked(tmp_path / "run"),
-        pytest.raises(CheckpointError, match="another process is training there"),
-        locked(tmp_path / "run"),
+        pytest.raises(CheckpointError, match=r"file/run: cannot be written \(Not a directory\)"),
+        locked(tmp_path / "file" / "run"),
     ):
         pass
 

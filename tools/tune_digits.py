@@ -26,10 +26,10 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from vit_config import Preprocess, Recipe, ViTConfig, preset
-from vit_jax.train.loop import Hooks, evaluate, run_steps
 from vit_jax.train.sharding import make_program
 from vit_train.data import channel_statistics, eval_batches, train_batches
 from vit_train.digits import NUM_TRAIN
+from vit_train.loop import Hooks, evaluate, run_steps
 from vit_train.records import Records
 from vit_train.sources import ImageDataset
 

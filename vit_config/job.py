@@ -28,11 +28,22 @@ class Job:
     recipe: Recipe
     data: str = "digits"
     """The data set: ``digits`` or ``tfds:NAME``."""
+    init: str | None = None
+    """A checkpoint of any dialect to start from: a path, or a name on the Hub."""
+    init_part: str | None = None
+    """Which model to take where that file has several, such as ``state_dict_ema``."""
+    new_head: bool = False
+    """Draw the head anew even where that of the checkpoint fits."""
+    freeze: tuple[str, ...] = ()
+    """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
 
     def flat(self) -> dict[str, Any]:
         """Every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
-        return flatten({"data": self.data, **parts})
+        start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
+        given = {name: value for name, value in start.items() if value}
+        frozen = {"freeze": list(self.freeze)} if self.freeze else {}
+        return flatten({"data": self.data, **given, **frozen, **parts})
 
 
 def default_job(name: str) -> Job:

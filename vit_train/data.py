@@ -1,9 +1,8 @@
 """Batches for training and evaluation: shuffled, augmented and normalised, the same every time.
 
-Batch number `step` is a function of the data set, the recipe and `step` alone, and Grain only reads
-ahead by threads: nothing depends on their number, or on where a run was interrupted. Order and
-augmentation come from Philox streams here because Grain's own shuffle takes 40 microseconds a
-record - longer than everything else that is done to a small image - and differs between versions.
+Batch number `step` is a function of the data set, the recipe and `step` alone, and threads only read
+ahead: nothing depends on their number, or on where a run was interrupted. Order and augmentation come
+from Philox streams, whose raw bits are the same in every version of numpy.
 """
 
 from __future__ import annotations
@@ -11,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from functools import lru_cache
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
-import grain
 import numpy as np
 
 from vit_config.augmentation import Augment
@@ -24,6 +22,7 @@ from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import mixed
 from vit_train.augmentation.views import Views
 from vit_train.images import fit_image
+from vit_train.read_ahead import read_ahead
 from vit_train.records import Records
 from vit_train.sources import ImageDataset, open_dataset
 
@@ -40,8 +39,6 @@ __all__ = [
 
 NUM_THREADS = min(16, os.cpu_count() or 1)
 STATISTICS_IMAGES = 10_000
-
-Batch = TypeVar("Batch")
 
 
 class TrainBatch(TypedDict):
@@ -107,7 +104,7 @@ def train_batches(
         )
     _check_channels(dataset.train, preprocess)
     batches = _TrainBatches(dataset.train, recipe, preprocess, image_size)
-    return _read_ahead(grain.MapDataset.source(batches)[start_step:], num_threads)
+    return read_ahead(batches, start=start_step, num_threads=num_threads)
 
 
 def eval_batches(
@@ -130,7 +127,7 @@ def eval_batches(
     """
     _check_channels(source, preprocess)
     batches = _EvalBatches(source, preprocess, image_size, batch_size)
-    return _read_ahead(grain.MapDataset.source(batches), num_threads)
+    return read_ahead(batches, num_threads=num_threads)
 
 
 def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -239,15 +236,11 @@ class _EvalBatches:
         return {
             "image": np.pad(normalised, ((0, missing), (0, 0), (0, 0), (0, 0))),  # (B, H, W, C)
             "label": np.pad(np.array([r["label"] for r in records], np.int32), (0, missing)),
-            "mask": np.arange(self._batch_size) < len(records),
+            "mask": self._mask(start, len(records)),
         }
 
-
-def _read_ahead(batches: grain.MapDataset[Batch], num_threads: int) -> Generator[Batch, None, None]:
-    """Iterate in order, `num_threads` batches ahead; closing the iterator ends the threads."""
-    options = grain.ReadOptions(num_threads=num_threads, prefetch_buffer_size=num_threads)
-    iterator = iter(batches.to_iter_dataset(options))
-    try:
-        yield from iterator
-    finally:
-        iterator.close()
+    def _mask(self, start: int, count: int) -> np.ndarray:
+        """Which images count: not those that fill up the batch, nor those in place of damaged ones."""
+        whole = [index < count for index in range(self._batch_size)]
+        damaged = self._records.damaged
+        return np.array([here and start + i not in damaged for i, here in enumerate(whole)])

@@ -56,6 +56,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             where=whole.where,
             num_classes=whole.num_classes,
             image_shape=whole.image_shape,
+            on_damage=whole.on_damage,
         )
         for part in (range(cut), range(cut, len(whole)))
     )
@@ -74,6 +75,12 @@ class Part(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         return self.items[self.indices[index]]
 
+    def name(self, index: int) -> str:
+        """What messages call an item."""
+        number = self.indices[index]
+        own = getattr(self.items, "name", None)
+        return f"record {number}" if own is None else own(number)
+
 
 KNOWN_PIXELS = {
     "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
@@ -82,13 +89,20 @@ KNOWN_PIXELS = {
 """Mean and deviation of each channel, by what a recipe calls them."""
 
 
-def make_preprocess(dataset: ImageDataset, recipe: Recipe) -> Preprocess:
-    """The preprocessing that a recipe asks for.
+def make_preprocess(
+    dataset: ImageDataset, recipe: Recipe, given: Preprocess | None = None
+) -> Preprocess:
+    """The preprocessing that a recipe asks for; by default with the statistics of the training images.
+
+    Args:
+        given: how the weights of before want their images; used where the recipe leaves it open.
 
     Raises:
         ConfigError: a channel that is the same everywhere.
     """
     known = KNOWN_PIXELS.get(recipe.pixels)
+    if known is None and given is not None:
+        return given.replace(class_names=dataset.class_names)
     mean, std = known or channel_statistics(dataset.train)
     return Preprocess(
         mean=mean, std=std, crop_fraction=recipe.eval_crop, class_names=dataset.class_names

@@ -1,12 +1,12 @@
 """What fixes a run's result, written beside it: a run is continued only by the same thing.
 
-Versions of the packages that order the data and define the step belong to that; those of the packages
-that compute are written down too, but a run may go on with others, no longer bit for bit the same.
+A run-format number stands for all that decides, in this program, which batch a step gets and what a step
+computes. Versions of the packages that compute are written down too, but a run may go on with others, no
+longer bit for bit the same.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections.abc import Iterator
@@ -15,20 +15,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from vit_config import CheckpointError
 from vit_config.files.weights_file import write_atomically
 from vit_config.job import Job, flatten
+from vit_train.start import Start
 
 FILE = "run.json"
-PACKAGES = ("vit-parity", "grain")
-"""Packages that decide the order of the data and what a step computes: a run keeps to them."""
-COMPUTING = ("jax", "jaxlib", "flax", "optax", "numpy")
-"""Packages that decide how a step rounds: a run may go on with others."""
+FORMAT = "format"
+RUN_FORMAT = 1
+"""Raised when the same recipe would give a step another batch, another augmentation or another update
+than before: a run keeps to its number, whatever version of this program goes on with it."""
+VERSIONS = "versions"
+"""What runs had in the place of a format: versions of packages."""
+COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torch", "numpy")}
+"""Packages that decide how a step of each framework rounds: a run may go on with others."""
 ENVIRONMENT = "environment"
+LOCK = ".lock"
 
 
 class Manifest(dict[str, Any]):
-    """Model, recipe, data and versions of a run, as JSON values."""
+    """Model, recipe, data, format and environment of a run, as JSON values."""
 
     @property
     def run_id(self) -> str:
@@ -41,18 +49,26 @@ class Manifest(dict[str, Any]):
         return self[ENVIRONMENT]
 
 
-def make_manifest(job: Job, fingerprint: str) -> Manifest:
+def make_manifest(
+    job: Job, fingerprint: str, framework: str = "jax", start: Start | None = None
+) -> Manifest:
     """The manifest of a run.
 
     Args:
         fingerprint: of the contents of the data set.
+        framework: whose packages compute.
+        start: what the parameters begin as, if they are not drawn.
     """
+    begun = {} if start is None else {"init": start.identity}
+    frozen = {"freeze": list(job.freeze)} if job.freeze else {}
     return Manifest(
         model=json.loads(job.model.to_json()),
         recipe=json.loads(job.recipe.to_json()),
         data={"name": job.data, "fingerprint": fingerprint},
-        versions={name: version(name) for name in PACKAGES},
-        environment={name: version(name) for name in COMPUTING},
+        **begun,
+        **frozen,
+        format=RUN_FORMAT,
+        environment={name: version(name) for name in COMPUTING[framework]},
     )
 
 
@@ -73,6 +89,11 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
     path = run_dir / FILE
     if path.is_file():
         there = _read(path)
+        if VERSIONS in there and FORMAT not in there:
+            raise CheckpointError(
+                f"{run_dir}: was begun before runs had a format number; `parity convert-run {run_dir}"
+                " NEW --to FRAMEWORK` writes a folder that goes on, bit for bit"
+            )
         if changed := differences(_fixed(there), _fixed(manifest)):
             raise CheckpointError(
                 f"{run_dir}: holds another run: {'; '.join(changed)}; choose another --run-dir"
@@ -126,16 +147,14 @@ def locked(run_dir: Path) -> Iterator[None]:
     """
     try:
         run_dir.mkdir(parents=True, exist_ok=True)
-        lock = (run_dir / ".lock").open("w")
+        taken = FileLock(run_dir / LOCK).acquire(timeout=0)
+    except Timeout:
+        raise CheckpointError(
+            f"{run_dir}: another process is training there; wait for it, or choose another --run-dir"
+        ) from None
     except OSError as error:
         raise CheckpointError(
             f"{run_dir}: cannot be written ({error.strerror}); choose another --run-dir"
         ) from None
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise CheckpointError(
-                f"{run_dir}: another process is training there; wait for it, or choose another --run-dir"
-            ) from None
+    with taken:
         yield

@@ -23,6 +23,10 @@ GAP = 0.04
 """Empty border of each small map, as a share of its side."""
 
 
+NAMED = 30
+"""Classes up to which a confusion matrix has their names."""
+
+
 def save_png(figure: Figure, path: Path) -> None:
     """Write a figure, whole or not at all; needs no screen."""
     content = io.BytesIO()
@@ -62,6 +66,27 @@ def curves(events: Sequence[dict[str, Any]]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
+    """How many images of each class were taken for each class, as shares of the class.
+
+    Args:
+        counts: (K, K), classes in rows and what they were taken for in columns.
+        names: of the K classes.
+    """
+    figure = Figure(figsize=(6, 5), dpi=DPI, layout="constrained")
+    axes = figure.subplots()
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    figure.colorbar(
+        axes.imshow(shares, cmap="Blues", vmin=0, vmax=1), ax=axes, label="share of the class"
+    )
+    if len(names) <= NAMED:
+        axes.set_xticks(range(len(names)), names, rotation=90)
+        axes.set_yticks(range(len(names)), names)
+    axes.set_xlabel("taken for")
+    axes.set_ylabel("class")
     return figure
 
 

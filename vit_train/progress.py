@@ -10,6 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 LINES = 10
 """How many lines a run prints where there is no terminal to draw a bar on."""
+WAIT = 0.05
+"""The share of time spent waiting for data above which it is shown."""
 
 
 class TrainingBar:
@@ -50,14 +52,16 @@ class TrainingBar:
 
         Args:
             step: updates done so far.
-            means: loss, accuracy and images_per_second since the last call.
+            means: loss, accuracy, images_per_second and data_wait since the last call.
         """
         epochs = self._total // self._per_epoch
         epoch = min(-(-step // self._per_epoch), epochs)
         where = f"epoch {epoch}/{epochs}"
+        wait = means.get("data_wait", 0.0)
+        waiting = f"  waits for data {wait:.0%}" if wait > WAIT else ""
         numbers = (
             f"loss {means['loss']:.4f}  accuracy {means['accuracy']:.3f}"
-            f"  {means['images_per_second']:,.0f} images/s"
+            f"  {means['images_per_second']:,.0f} images/s{waiting}"
         )
         self._progress.update(self._task, completed=step, description=where, numbers=numbers)
         if not self._console.is_terminal and (step >= self._next_line or step == self._total):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 
@@ -19,6 +19,13 @@ CIFAR do."""
 
 OBJECT_BYTES = 512
 """What Python takes for a kept record besides its pixels."""
+
+
+OnDamage = Literal["refuse", "replace"]
+
+
+class DamagedRecordError(DataError):
+    """A record whose bytes are not what was written."""
 
 
 class Record(TypedDict):
@@ -38,12 +45,22 @@ class Records:
         where: names the split in messages.
         num_classes: labels are 0 .. num_classes - 1.
         image_shape: shape of the images.
+        on_damage: whether a record that cannot be read is refused or replaced by the next that can; its
+            number and what is wrong with it are then in `damaged`.
     """
 
     def __init__(
-        self, raw: Sequence[Any], *, where: str, num_classes: int, image_shape: ImageShape
+        self,
+        raw: Sequence[Any],
+        *,
+        where: str,
+        num_classes: int,
+        image_shape: ImageShape,
+        on_damage: OnDamage = "refuse",
     ) -> None:
         self.raw, self.where = raw, where
+        self.on_damage: OnDamage = on_damage
+        self.damaged: dict[int, DataError] = {}
         self.num_classes, self.image_shape = num_classes, image_shape
         height, width, channels = image_shape
         fits = False
@@ -55,16 +72,31 @@ class Records:
         return len(self.raw)
 
     def __getitem__(self, index: int) -> Record:
-        """Read one record.
+        """Read one record, or the next in its place if it is damaged and that is the policy.
 
         Raises:
             DataError: a damaged file, or an image or a label other than the set declares.
         """
         if self._cache is None:
-            return self._read(index)
+            return self._read_or_replace(index)
         if index not in self._cache:
-            self._cache[index] = self._read(index)
+            self._cache[index] = self._read_or_replace(index)
         return self._cache[index]
+
+    def name(self, index: int) -> str:
+        """What messages call a record: where it is, and its number or the name of its file."""
+        own = getattr(self.raw, "name", None)
+        return f"{self.where}, {f'record {index}' if own is None else own(index)}"
+
+    def _read_or_replace(self, index: int) -> Record:
+        for step in range(len(self)):
+            try:
+                return self._read((index + step) % len(self))
+            except DamagedRecordError as error:
+                if self.on_damage == "refuse":
+                    raise
+                self.damaged[(index + step) % len(self)] = error
+        raise DataError(f"{self.where}: no record can be read; copy or prepare the set again")
 
     def read_raw(self, index: int) -> Any:
         """The record as it is stored, unchecked.
@@ -74,13 +106,13 @@ class Records:
         """
         try:
             return self.raw[index]
-        except RuntimeError as error:
+        except (OSError, RuntimeError) as error:
             raise self._damaged(index, error) from None
 
-    def _damaged(self, index: int, error: Exception) -> DataError:
+    def _damaged(self, index: int, error: Exception) -> DamagedRecordError:
         reason = str(error).partition("\n")[0]
-        return DataError(
-            f"{self.where}, record {index}: damaged ({reason}); copy or prepare the set again"
+        return DamagedRecordError(
+            f"{self.name(index)}: damaged ({reason}); copy or prepare the set again"
         )
 
     def _read(self, index: int) -> Record:
@@ -93,13 +125,13 @@ class Records:
                 raise self._damaged(index, error) from None
         if not 0 <= label < self.num_classes:
             raise DataError(
-                f"{self.where}, record {index}: label {label} is not one of num_classes ="
+                f"{self.name(index)}: label {label} is not one of num_classes ="
                 f" {self.num_classes} (0 to {self.num_classes - 1}); correct the data set"
             )
         declared = self.image_shape
         if image.dtype != np.uint8 or not _fits(image.shape, declared):
             raise DataError(
-                f"{self.where}, record {index}: image of shape {image.shape} and type {image.dtype},"
+                f"{self.name(index)}: image of shape {image.shape} and type {image.dtype},"
                 f" but the set declares {declared} uint8; correct the data set"
             )
         image = image.view()

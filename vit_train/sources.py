@@ -1,10 +1,7 @@
-"""Image data sets, read at random from tensorflow-datasets files without TensorFlow."""
+"""Image data sets by name; those of tensorflow-datasets are read at random, without TensorFlow."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,27 +11,9 @@ from tensorflow_datasets.core import naming, read_only_builder
 
 from vit_config.errors import DataError, MissingFileError
 from vit_train import digits
+from vit_train.dataset import ImageDataset, fingerprint
+from vit_train.folders import open_folder
 from vit_train.records import ImageShape, Records
-
-FINGERPRINT_RECORDS = 256
-"""How many records of each split, evenly spread, a fingerprint looks at."""
-
-
-@dataclass(frozen=True)
-class ImageDataset:
-    """A classification set with a training and a test split."""
-
-    name: str
-    """The spec it was opened by: "digits" or "tfds:NAME"."""
-    train: Records
-    test: Records
-    num_classes: int
-    image_shape: ImageShape
-    class_names: tuple[str, ...] | None
-    """In the order of the labels; None where nobody said."""
-    fingerprint: str
-    """SHA-256 (hex) of name, version, classes, and size and sampled contents of both splits, in
-    order: equal for the same files anywhere, so a run is not resumed on other data."""
 
 
 def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
@@ -45,22 +24,25 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
             tensorflow-datasets set prepared in `data_dir` as array_record, where NAME may carry a
             config and a version (`name/config:1.0.0`). It needs the features "image" (uint8) and
             "label" and the splits "train" and "test" (or "validation", used where there is no
-            "test" or its labels are not published, as in imagenet2012).
+            "test" or its labels are not published, as in imagenet2012); or "folder:PATH", images in
+            folders, see `vit_train.folders.open_folder`.
         data_dir: the folder of prepared sets.
 
     Raises:
         MissingFileError: the set is not prepared in `data_dir`, or one of its files is gone.
         DataError: an unknown spec, or a set that cannot be used; the message says why.
     """
+    kind, _, name = spec.partition(":")
+    if kind == "folder" and name:
+        return open_folder(spec, Path(name).expanduser())
     data_dir = Path(data_dir).absolute()
     if data_dir.exists() and not data_dir.is_dir():
         raise DataError(f"data_dir {data_dir}: is a file; name the folder of prepared sets")
-    kind, _, name = spec.partition(":")
     if spec == "digits":
         digits.prepare_digits(data_dir)
         name = f"digits:{digits.VERSION}"
     elif kind != "tfds" or not name:
-        raise DataError(f'data set {spec!r} is unknown; expected "digits" or "tfds:NAME"')
+        raise DataError(f'data set {spec!r} is unknown; expected "digits", "tfds:NAME" or "folder:PATH"')
     return _dataset(spec, _open_builder(spec, name, data_dir))
 
 
@@ -140,7 +122,7 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
         num_classes=label.num_classes,
         image_shape=shape,
         class_names=names,
-        fingerprint=_fingerprint(builder.info.full_name, names, shape, *train_and_test),
+        fingerprint=fingerprint(builder.info.full_name, names, shape, *train_and_test),
     )
 
 
@@ -178,17 +160,3 @@ def _raw_source(spec: str, builder: Any, split: str) -> Any:
 def _has_labels(records: Records | None) -> bool:
     """Sets of a contest publish their test split with every label -1."""
     return records is not None and int(records.read_raw(0)["label"]) >= 0
-
-
-def _fingerprint(
-    full_name: str, class_names: tuple[str, ...], shape: ImageShape, *splits: Records
-) -> str:
-    digest = hashlib.sha256(json.dumps([full_name, class_names, shape]).encode())
-    for records in splits:
-        digest.update(b"%d" % len(records))
-        sampled = min(len(records), FINGERPRINT_RECORDS)
-        for index in np.linspace(0, len(records) - 1, sampled).astype(int).tolist():
-            raw = records.read_raw(index)
-            image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
-            digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
-    return digest.hexdigest()

@@ -157,8 +157,8 @@ def _refuse_part(source: Path) -> None:
 
 def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     """Another library's run on a data set here: the description of the run that it becomes."""
-    from vit_train.conduct import make_task
     from vit_train.manifest import make_manifest
+    from vit_train.task import make_task
 
     name = arguments.data or run.data
     if name is None:
@@ -176,7 +176,7 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
             f"{arguments.source} has done {run.state.step} updates, the recipe ends after"
             f" {task.total_steps}; raise epochs"
         )
-    manifest = make_manifest(task.job, task.dataset.fingerprint)
+    manifest = make_manifest(task.job, task.dataset.fingerprint, arguments.to)
     fingerprint = task.dataset.fingerprint
     settled = replace(run, steps_per_epoch=task.steps_per_epoch, data=name, fingerprint=fingerprint)
     return settled, manifest
@@ -185,7 +185,7 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
 def _steps_per_epoch(arguments: ConvertRun, run: Run) -> int | None:
     if run.data is None:
         return None
-    from vit_train.conduct import make_task
+    from vit_train.task import make_task
 
     return make_task(Job(run.config, run.recipe, run.data), _data_dir(arguments)).steps_per_epoch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -29,6 +29,8 @@ COMMANDS = {
     "compare-runs": "how far apart two training runs are after the same number of updates",
     "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
+    "eval": "how well a model does on a data set: accuracy, classes, calibration",
+    "predict": "what a model says of images",
     "plot": "draw a training run: curves, positions, attention",
     "list": "which models there are: parameters, FLOPs, input size",
     "bench": "how fast the twins run, beside what else is installed",
@@ -68,9 +70,18 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     """
     command, argv = today(command, argv)
     prog = prog or f"parity {command}"
-    try:
+
+    def main() -> int:
         module = importlib.import_module(f"parity.cli.{command.replace('-', '_')}")
         return module.main(list(argv), prog)
+
+    return in_one_line(main, prog)
+
+
+def in_one_line(main: Callable[[], int], prog: str) -> int:
+    """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
+    try:
+        return main()
     except USER_ERRORS as error:
         said = str(error)
     except ModuleNotFoundError as error:

@@ -68,7 +68,9 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
 
     size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
     kept = min(len(records), max(MAX_BYTES // size, 1))
-    chosen = [records[i] for i in np.linspace(0, len(records) - 1, kept).round().astype(int).tolist()]
+    spread = np.linspace(0, len(records) - 1, kept).round().astype(int).tolist()
+    read = {index: records[index] for index in spread}  # which are damaged is known after reading
+    chosen = [record for index, record in read.items() if index not in records.damaged]
     images = np.stack([fit_image(record["image"], cfg.image_size, preprocess) for record in chosen])
     content = io.BytesIO()
     np.savez(content, images=images, labels=np.array([r["label"] for r in chosen], np.int32))

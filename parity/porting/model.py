@@ -113,6 +113,17 @@ class Loaded:
             raise InputError("there is no image; give at least one")
         return np.concatenate(found)
 
+    def of_batch(self, images: np.ndarray) -> np.ndarray:
+        """What the model's head says of images that are prepared already.
+
+        Args:
+            images: (B, H, W, C) float32, normalised.
+
+        Returns:
+            (B, classes), float32, or float64 of a float64 model.
+        """
+        return self._run(images)
+
     @cached_property
     def _run(self) -> Callable[[np.ndarray], np.ndarray]:
         """From images (B, H, W, C) float32 to logits."""

@@ -124,7 +124,7 @@ def write_run(
         )
     room = _room(framework)
     source = None if log is None else framework_of(log)
-    run, manifest, notes = move(run, manifest, framework, room.COMPUTING, source)
+    run, manifest, notes = move(run, manifest, framework, source)
     taken = locked(out) if out.is_dir() else nullcontext()
     with taken, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())

@@ -18,9 +18,7 @@ from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
-from vit_train.manifest import COMPUTING, Manifest
-
-__all__ = ["COMPUTING", "read", "write"]
+from vit_train.manifest import Manifest
 
 
 def read(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -12,9 +11,9 @@ from parity.runs.run import Run
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_config.job import flatten
 from vit_train.conduct import NAMES, Framework
-from vit_train.manifest import ENVIRONMENT, FILE, PACKAGES, Manifest
+from vit_train.manifest import COMPUTING, ENVIRONMENT, FILE, FORMAT, RUN_FORMAT, VERSIONS, Manifest
 
-_PARTS = ("model", "recipe", "versions")
+_PARTS = ("model", "recipe")
 _DRAWN = ("dropout_", "stochastic_depth")
 """How the names of the schema's fields begin by which numbers are drawn in a step."""
 
@@ -31,6 +30,8 @@ def read_manifest(folder: Path) -> Manifest:
         data = there["data"]
         texts = [data["name"], data["fingerprint"]]
         whole = all(isinstance(there[part], dict) for part in _PARTS)
+        if FORMAT not in there and VERSIONS not in there:
+            raise KeyError(FORMAT)
         if not whole or not all(isinstance(text, str) for text in texts):
             raise ValueError("not the description of a run")
         if not isinstance(there.setdefault(ENVIRONMENT, {}), dict):
@@ -60,13 +61,11 @@ def move(
     run: Run,
     manifest: Manifest,
     framework: Framework,
-    computing: Sequence[str],
     source: Framework | None,
 ) -> tuple[Run, Manifest, list[str]]:
     """What a run is in another framework's folder, and a sentence for each thing that is not as it was.
 
     Args:
-        computing: packages that decide how a step of `framework` rounds.
         source: whose run it was; None for another library's.
     """
     recipe, notes = run.recipe, []
@@ -81,13 +80,12 @@ def move(
             f"{FILE} is older than {', '.join(added)}: written with the defaults, which are what was"
             " done before there was a choice"
         )
-    for name in PACKAGES:
-        here, there = version(name), manifest["versions"].get(name)
-        if there != here:
-            notes.append(
-                f"the run began with {name} {there}, here is {here}: only the trainer of {there} goes"
-                " on with it"
-            )
+    number = manifest.get(FORMAT, RUN_FORMAT)  # the first is what runs were before they had a number
+    if number != RUN_FORMAT:
+        notes.append(
+            f"the run has format {number}, this program writes format {RUN_FORMAT}: only the trainer of"
+            f" format {number} goes on with it"
+        )
     drawn = [name for name in run.config.fields() if name.startswith(_DRAWN)]
     if source != framework and any(getattr(run.config, name) for name in drawn):
         notes.append(
@@ -95,6 +93,8 @@ def move(
             " not number by number"
         )
     began: dict[str, str] = dict(manifest[ENVIRONMENT])
-    for name in computing:
+    for name in COMPUTING[framework]:
         began.setdefault(name, version(name))
-    return replace(run, recipe=recipe), Manifest({**manifest, **said, ENVIRONMENT: began}), notes
+    kept = {part: value for part, value in manifest.items() if part != VERSIONS}
+    moved = Manifest({**kept, **said, FORMAT: number, ENVIRONMENT: began})
+    return replace(run, recipe=recipe), moved, notes

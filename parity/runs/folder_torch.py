@@ -18,12 +18,9 @@ from vit_config.job import Job
 from vit_torch.optim import init_ema, make_optimizer
 from vit_torch.train.checkpoint import Checkpoints, DamagedError
 from vit_torch.train.program import make_program
-from vit_torch.train.run import COMPUTING
 from vit_torch.train.state import TrainState, named_moments, store, unstore
 from vit_torch.weights import abstract_model, from_arrays
 from vit_train.manifest import Manifest
-
-__all__ = ["COMPUTING", "read", "write"]
 
 _NOT_NUMBERS = (
     *("params", "param_names", "lr", "initial_lr"),  # the learning rate is set before every step

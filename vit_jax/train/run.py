@@ -1,20 +1,31 @@
-"""One training run in JAX, from an open data set to final parameters; its folder can be continued."""
+"""One training run in JAX: what `vit_train` needs of this framework; its folder can be continued."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 
 from vit_config import Recipe
 from vit_config.job import Job
-from vit_jax.train import loop
+from vit_jax.functional import Params
+from vit_jax.leaves import leaves
+from vit_jax.step import Metrics, TrainState
 from vit_jax.train.checkpoint import Checkpoints
-from vit_jax.train.sharding import Device, Parallel, Sharding, make_program
-from vit_train.conduct import Trained, Trainer, conduct, make_task
+from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
+from vit_jax.weights import abstract_model
+from vit_train.conduct import Trained, conduct
+from vit_train.records import OnDamage
+from vit_train.start import Start
+from vit_train.task import Task, make_task
+from vit_train.trainer import Trainer
 
 
 def train(
@@ -27,19 +38,20 @@ def train(
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
     stop_after: int | None = None,
+    start: Start | None = None,
+    on_damage: OnDamage = "refuse",
 ) -> Trained:
-    """Train a job in `run_dir`, or continue it there.
+    """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
     With the same packages on the same devices the result is bit for bit that of a run without a break.
-
-    SIGINT or SIGTERM ends the run after the step that is under way, with a checkpoint; a second one
-    ends it at once, and the last checkpoint stays good.
 
     Args:
         data_dir: the folder of prepared data sets.
         devices: default: all local ones.
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
+        start: weights to begin with; default: they are drawn.
+        on_damage: what to do with an image that cannot be read.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -47,25 +59,58 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after)
-        program = make_program(
-            job.model,
-            job.recipe,
-            task.steps_per_epoch,
-            parallel=parallel,
-            sharding=sharding,
-            devices=devices,
-        )
-        kinds = [device.device_kind for device in devices or jax.local_devices()]
-        trainer = Trainer(
-            framework="jax",
-            program=program,
-            loop=loop,
-            open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
-            environment=None,
-            how={"parallel": parallel, "sharding": sharding, "devices": kinds},
-        )
+        task = make_task(job, data_dir, stop_after, start, on_damage)
+        trainer = make_trainer(task, parallel=parallel, sharding=sharding, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
+
+
+def make_trainer(
+    task: Task,
+    *,
+    parallel: Parallel = "jit",
+    sharding: Sharding = "replicated",
+    devices: Sequence[Device] | None = None,
+) -> Trainer[TrainState, TrainState, Params]:
+    """Build the model and the optimiser of a task as one compiled program; use it under `numerics`.
+
+    Raises:
+        ConfigError, InputError: the devices cannot run it; see `vit_jax.train.sharding.make_program`.
+    """
+    job = task.job
+    how: dict[str, Any] = {"parallel": parallel, "sharding": sharding}
+    program = make_program(
+        job.model, job.recipe, task.steps_per_epoch, **how, devices=devices, frozen=task.frozen
+    )
+    kinds = [device.device_kind for device in devices or jax.local_devices()]
+    return Trainer(
+        framework="jax",
+        program=_without_transfers(program),
+        with_arrays=partial(with_arrays, job),
+        open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
+        how={**how, "devices": kinds},
+    )
+
+
+def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -> TrainState:
+    """A state of numpy arrays before the first update with other parameters; the average is theirs."""
+    by_name = {leaf.name: leaf for leaf in leaves(abstract_model(job.model))}
+    given = {
+        name: np.ascontiguousarray(by_name[name].from_common(array)).astype(state.params[name].dtype)
+        for name, array in arrays.items()
+    }
+    params = {**state.params, **given}
+    ema = None if state.ema is None else {name: value.copy() for name, value in params.items()}
+    return state._replace(params=params, ema=ema)
+
+
+def _without_transfers(program: Program) -> Program:
+    """A step that copies to or from the devices unasked is a defect, and fails."""
+
+    def train_step(state: TrainState, batch: Mapping[str, Any]) -> tuple[TrainState, Metrics]:
+        with jax.transfer_guard("disallow"):
+            return program.train_step(state, dict(batch))
+
+    return replace(program, train_step=train_step)
 
 
 @contextmanager

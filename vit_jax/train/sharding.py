@@ -6,22 +6,34 @@ unsplit, whichever was chosen, so a checkpoint of one can be continued by the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from flax import nnx
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
+from vit_config.schedule import learning_rate
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.kernels import attend
-from vit_jax.step import Batch, Metrics, TrainState, init_state, make_eval_step, make_train_step
+from vit_jax.step import (
+    Batch,
+    Metrics,
+    TrainState,
+    init_state,
+    make_eval_step,
+    make_gradients,
+    make_train_step,
+    make_update,
+)
 
 Parallel = Literal["jit", "pmap"]
 Sharding = Literal["replicated", "full"]
@@ -32,7 +44,8 @@ Device = Any
 AXIS = "data"
 
 
-class Program(NamedTuple):
+@dataclass(frozen=True)
+class Program:
     """The functions of one training run, compiled for some devices."""
 
     num_devices: int
@@ -60,6 +73,7 @@ def make_program(
     parallel: Parallel = "jit",
     sharding: Sharding = "replicated",
     devices: Sequence[Device] | None = None,
+    frozen: Collection[str] = (),
 ) -> Program:
     """Wrap the pure steps for `devices` (default: all local ones).
 
@@ -67,6 +81,7 @@ def make_program(
         parallel: `jax.jit` with sharded arguments, or `jax.pmap`.
         sharding: every device holds the whole state, or (``full``, under jit) its share of each
             parameter and optimiser moment.
+        frozen: parameters that stay as they are; their gradients are not computed.
 
     Raises:
         ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, or an attention
@@ -77,13 +92,13 @@ def make_program(
     check_batch_size(recipe, len(devices))
     check_kernel(cfg, recipe, devices)
     if parallel == "jit":
-        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices)
+        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen)
     if sharding != "replicated":
         raise ConfigError(
             f'sharding = "{sharding}" needs parallel = "jit", but parallel = "{parallel}", which keeps'
             ' the whole state on every device; use "jit"'
         )
-    return _pmap_program(cfg, recipe, steps_per_epoch, devices)
+    return _pmap_program(cfg, recipe, steps_per_epoch, devices, frozen)
 
 
 def check_batch_size(recipe: Recipe, num_devices: int) -> None:
@@ -142,8 +157,44 @@ def shard_fully(shape: tuple[int, ...], num_devices: int) -> P:
     return P(*(None,) * axis, AXIS)
 
 
+def _make_step(
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    frozen: Collection[str],
+    axis_name: str | None = None,
+) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
+    """One update, or one in which some parameters have no gradient, moments, decay or average of theirs.
+
+    The compiler drops what only leads to a gradient that is replaced by zeros.
+    """
+    if not frozen:
+        return make_train_step(cfg, recipe, steps_per_epoch, axis_name=axis_name)
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name)
+    update = make_update(recipe, steps_per_epoch)
+
+    def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
+        found, metrics = gradients(state.params, batch, state.step)
+        grads = {name: jnp.zeros_like(x) if name in frozen else x for name, x in found.items()}
+        metrics |= {
+            "grad_norm": optax.tree.norm(grads),
+            "learning_rate": learning_rate(recipe, state.step, steps_per_epoch, jnp),
+        }
+        after = update(state, grads)
+        params = {name: state.params[name] if name in frozen else x for name, x in after.params.items()}
+        ema = after.ema and {n: params[n] if n in frozen else x for n, x in after.ema.items()}
+        return after._replace(params=params, ema=ema), metrics
+
+    return train_step
+
+
 def _jit_program(
-    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, sharding: Sharding, devices: list[Device]
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    sharding: Sharding,
+    devices: list[Device],
+    frozen: Collection[str],
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
@@ -161,7 +212,7 @@ def _jit_program(
         place_state=lambda state: jax.device_put(state, of_state),
         place_batch=lambda batch: jax.device_put(dict(batch), split),
         train_step=jax.jit(
-            make_train_step(cfg, recipe, steps_per_epoch),
+            _make_step(cfg, recipe, steps_per_epoch, frozen),
             in_shardings=(of_state, split),
             out_shardings=(of_state, whole),
             donate_argnums=0,
@@ -175,7 +226,11 @@ def _jit_program(
 
 
 def _pmap_program(
-    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, devices: list[Device]
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    devices: list[Device],
+    frozen: Collection[str],
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
@@ -204,7 +259,7 @@ def _pmap_program(
         place_state=place_state,
         place_batch=place_batch,
         train_step=jax.pmap(
-            make_train_step(cfg, recipe, steps_per_epoch, axis_name=AXIS),
+            _make_step(cfg, recipe, steps_per_epoch, frozen, AXIS),
             axis_name=AXIS,
             donate_argnums=0,
             devices=devices,

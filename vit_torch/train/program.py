@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from vit_config import Recipe, ViTConfig
+from vit_torch.leaves import leaves
 from vit_torch.model import ViT
 from vit_torch.optim import Ema, init_ema, make_optimizer
 from vit_torch.step import Batch, Metrics, make_eval_step, make_gradients, make_train_step
@@ -16,7 +18,8 @@ from vit_torch.train.state import StoredState, TrainState, store, unstore
 from vit_torch.weights import abstract_model, to_numpy
 
 
-class Program(NamedTuple):
+@dataclass(frozen=True)
+class Program:
     """The functions of one training run on one device."""
 
     device: torch.device
@@ -38,9 +41,17 @@ class Program(NamedTuple):
 
 
 def make_program(
-    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, *, device: torch.device | None = None
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    *,
+    device: torch.device | None = None,
+    frozen: Collection[str] = (),
 ) -> Program:
     """Wrap the steps for `device` (default: the GPU that torch sees, else the CPU).
+
+    Args:
+        frozen: parameters that stay as they are; their gradients are not computed.
 
     Raises:
         ConfigError: the recipe asks for a kernel of JAX.
@@ -52,14 +63,21 @@ def make_program(
     make_gradients(abstract, recipe)  # refuses a kernel of JAX
 
     def begin(model: ViT) -> TrainState:
+        freeze(model)
         return TrainState(0, model, make_optimizer(model, recipe), init_ema(recipe, model))
+
+    def freeze(model: ViT) -> None:
+        for leaf in leaves(model):
+            leaf.variable.requires_grad_(leaf.name not in frozen)
 
     def initialise() -> TrainState:
         torch.manual_seed(recipe.seed)
         return begin(ViT(cfg).to(device, held))
 
     def place_state(stored: StoredState) -> TrainState:
-        return unstore(stored, abstract_model(cfg), recipe, device)
+        state = unstore(stored, abstract_model(cfg), recipe, device)
+        freeze(state.model)
+        return state
 
     def place_batch(batch: Mapping[str, Any]) -> Batch:
         placed = {name: torch.as_tensor(value).to(device) for name, value in batch.items()}

@@ -1,23 +1,29 @@
-"""One training run in PyTorch, in the same order and on the same batches as in JAX."""
+"""One training run in PyTorch: what `vit_train` needs of this framework; its folder can be continued."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext
-from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
 import torch
 from rich.console import Console
 
 from vit_config.job import Job
-from vit_torch.train import loop
+from vit_torch.optim import Ema
 from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
-from vit_train.conduct import Trained, Trainer, conduct, make_task
+from vit_torch.train.state import StoredState, TrainState
+from vit_torch.weights import from_numpy
+from vit_train.conduct import Trained, conduct
 from vit_train.manifest import Manifest
+from vit_train.records import OnDamage
+from vit_train.start import Start
+from vit_train.task import Task, make_task
+from vit_train.trainer import Trainer
 
-COMPUTING = ("torch", "numpy")
-"""Packages that decide how a step rounds: a run may go on with others."""
+__all__ = ["make_trainer", "numerics", "train"]
 
 
 def train(
@@ -27,8 +33,10 @@ def train(
     run_dir: Path,
     console: Console | None = None,
     stop_after: int | None = None,
+    start: Start | None = None,
+    on_damage: OnDamage = "refuse",
 ) -> Trained:
-    """Train a job in `run_dir`, or continue it there, as `vit_jax.train.run.train` does.
+    """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
     On a CPU, with the same packages and as many threads, the result is bit for bit that of a run
     without a break. torch's default generator is left in another state.
@@ -37,6 +45,8 @@ def train(
         data_dir: the folder of prepared data sets.
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
+        start: weights to begin with; default: they are drawn.
+        on_damage: what to do with an image that cannot be read.
 
     Returns:
         What the run ended with, parameters in PyTorch's layout.
@@ -46,20 +56,43 @@ def train(
             not fit together; nothing was trained.
         TrainingError: the loss is not finite.
     """
+    with numerics(job.recipe):
+        task = make_task(job, data_dir, stop_after, start, on_damage)
+        return conduct(task, make_trainer(task), run_dir, console or Console())
+
+
+def make_trainer(
+    task: Task, *, device: torch.device | None = None
+) -> Trainer[TrainState, StoredState, Ema]:
+    """Build the model and the optimiser of a task as one program; use it under `numerics`.
+
+    Args:
+        device: default: the GPU that torch sees, else the CPU.
+
+    Raises:
+        ConfigError: the recipe asks for a kernel of JAX.
+    """
+    job = task.job
+    program = make_program(
+        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen
+    )
 
     def open_checkpoints(folder: Path, manifest: Manifest) -> nullcontext[Checkpoints]:
         fingerprint = manifest["data"]["fingerprint"]
         return nullcontext(Checkpoints(folder, run_id=manifest.run_id, job=job, fingerprint=fingerprint))
 
-    with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after)
-        program = make_program(job.model, job.recipe, task.steps_per_epoch)
-        trainer = Trainer(
-            framework="torch",
-            program=program,
-            loop=loop,
-            open_checkpoints=open_checkpoints,
-            environment={name: version(name) for name in COMPUTING},
-            how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
-        )
-        return conduct(task, trainer, run_dir, console or Console())
+    return Trainer(
+        framework="torch",
+        program=program,
+        with_arrays=with_arrays,
+        open_checkpoints=open_checkpoints,
+        how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
+    )
+
+
+def with_arrays(state: StoredState, arrays: Mapping[str, np.ndarray]) -> StoredState:
+    """A state on the host before the first update with other parameters; the average is theirs."""
+    given = {name: from_numpy(array).to(state["model"][name].dtype) for name, array in arrays.items()}
+    model = {**state["model"], **given}
+    ema = None if state["ema"] is None else {name: model[name].clone() for name in state["ema"]}
+    return {**state, "model": model, "ema": ema}

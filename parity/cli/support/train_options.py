@@ -7,10 +7,10 @@ import os
 import re
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import tyro
 from pydantic import BaseModel, Field
@@ -19,7 +19,12 @@ from tyro import constructors
 from parity.cli.support.command_line import parse as read
 from parity.porting.model import Framework
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
+from vit_config.base import NameTuple
 from vit_config.job import Job, default_job
+
+if TYPE_CHECKING:
+    from vit_train.records import OnDamage
+    from vit_train.start import Start
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Schema)
@@ -39,6 +44,12 @@ class Source:
     config: Annotated[Path | None, _arg("FILE", "none")] = None
     """JSON or TOML file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, all optional, or
     the run.json of a run; gives the defaults of the other flags."""
+    init: Annotated[str | None, _arg("FILE", "none: parameters are drawn")] = None
+    """Checkpoint of any dialect to start from: a file, a folder, hf-hub:ORG/NAME or timm:NAME.TAG. It
+    gives the defaults of --model, unless --preset or --config do; for other classes the head is drawn
+    anew."""
+    init_part: Annotated[str | None, _arg("NAME", "the only one")] = None
+    """Which model of that file to take where it has several, such as state_dict_ema."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +62,17 @@ class Options(Source):
     """
 
     data: str = "digits"
-    """Data set: digits, or tfds:NAME for a prepared tensorflow-datasets set of images and labels."""
+    """Data set: digits; tfds:NAME, a prepared tensorflow-datasets set of images and labels; folder:PATH,
+    images in train/CLASS and val/CLASS."""
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
+    damaged: Literal["refuse", "replace"] = "refuse"
+    """What to do with an image that cannot be read: end the run and name it; or train on the next one in
+    its place, leave it out of scores, and name all at the end."""
+    new_head: bool = False
+    """Draw the head anew even where that of --init fits."""
+    freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
+    """Parameters that are not trained, by path: patch_embed, 'blocks.[0-5]'; '!head' for the others."""
     run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
     """Folder of this run's checkpoints, logs, weights and pictures."""
     framework: Framework = "jax"
@@ -61,6 +80,9 @@ class Options(Source):
     stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
     """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
     without it goes on."""
+    dry_run: bool = False
+    """Build everything, take two steps on drawn images, print parameters, FLOPs, memory, steps and time
+    per step, and write nothing."""
     parallel: Literal["jit", "pmap"] = "jit"
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
@@ -84,14 +106,25 @@ class JobFile(Schema, frozen=True):
     """The name of a data set; a run also knows what is in it."""
     model: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
+    init: str | dict[str, Any] | None = None
+    """A checkpoint to start from; a run also knows what is in it."""
+    freeze: NameTuple = ()
+    format: int | None = None
+    """A run's; not looked at, as `versions` and `environment`."""
     versions: dict[str, Any] = Field(default_factory=dict)
-    """A run's; not looked at, as `environment`."""
     environment: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def data_name(self) -> str:
         """The name of the data set."""
         return self.data if isinstance(self.data, str) else str(self.data.get("name"))
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The fields of a job that say what its parameters begin as."""
+        found = self.init if isinstance(self.init, dict) else {"name": self.init}
+        new_head = bool(found.get("new_head"))
+        return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
 
 
 class Request(typing.NamedTuple):
@@ -105,6 +138,34 @@ class Request(typing.NamedTuple):
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
+    damaged: OnDamage
+    """What to do with an image that cannot be read."""
+    dry_run: bool
+    """Whether only to see what the run will be."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """How the task differs from that of its job alone; reads the weights to start from."""
+        start, stop = self.read_start(), self.stop_after
+        return {"start": start, "stop_after": stop, "on_damage": self.damaged}
+
+    def read_start(self) -> Start | None:
+        """The weights to start from; None where parameters are drawn.
+
+        Raises:
+            WeightsError: they do not fit the model.
+        """
+        job = self.job
+        if job.init is None:
+            return None
+        from parity.porting.start import read_start
+
+        return read_start(job.init, job.model, part=job.init_part, new_head=job.new_head)
+
+    @property
+    def spread(self) -> dict[str, Any]:
+        """How JAX spreads a step over its devices; PyTorch uses one."""
+        return {"parallel": self.parallel, "sharding": self.sharding} if self.framework == "jax" else {}
 
 
 registry = constructors.ConstructorRegistry()
@@ -121,10 +182,14 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
     source, _ = read(Source, rest, prog=prog, return_unknown_args=True, registry=registry)
-    base = base_job(source.preset, source.config)
+    base = base_job(source.preset, source.config, source.init, source.init_part)
     defaults = Options(
         preset=source.preset,
         config=source.config,
+        init=base.init,
+        init_part=base.init_part,
+        new_head=base.new_head,
+        freeze=base.freeze,
         data=base.data,
         model=base.model,
         recipe=base.recipe,
@@ -140,8 +205,11 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
             )
         recipe = recipe.replace(dtype=options.dtype)
     _check_framework(options, recipe)
-    job = Job(options.model, recipe, options.data)
-    name = source.config.stem if source.config else source.preset or "digits"
+    start = {"init": options.init, "init_part": options.init_part, "new_head": options.new_head}
+    if options.init is None and (options.init_part or options.new_head):
+        raise ConfigError("--init-part and --new-head go with --init, which names what to start from")
+    job = Job(options.model, recipe, options.data, **start, freeze=options.freeze)
+    name = _name(source)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return Request(
@@ -152,7 +220,18 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.sharding,
         options.framework,
         options.stop_after,
+        options.damaged,
+        options.dry_run,
     )
+
+
+def _name(source: Source) -> str:
+    """What a run folder is called first: after the file, the preset, or the start point."""
+    if source.config:
+        return source.config.stem
+    if source.preset or not source.init:
+        return source.preset or "digits"
+    return Path(source.init.rpartition(":")[2]).name
 
 
 def _check_framework(options: Options, recipe: Recipe) -> None:
@@ -189,19 +268,30 @@ def _plain(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def base_job(preset: str | None, config: Path | None) -> Job:
-    """The job that a file describes, or a preset's own.
+def base_job(
+    preset: str | None, config: Path | None, init: str | None = None, part: str | None = None
+) -> Job:
+    """The job that a file describes, or a preset's own, or the model of a checkpoint.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
     """
     if config is None:
-        return default_job(preset or "digits")
+        if preset or not init:
+            return replace(default_job(preset or "digits"), init=init, init_part=part)
+        from parity.porting.start import start_config
+
+        return Job(start_config(init, part=part), Recipe(), init=init, init_part=part)
     file = JobFile.load(config)
     try:
         base = default_job(preset or file.preset)
+        start = {"init": init, "init_part": part} if init else file.start
         return Job(
-            _override(base.model, file.model), _override(base.recipe, file.recipe), file.data_name
+            _override(base.model, file.model),
+            _override(base.recipe, file.recipe),
+            file.data_name,
+            **start,
+            freeze=file.freeze,
         )
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None

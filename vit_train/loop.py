@@ -1,30 +1,28 @@
-"""The training loop: steps, and what happens between them."""
+"""The training loop of both frameworks: steps, and what happens between them."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
-import jax
 import numpy as np
 
 from vit_config import Recipe, TrainingError
 from vit_config.scoring import Score
-from vit_jax.functional import Params
-from vit_jax.step import Metrics, TrainState
-from vit_jax.train.sharding import Program
+from vit_train.trainer import OnDevices, Params, Program, Stored
 
 
-class Hooks(NamedTuple):
+class Hooks(NamedTuple, Generic[Stored, Params]):
     """What the loop tells the world; it does no input or output itself."""
 
     log: Callable[[int, dict[str, float]], None]
     """Given the updates done and the means since the last call: loss, accuracy, grad_norm,
-    learning_rate; and images_per_second, which counts compiling in the first call."""
-    save: Callable[[int, TrainState], None]
-    """Given the updates done and the state, as numpy arrays."""
+    learning_rate; images_per_second, which counts compiling in the first call; and data_wait, the share
+    of that time in which the next batch was not ready."""
+    save: Callable[[int, Stored], None]
+    """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], None]
     """Given the updates done and, on the devices, the parameters or their average, every
     `eval_every_epochs`."""
@@ -33,16 +31,16 @@ class Hooks(NamedTuple):
 
 
 def run_steps(
-    program: Program,
+    program: Program[OnDevices, Stored, Params],
     recipe: Recipe,
-    state: TrainState,
+    state: OnDevices,
     batches: Iterator[Mapping[str, Any]],
-    hooks: Hooks,
+    hooks: Hooks[Stored, Params],
     *,
     start_step: int,
     steps_per_epoch: int,
     stop_after: int | None = None,
-) -> tuple[int, TrainState]:
+) -> tuple[int, OnDevices]:
     """Train to the recipe's end, or until told to stop.
 
     Args:
@@ -58,12 +56,14 @@ def run_steps(
     """
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
-    pending: list[Metrics] = []  # on the devices still
-    since = time.perf_counter()
+    pending: list[Any] = []  # metrics, on the devices still
+    since, waited = time.perf_counter(), 0.0
     for done in range(start_step + 1, last + 1):
-        batch = program.place_batch(next(batches))
-        with jax.transfer_guard("disallow"):
-            state, metrics = program.train_step(state, batch)
+        asked = time.perf_counter()
+        batch = next(batches)
+        waited += time.perf_counter() - asked
+        batch = program.place_batch(batch)
+        state, metrics = program.train_step(state, batch)
         pending.append(metrics)
         stop = done < total and (hooks.should_stop() or done == last)
         epoch = done / steps_per_epoch
@@ -73,12 +73,13 @@ def run_steps(
             means = _means(program.fetch(pending), done)
             seconds = time.perf_counter() - since
             means["images_per_second"] = recipe.batch_size * len(pending) / seconds
+            means["data_wait"] = waited / seconds
             hooks.log(done, means)
             if evaluate:
                 hooks.evaluate(done, state.averaged)
             if save:
                 hooks.save(done, program.fetch(state))
-            pending, since = [], time.perf_counter()
+            pending, since, waited = [], time.perf_counter(), 0.0
         if stop:
             return done, state
     return max(start_step, last), state
@@ -100,7 +101,9 @@ def _means(metrics: list[dict[str, np.ndarray]], done: int) -> dict[str, float]:
     return {name: float(np.mean([values[name] for values in metrics])) for name in metrics[0]}
 
 
-def evaluate(program: Program, params: Params, batches: Iterable[Mapping[str, Any]]) -> Score:
+def evaluate(
+    program: Program[Any, Any, Params], params: Params, batches: Iterable[Mapping[str, Any]]
+) -> Score:
     """Evaluate parameters on the devices over padded batches, every example counted once."""
     loss, right, count = 0.0, 0, 0
     for batch in batches:  # fetched one by one: a large set never piles up on the devices

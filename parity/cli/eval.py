@@ -1,0 +1,157 @@
+"""``parity eval``: how well a model of any checkpoint does on the test split of a data set."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from parity.cli.support.command_line import parse
+from parity.porting.export import WEIGHTS
+from parity.porting.files import load
+from parity.porting.model import Framework, Loaded
+from vit_config import ConfigError, InputError
+from vit_config.files.atomic import write_atomically
+
+if TYPE_CHECKING:
+    from vit_train.dataset import ImageDataset
+    from vit_train.metrics import Evaluation
+
+SHOWN = 20
+"""Classes in the table at the terminal: those recognised worst; a file has all."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Score a checkpoint on the test split of a data set: accuracy, classes, calibration."""
+
+    source: Annotated[str, tyro.conf.Positional]
+    """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
+    data: str | None = None
+    """Data set, as of training; by default the one that the run was trained on."""
+    data_dir: Path | None = None
+    """Folder of prepared data sets; default: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
+    framework: Framework | None = None
+    """Which twin computes; default: JAX where it is installed."""
+    batch_size: int = 64
+    """Images at once; the scores do not depend on it."""
+    damaged: Literal["refuse", "replace"] = "refuse"
+    """What to do with an image that cannot be read: end and name it, or leave it out."""
+    json: Path | None = None
+    """Write everything there as JSON, the confusion matrix included."""
+    plot: Path | None = None
+    """Draw the confusion matrix there, as PNG."""
+
+
+def main(argv: list[str], prog: str = "parity eval") -> int:
+    """Run the command, which the user calls `prog`; 0."""
+    arguments = parse(Arguments, argv, prog=prog)
+    if arguments.batch_size < 1:
+        raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
+    from vit_train.data import open_dataset
+    from vit_train.fit import check_fit
+
+    source, trained_on = weights_of(arguments.source)
+    data = arguments.data or trained_on
+    if data is None:
+        raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
+    loaded = load(source, framework=arguments.framework or installed())
+    folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    dataset = open_dataset(data, folder.expanduser())
+    check_fit(loaded.config, dataset)
+    _check_names(loaded, dataset)
+    dataset.test.on_damage = arguments.damaged
+    found = evaluate(loaded, dataset, arguments.batch_size)
+    names = dataset.class_names or tuple(map(str, range(dataset.num_classes)))
+    _print(found, names, [str(error) for error in dataset.test.damaged.values()])
+    if arguments.json:
+        content = {"source": arguments.source, "data": data, "classes": names, **found.to_dict()}
+        write_atomically(arguments.json, json.dumps(content, indent=1).encode())
+    if arguments.plot:
+        from vit_train.plots import confusion, save_png
+
+        save_png(confusion(found.confusion, names), arguments.plot)
+    return 0
+
+
+def installed() -> Framework:
+    """The framework to use where none is asked for."""
+    return "jax" if find_spec("jax") else "torch"
+
+
+def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluation:
+    """Run a model on the test split of a data set, every readable image once.
+
+    Raises:
+        InputError: nobody says how images are prepared for the model.
+    """
+    from vit_train.data import eval_batches
+    from vit_train.metrics import Evaluation
+
+    if loaded.preprocess is None:
+        raise InputError(
+            "nobody says how images are prepared for this model; say it by `parity convert --preprocess`"
+        )
+    size, logits, labels = loaded.config.image_size, [], []
+    batches = eval_batches(dataset.test, loaded.preprocess, image_size=size, batch_size=batch_size)
+    for batch in batches:
+        logits.append(loaded.of_batch(batch["image"])[batch["mask"]])
+        labels.append(batch["label"][batch["mask"]])
+    softmax = loaded.config.head_activation != "softmax"
+    return Evaluation.of_logits(np.concatenate(logits), np.concatenate(labels), softmax=softmax)
+
+
+def weights_of(source: str) -> tuple[str, str | None]:
+    """The weights and the data set of a run folder; of anything else, itself."""
+    manifest = Path(source) / "run.json"
+    if not manifest.is_file():
+        return source, None
+    weights = manifest.with_name(WEIGHTS)
+    if not weights.is_file():
+        raise ConfigError(f"{source}: has no {WEIGHTS} yet; let the run end, then evaluate it")
+    return str(weights), json.loads(manifest.read_text())["data"]["name"]
+
+
+def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
+    """Refuse a set whose labels mean other classes than the model's."""
+    ours, theirs = loaded.class_names, dataset.class_names
+    if ours is None or theirs is None or ours == theirs:
+        return
+    index = next(i for i, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1])
+    raise ConfigError(
+        f"class {index} is {ours[index]!r} in the model and {theirs[index]!r} in {dataset.name};"
+        " evaluate on the classes that it was trained on"
+    )
+
+
+def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
+    console = Console()
+    console.print(
+        f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, top 5 {found.top(5):.4f}, loss"
+        f" {found.loss:.4f}, calibration error {found.calibration_error:.4f}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    table = Table(title="classes, worst first", title_justify="left")
+    for column in ("class", "images", "recall", "precision", "most often taken for"):
+        table.add_column(column, justify="left" if column.startswith(("class", "most")) else "right")
+    for label in np.argsort(found.recall, kind="stable")[:SHOWN].tolist():
+        row = found.confusion[label].copy()
+        count, row[label] = int(row.sum()), 0
+        other = f"{names[int(row.argmax())]} ({row.max()})" if row.any() else ""
+        numbers = (f"{found.recall[label]:.4f}", f"{found.precision[label]:.4f}")
+        table.add_row(names[label], str(count), *numbers, other)
+    console.print(table)
+    if damaged:
+        console.print(
+            f"damaged images that were left out: {len(damaged)}: {'; '.join(damaged[:5])}",
+            soft_wrap=True,
+        )

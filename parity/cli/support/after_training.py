@@ -1,0 +1,139 @@
+"""What follows a training run: the weights on the disk, scored by both twins, and the two compared."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from parity.cli.plot import draw_curves
+from parity.cli.support.train_options import Request
+from parity.porting.export import IMAGES, WEIGHTS, export, score_in_torch, write_images
+from vit_config.scoring import Score
+from vit_train.trainer import NAMES, Framework
+
+if TYPE_CHECKING:
+    from vit_train.conduct import Trained
+
+CHECKED_IMAGES = 16
+"""Test images in the batch on which the twins are compared."""
+
+
+def say(console: Console, text: str) -> None:
+    """One line as it is, however long."""
+    console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+
+def make_console() -> Console:
+    """The terminal; without one, tables have room for their columns."""
+    return Console(width=None if Console().is_terminal else 110)
+
+
+def say_stopped(request: Request, trained: Trained, console: Console, command: list[str]) -> int:
+    """What to do to go on.
+
+    Args:
+        command: the command line, from the program's name on.
+
+    Returns:
+        0 if the run was to end here, 130 if it was interrupted.
+    """
+    enough = request.stop_after is not None and trained.step >= request.stop_after
+    prog, *argv = command
+    again = shlex.join(_without_stop(argv) if enough else argv)
+    asked = ", as asked" if enough else ""
+    say(console, f"stopped after step {trained.step}{asked}; to continue: {prog} {again}".rstrip())
+    return 0 if enough else 130
+
+
+def export_run(request: Request, trained: Trained, console: Console) -> tuple[Path, Path]:
+    """Write the weights and the test images into the run's folder, and draw its curves.
+
+    Returns:
+        The files of weights and of images.
+    """
+    cfg, run_dir = request.job.model, request.run_dir
+    weights, images = run_dir / WEIGHTS, run_dir / IMAGES
+    export(weights, cfg, trained.params, trained.preprocess, framework=request.framework)
+    written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
+    count = trained.test.count if trained.test else len(trained.dataset.test)
+    if len(written) < count:
+        say(console, f"{images} has {len(written)} of the {count} test images, evenly spread, for size")
+    say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
+    return weights, images
+
+
+def score_and_compare(
+    request: Request, trained: Trained, weights: Path, images: Path, console: Console
+) -> int:
+    """Score a weights file in both twins, PyTorch's in a process without JAX, and compare the two.
+
+    Where one framework is not installed, say how to go on where it is.
+
+    Returns:
+        0; 1 if the twins differ.
+    """
+    assert trained.test is not None
+    there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}
+    here = NAMES[request.framework]
+    scores = {f"{here}, at the end of training, {request.job.recipe.dtype}": trained.test}
+    try:
+        if there["jax"]:
+            from vit_jax.evaluate import evaluate_file
+
+            scores["JAX, from the weights file"] = evaluate_file(weights, images)
+        if there["torch"]:
+            port = "PyTorch, from the weights file, in a process without JAX"
+            scores[port] = score_in_torch(weights, images)
+    finally:  # whatever the second does, what the first scored is shown
+        console.print(score_table(scores))
+    missing: list[Framework] = [name for name, installed in there.items() if not installed]
+    for framework in missing:
+        files = shlex.join([str(weights), str(images)])
+        say(
+            console,
+            f"{NAMES[framework]} is not installed: score {weights} elsewhere with"
+            f" `python -m vit_{framework}.evaluate {files}`",
+        )
+    return _compare(trained, weights, images, console) if all(there.values()) else 0
+
+
+def _compare(trained: Trained, weights: Path, images: Path, console: Console) -> int:
+    from parity.twins.check import check_weights
+    from parity.twins.report import print_report
+
+    with np.load(images) as file:
+        batch = trained.preprocess.normalise(file["images"][:CHECKED_IMAGES])
+    report = check_weights(weights, images=batch, dtypes=("float64", "float32"))
+    print_report(report)
+    return 0 if report.passed else 1
+
+
+def score_table(scores: dict[str, Score]) -> Table:
+    """Loss and accuracy by who computed them."""
+    table = Table(title="test set", title_justify="left")
+    table.add_column("computed by")
+    for column in ("loss", "right", "accuracy"):
+        table.add_column(column, justify="right")
+    for name, score in scores.items():
+        table.add_row(
+            name, f"{score.loss:.6f}", f"{score.correct}/{score.count}", f"{score.accuracy:.4f}"
+        )
+    return table
+
+
+def _without_stop(argv: list[str]) -> list[str]:
+    """A command line that was understood, less its --stop-after."""
+    words = iter(argv)
+    kept = []
+    for word in words:
+        if word.replace("_", "-") == "--stop-after":
+            next(words)
+        elif not word.replace("_", "-").startswith("--stop-after="):
+            kept.append(word)
+    return kept

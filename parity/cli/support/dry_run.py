@@ -1,0 +1,87 @@
+"""``--dry-run``: what a run will be and cost, before it is begun."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from rich.console import Console
+
+from parity.cli.support.train_options import Request
+from vit_config import MissingFileError
+from vit_train.data import open_dataset, steps_per_epoch
+from vit_train.dry_run import Rehearsal, rehearsal_task, rehearse
+from vit_train.fit import check_fit, hold_out
+from vit_train.trainer import Trainer
+
+MIB, MILLION, GIGA = 2**20, 1e6, 1e9
+
+
+def dry_run(
+    request: Request, make_trainer: Callable[..., Trainer[Any, Any, Any]], console: Console
+) -> int:
+    """Build everything, take two steps on drawn images, and print what was found; writes nothing.
+
+    Returns:
+        0.
+    """
+    job, recipe = request.job, request.job.recipe
+    examples, why = _examples(request)
+    start = request.read_start()
+    task = rehearsal_task(job, start)
+    if examples is not None:  # schedules are told the true number of steps
+        task = dataclasses.replace(task, steps_per_epoch=steps_per_epoch(examples, recipe.batch_size))
+    found = rehearse(task, make_trainer(task, **request.spread))
+    lines = [*(start.account if start else ()), _model(request, found)]
+    lines.append(
+        f"memory  {found.state_bytes / MIB:,.1f} MiB of parameters, moments and averages{_peak()}"
+    )
+    rate = f"{found.step_seconds:.3g} s a step, {recipe.batch_size / found.step_seconds:,.0f} images/s"
+    lines.append(
+        f"speed   {rate}, the data not counted; the first step took {found.first_seconds:.3g} s"
+    )
+    if examples is None:
+        lines.append(f"steps   unknown: {why}")
+    else:
+        total = recipe.epochs * task.steps_per_epoch
+        whole = timedelta(seconds=round(total * found.step_seconds))
+        lines.append(
+            f"steps   {total:,}: {recipe.epochs} epochs of {task.steps_per_epoch:,}, batches of"
+            f" {recipe.batch_size}, {examples:,} examples; {whole} in all"
+        )
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    return 0
+
+
+def _examples(request: Request) -> tuple[int | None, str]:
+    """How many examples there are to train on; None, and why, where the data are not here."""
+    try:
+        dataset = open_dataset(request.job.data, request.data_dir)
+    except MissingFileError as error:
+        return None, str(error)
+    check_fit(request.job.model, dataset)
+    dataset, _ = hold_out(dataset, request.job.recipe.validation_fraction)
+    return len(dataset.train), ""
+
+
+def _model(request: Request, found: Rehearsal) -> str:
+    flops = "unknown without PyTorch, which counts them"
+    if find_spec("torch"):
+        from parity.twins.anatomy import count_flops
+
+        flops = f"{count_flops(request.job.model) / GIGA:.3g} G forward for an image"
+    trained = "" if found.trained == found.parameters else f", {found.trained:,} of them trained"
+    return f"model   {found.parameters:,} parameters{trained}; FLOPs {flops}"
+
+
+def _peak() -> str:
+    try:
+        import resource
+    except ImportError:  # Windows has none
+        return ""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB on Linux
+    return f"; the process had {peak * 1024 / MIB:,.0f} MiB at most"

@@ -1,0 +1,120 @@
+"""A checkpoint of any dialect as the start of a training run: what fits and what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.dialects.rewrites import State
+from parity.porting.provenance import digest_of
+from parity.porting.transform import resized
+from vit_config import ViTConfig, WeightsError
+from vit_config.parameters import parameters
+from vit_train.start import Start
+
+HEAD = ("head.", "head_dist.")
+AFTER = ("norm.", "fc_norm.", "attn_pool.", "pre_logits.", *HEAD)
+"""What follows the blocks: a new task may want another."""
+FREE = frozenset(
+    {
+        *("image_size", "dynamic_image_size", "init", "num_classes", "head_bias"),
+        *("dropout_embed", "dropout_patch", "dropout_attention", "dropout_attention_out"),
+        *("dropout_mlp_inner", "dropout_mlp_outer", "dropout_head", "stochastic_depth"),
+        *("final_norm", "pool", "pool_prefix", "pool_num_heads", "pool_mlp_dim"),
+        *("head_hidden", "head_activation"),
+    }
+)
+"""Fields of the schema in which a start point may differ from the model."""
+
+
+def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head: bool = False) -> Start:
+    """Fit the weights of a checkpoint to a model.
+
+    Positions are fitted to another image size by the rule of the source's schema. The head is drawn
+    anew where the number of classes is another; other parameters behind the blocks where the model has
+    others.
+
+    Args:
+        source: a file or folder of any dialect, or a name on the Hub.
+        part: which model to take where a file has several, such as ``state_dict_ema``.
+        new_head: draw the head anew even if it fits.
+
+    Raises:
+        MissingFileError: there is no such file.
+        WeightsError: no checkpoint of a known dialect, or it does not fit: every difference is named,
+            with both values or both shapes.
+        ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
+    """
+    checkpoint = read_checkpoint(source, part=part)
+    state = State(checkpoint.config, checkpoint.arrays)
+    if not (problems := _differing_fields(checkpoint.config, cfg)):
+        state = resized(state, cfg.image_size)
+    found = {name: stored.shape for name, stored in state.arrays.items()}
+    wanted = {name: each.shape for name, each in parameters(cfg).items()}
+    drawn = [n for n in wanted if n not in found or (n.startswith(HEAD) and new_head)]
+    drawn += [n for n in wanted if n not in drawn and n.startswith(HEAD) and wanted[n] != found[n]]
+    left = [name for name in found if name not in wanted or name in drawn]
+    problems += _misfits(found, wanted, drawn, left)
+    if problems:
+        raise WeightsError(f"--init {source}: does not fit the model: {'; '.join(problems)}")
+    arrays = {name: state.arrays[name].load() for name in wanted if name not in drawn}
+    said = (
+        f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
+        f" {len(wanted)} tensors are used",
+        *checkpoint.notes,
+        *state.said,
+        *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
+        *_listed("left out", found, left),
+    )
+    return Start(
+        name=source,
+        digest=digest_of(checkpoint.container.files),
+        part=part,
+        new_head=new_head,
+        arrays=arrays,
+        preprocess=_preprocess(checkpoint, cfg),
+        account=said,
+    )
+
+
+def start_config(source: str, *, part: str | None = None) -> ViTConfig:
+    """The schema of a checkpoint, for the defaults of the model's flags; no tensor is read."""
+    return read_checkpoint(source, part=part).config
+
+
+def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:
+    return [
+        f"{name} = {getattr(there, name)} in the file, {getattr(here, name)} in the model"
+        for name in here.fields()
+        if name not in FREE and getattr(there, name) != getattr(here, name)
+    ]
+
+
+def _misfits(
+    found: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
+) -> list[str]:
+    """What is missing or too much in front of the head, and what has another shape."""
+    shapes = [
+        f"{name} is {found[name]} in the file, {wanted[name]} in the model"
+        for name in wanted
+        if name in found and name not in drawn and found[name] != wanted[name]
+    ]
+    missing = [f"{n} {wanted[n]} is not in the file" for n in drawn if not n.startswith(AFTER)]
+    unwanted = [f"{n} {found[n]} is not in the model" for n in left if not n.startswith(AFTER)]
+    problems = shapes + missing + unwanted
+    more = [f"and {len(problems) - 6} more tensors"] if len(problems) > 6 else []
+    return problems[:6] + more
+
+
+def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> list[str]:
+    return [f"{what}: {', '.join(f'{name} {shapes[name]}' for name in names)}"] if names else []
+
+
+def _preprocess(checkpoint: Checkpoint, cfg: ViTConfig) -> Any:
+    """How the weights want their pixels; names of classes are those of the new data."""
+    said = checkpoint.preprocess
+    if said is None:
+        return None
+    other_size = cfg.image_size != checkpoint.config.image_size
+    return said.replace(class_names=None, **({"image_size": None} if other_size else {}))

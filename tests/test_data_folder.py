@@ -1,0 +1,149 @@
+"""Images in folders: torchvision's layout in torchvision's order, and what cannot be read is named."""
+
+import numpy as np
+import pytest
+from tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
+
+from parity.porting.verification.peers import import_timm
+from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfig
+from vit_config.job import Job
+from vit_torch.train.run import train
+from vit_train.data import eval_batches, open_dataset, train_batches
+from vit_train.log import read_log
+
+import_timm()
+datasets = pytest.importorskip("torchvision.datasets", exc_type=ImportError)
+
+GREY = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)
+SIZE = (21, 15)
+
+
+def write(folder, counts, suffixes=(".png", ".JPG"), seed=0):
+    """Images of several sizes, some a folder deeper, for each of three classes."""
+    rng = np.random.default_rng(seed)
+    for label, name in enumerate(CLASS_NAMES):
+        for index in range(counts):
+            size = (SIZE[0] + index % 2, SIZE[1] + label)
+            suffix = suffixes[index % len(suffixes)]
+            place = folder / name / ("deeper" if index % 5 == 4 else ".")
+            place.mkdir(parents=True, exist_ok=True)
+            encode = png if suffix == ".png" else jpeg
+            (place / f"{index:02}{suffix}").write_bytes(encode(tiny_image(label, rng, size)))
+        (folder / name / "notes.txt").write_text("not an image")
+
+
+@pytest.fixture
+def root(tmp_path):
+    write(tmp_path / "set" / "train", 13)
+    write(tmp_path / "set" / "val", 5, seed=1)
+    return tmp_path / "set"
+
+
+def opened(root):
+    return open_dataset(f"folder:{root}", root / "nowhere")
+
+
+def test_records_are_those_of_torchvision_in_its_order(root):
+    dataset = opened(root)
+    assert dataset.class_names == ("blue", "green", "red")
+    for records, split in ((dataset.train, "train"), (dataset.test, "val")):
+        theirs = datasets.ImageFolder(str(root / split))
+        assert len(records) == len(theirs)
+        for index, (image, label) in enumerate(theirs):
+            assert records[index]["label"] == label
+            np.testing.assert_array_equal(records[index]["image"], np.asarray(image))
+
+
+def test_one_folder_has_a_tenth_of_each_class_held_out(tmp_path):
+    write(tmp_path / "set", 13)
+    dataset = opened(tmp_path / "set")
+    assert (len(dataset.train), len(dataset.test)) == (33, 6)
+    assert np.bincount([dataset.test[i]["label"] for i in range(6)]).tolist() == [2, 2, 2]
+    files = [[path for path, _ in split.raw.files] for split in (dataset.train, dataset.test)]
+    assert not set(files[0]) & set(files[1])
+    assert len({*files[0], *files[1]}) == 39
+
+
+def test_the_fingerprint_follows_names_and_contents(root, tmp_path):
+    before = opened(root).fingerprint
+    root.rename(tmp_path / "moved")
+    moved = tmp_path / "moved"
+    assert opened(moved).fingerprint == before
+    (moved / "train" / "red" / "00.png").rename(moved / "train" / "red" / "0.png")
+    renamed = opened(moved).fingerprint
+    assert renamed != before
+    (moved / "train" / "red" / "0.png").write_bytes((moved / "train" / "red" / "02.png").read_bytes())
+    assert opened(moved).fingerprint != renamed
+
+
+@pytest.mark.parametrize(
+    ("spoil", "error", "said"),
+    [
+        (
+            lambda root: root.rename(root.parent / "away"),
+            MissingFileError,
+            "is no folder; give one with",
+        ),
+        (lambda root: (root / "val" / "violet").mkdir(), DataError, "violet is in one of them only"),
+        (lambda root: (root / "train" / "empty").mkdir(), DataError, "no image in "),
+    ],
+)
+def test_a_folder_that_is_not_a_set_is_one_line(root, spoil, error, said):
+    spoil(root)
+    with pytest.raises(error, match=said) as caught:
+        opened(root)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_image_is_named_and_ends_the_run_or_is_replaced(root):
+    recipe = Recipe(epochs=1, batch_size=39)
+    bad = root / "train" / "green" / "03.JPG"
+    bad.write_bytes(bad.read_bytes()[:100])
+    dataset = opened(root)
+    options = {"image_size": SIZE, "num_threads": 0}
+    with pytest.raises(DataError, match=r"train/green/03\.JPG: damaged \(.*copy or prepare"):
+        next(train_batches(dataset, recipe, GREY, **options))
+    dataset.train.on_damage = "replace"
+    (batch,) = train_batches(dataset, recipe, GREY, **options)
+    assert np.bincount(batch["label"]).tolist() == [13, 13, 13]
+    (index,) = dataset.train.damaged
+    assert dataset.train.name(index).endswith("train/green/03.JPG")
+    assert dataset.train[index] is not None
+    for threads in (1, 3):
+        again = opened(root)
+        again.train.on_damage = "replace"
+        (other,) = train_batches(again, recipe, GREY, image_size=SIZE, num_threads=threads)
+        np.testing.assert_array_equal(other["image"], batch["image"])
+
+
+def test_damaged_images_do_not_count_in_a_score(root):
+    (root / "val" / "red" / "00.png").write_bytes(b"")
+    dataset = opened(root)
+    dataset.test.on_damage = "replace"
+    batches = list(eval_batches(dataset.test, GREY, image_size=SIZE, batch_size=8))
+    assert sum(batch["mask"].sum() for batch in batches) == 14
+    assert len(dataset.test.damaged) == 1
+
+
+def test_a_run_on_a_folder_names_what_was_replaced(root, tmp_path, capsys):
+    (root / "train" / "red" / "02.png").write_bytes(b"no image")
+    cfg = ViTConfig(
+        image_size=SIZE,
+        patch_size=(7, 5),
+        hidden_size=30,
+        depth=1,
+        num_heads=5,
+        mlp_dim=44,
+        num_classes=3,
+    )
+    job = Job(cfg, Recipe(epochs=1, batch_size=13, learning_rate=1e-3), f"folder:{root}")
+    here = {"data_dir": tmp_path, "run_dir": tmp_path / "run"}
+    with pytest.raises(DataError, match=r"train/red/02\.png: damaged"):
+        train(job, **here)
+    trained = train(job, **here, on_damage="replace")
+    assert (trained.step, trained.test.count) == (3, 15)
+    assert trained.preprocess.class_names == ("blue", "green", "red")
+    assert "damaged images that were replaced: 1" in capsys.readouterr().out
+    (event,) = [event for event in read_log(tmp_path / "run") if event["kind"] == "damaged"]
+    assert event["count"] == 1
+    assert "train/red/02.png: damaged" in event["records"][0]

@@ -1,0 +1,105 @@
+"""What is said of a classifier, against scikit-learn; and the commands that say it."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn import metrics
+from tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
+
+from parity.cli import run
+from vit_config import Preprocess, ViTConfig, write_weights
+from vit_config.parameters import parameters
+from vit_train.metrics import Evaluation
+
+CFG = ViTConfig(
+    image_size=(21, 15),
+    patch_size=(7, 5),
+    hidden_size=30,
+    depth=1,
+    num_heads=5,
+    mlp_dim=44,
+    num_classes=3,
+)
+
+
+@pytest.fixture(scope="module")
+def found():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 6, 211)
+    logits = rng.standard_normal((211, 7)).astype(np.float32)  # nothing is of the last class
+    logits[np.arange(211), labels] += 1.5
+    return Evaluation.of_logits(logits, labels)
+
+
+def test_numbers_are_those_of_scikit_learn(found):
+    labels, predicted = found.labels, found.predicted
+    options = {"labels": range(7), "average": None}
+    assert found.accuracy == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert found.loss == pytest.approx(metrics.log_loss(labels, found.probabilities, labels=range(7)))
+    top = metrics.top_k_accuracy_score(labels, found.probabilities, k=3, labels=range(7))
+    assert found.top(3) == pytest.approx(top)
+    np.testing.assert_array_equal(
+        found.confusion, metrics.confusion_matrix(labels, predicted, labels=range(7))
+    )
+    recall = metrics.recall_score(labels, predicted, zero_division=np.nan, **options)
+    precision = metrics.precision_score(labels, predicted, zero_division=np.nan, **options)
+    np.testing.assert_allclose(found.recall, recall)
+    np.testing.assert_allclose(found.precision, precision)
+    assert found.to_dict()["recall"][6] is None
+
+
+def test_calibration_is_the_gap_between_confidence_and_accuracy():
+    probabilities = np.array([[0.9, 0.1]] * 10 + [[0.6, 0.4]] * 10)
+    labels = np.array([0] * 9 + [1] + [0] * 3 + [1] * 7)
+    assert Evaluation(probabilities, labels).calibration_error == pytest.approx((0 + 0.3) / 2)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("eval")
+    write_tiny_set(folder / "data")
+    rng = np.random.default_rng(3)
+    arrays = {n: rng.standard_normal(x.shape).astype(np.float32) for n, x in parameters(CFG).items()}
+    preprocess = Preprocess(mean=(0.3,) * 3, std=(0.3,) * 3, class_names=CLASS_NAMES)
+    write_weights(folder / "w.safetensors", CFG, arrays, preprocess)
+    write_weights(
+        folder / "other.safetensors", CFG, arrays, preprocess.replace(class_names=("a", "b", "c"))
+    )
+    return folder
+
+
+def test_both_twins_score_alike(capsys, place, tmp_path):
+    data = ["--data", "tfds:tiny_rectangles", "--data-dir", str(place / "data")]
+    found = {}
+    for framework in ("jax", "torch"):
+        out = tmp_path / f"{framework}.json"
+        flags = ["--framework", framework, "--batch-size", "7", "--json", str(out)]
+        plot = ["--plot", str(tmp_path / "confusion.png")]
+        assert run("eval", [str(place / "w.safetensors"), *data, *flags, *plot]) == 0
+        found[framework] = json.loads(out.read_text())
+        printed = capsys.readouterr().out
+        assert f"19 images: accuracy {found[framework]['accuracy']:.4f}, top 5 1.0000" in printed
+    assert found["jax"]["confusion"] == found["torch"]["confusion"]
+    assert found["jax"]["loss"] == pytest.approx(found["torch"]["loss"], rel=1e-5)
+    assert found["jax"]["classes"] == list(CLASS_NAMES)
+    assert (tmp_path / "confusion.png").read_bytes()[:4] == b"\x89PNG"
+    assert run("eval", [str(place / "other.safetensors"), *data]) == 2
+    said = capsys.readouterr().err
+    assert "class 0 is 'a' in the model and 'red' in tfds:tiny_rectangles" in said
+    assert run("eval", [str(place / "w.safetensors")]) == 2
+    assert "does not say what it was trained on; give --data" in capsys.readouterr().err
+
+
+def test_predict_names_the_classes(capsys, place, tmp_path):
+    image = tmp_path / "one.png"
+    Image.fromarray(tiny_image(1, np.random.default_rng(0))).save(image)
+    said = {}
+    for framework in ("jax", "torch"):
+        flags = ["--framework", framework, "--k", "2"]
+        assert run("predict", [str(place / "w.safetensors"), str(image), *flags]) == 0
+        said[framework] = capsys.readouterr().out
+    assert said["jax"] == said["torch"]
+    assert said["jax"].startswith(f"{image}  ")
+    assert said["jax"].count(", ") == 1

@@ -1,0 +1,116 @@
+"""Images in folders, one folder a class: the layout that torchvision's ImageFolder reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from vit_config.errors import DataError, MissingFileError
+from vit_train.dataset import ImageDataset, fingerprint
+from vit_train.records import ImageShape, Records
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+"""Of the files that are taken for images, whatever their case; torchvision's list."""
+TEST_FOLDERS = ("val", "validation", "test")
+"""The first that is there is tested on."""
+HELD_OUT = 10
+"""Where no folder is for testing, one image in so many of each class is, from the first on."""
+SHAPE: ImageShape = (None, None, 3)
+
+
+class ImageFiles(Sequence[Any]):
+    """Files with labels, each read when it is asked for."""
+
+    def __init__(self, root: Path, files: Sequence[tuple[str, int]]) -> None:
+        self.root, self.files = root, files
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        path, label = self.files[index]
+        return {"image": (self.root / path).read_bytes(), "label": label}
+
+    def name(self, index: int) -> str:
+        """What messages call a record."""
+        return str(self.root / self.files[index][0])
+
+
+def open_folder(spec: str, path: Path) -> ImageDataset:
+    """Open folders of images.
+
+    ``PATH/train/CLASS/...`` is for training and ``PATH/val/CLASS/...`` (or validation, or test) for
+    testing; without such a folder, or with the classes directly in PATH, every tenth image of a class is
+    held out for testing. Classes are numbered in the order of their sorted names, images in that of
+    their sorted paths, as torchvision does; all are read as RGB.
+
+    Raises:
+        MissingFileError: no such folder.
+        DataError: no classes, a class without images, or other classes to test on than to train on.
+    """
+    if not path.is_dir():
+        raise MissingFileError(f"{spec}: {path} is no folder; give one with a folder for each class")
+    train = path / "train" if (path / "train").is_dir() else path
+    names = _classes(spec, train)
+    files = {name: [*_images(path, train / name)] for name in names}
+    if empty := [name for name in names if not files[name]]:
+        raise DataError(
+            f"{spec}: no image in {train / empty[0]}; expected files that end in {', '.join(SUFFIXES)}"
+        )
+    test = next((path / each for each in TEST_FOLDERS if (path / each).is_dir()), None)
+    if train == path or test is None:
+        held = {name: files[name][::HELD_OUT] for name in names}
+        files = {name: [f for i, f in enumerate(files[name]) if i % HELD_OUT] for name in names}
+    else:
+        if (there := _classes(spec, test)) != names:
+            odd = sorted(set(there) ^ set(names))
+            raise DataError(
+                f"{spec}: {test} has {len(there)} classes, {train} has {len(names)}; {odd[0]} is in one"
+                " of them only; give both the same folders"
+            )
+        held = {name: [*_images(path, test / name)] for name in names}
+    splits = [
+        _records(spec, path, names, part, kind) for part, kind in ((files, "train"), (held, "test"))
+    ]
+    paths = [file for part in (files, held) for name in names for file in part[name]]
+    listing = hashlib.sha256("\0".join(paths).encode())
+    return ImageDataset(
+        spec,
+        *splits,
+        num_classes=len(names),
+        image_shape=SHAPE,
+        class_names=names,
+        fingerprint=fingerprint(listing.hexdigest(), names, SHAPE, *splits),
+    )
+
+
+def _classes(spec: str, folder: Path) -> tuple[str, ...]:
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    if not names:
+        raise DataError(f"{spec}: {folder} has no folder in it; expected one for each class")
+    return tuple(names)
+
+
+def _images(root: Path, folder: Path) -> Iterator[str]:
+    """The images below a folder by their paths from `root`, in torchvision's order."""
+    for place, _, files in sorted(os.walk(folder, followlinks=True)):
+        for name in sorted(files):
+            if name.lower().endswith(SUFFIXES):
+                yield (Path(place) / name).relative_to(root).as_posix()
+
+
+def _records(
+    spec: str, root: Path, names: tuple[str, ...], files: dict[str, list[str]], split: str
+) -> Records:
+    labelled = [(file, label) for label, name in enumerate(names) for file in files[name]]
+    if not labelled:
+        raise DataError(f"{spec}: nothing to {split} on; give each class at least two images")
+    return Records(
+        ImageFiles(root, labelled),
+        where=f"{spec}, split {split}",
+        num_classes=len(names),
+        image_shape=SHAPE,
+    )

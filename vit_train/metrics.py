@@ -1,0 +1,99 @@
+"""How well a classifier does on labelled images: accuracy, classes, confusion, calibration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+BINS = 15
+"""Bins of confidence in the calibration error, of equal width, as in Guo et al. (arXiv 1706.04599)."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the logits of N images say beside their labels, for K classes."""
+
+    probabilities: np.ndarray
+    """(N, K) float64."""
+    labels: np.ndarray
+    """(N,) integers."""
+
+    @classmethod
+    def of_logits(cls, logits: np.ndarray, labels: np.ndarray, *, softmax: bool = True) -> Evaluation:
+        """From logits (N, K), or from probabilities where a model's head gives those already."""
+        scores = logits.astype(np.float64)
+        if softmax:
+            exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+            scores = exponentials / exponentials.sum(axis=1, keepdims=True)
+        return cls(scores, labels)
+
+    @property
+    def predicted(self) -> np.ndarray:
+        """(N,): the most probable class; of equals the first."""
+        return self.probabilities.argmax(axis=1)
+
+    @property
+    def accuracy(self) -> float:
+        """Share of images whose most probable class is theirs."""
+        return float((self.predicted == self.labels).mean())
+
+    def top(self, k: int) -> float:
+        """Share of images whose class is among the k most probable."""
+        best = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :k]
+        return float((best == self.labels[:, None]).any(axis=1).mean())
+
+    @property
+    def loss(self) -> float:
+        """Mean cross entropy, in nats."""
+        own = self.probabilities[np.arange(len(self.labels)), self.labels]
+        return float(-np.log(np.maximum(own, np.finfo(np.float64).tiny)).mean())
+
+    @property
+    def confusion(self) -> np.ndarray:
+        """(K, K): how many images of each class (row) were taken for each class (column)."""
+        classes = self.probabilities.shape[1]
+        cells = self.labels.astype(np.int64) * classes + self.predicted
+        return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
+
+    @property
+    def recall(self) -> np.ndarray:
+        """(K,): share of each class's images that were recognised; nan for a class without images."""
+        return _shares(self.confusion.diagonal(), self.confusion.sum(axis=1))
+
+    @property
+    def precision(self) -> np.ndarray:
+        """(K,): share of the images taken for each class that are of it; nan where there are none."""
+        return _shares(self.confusion.diagonal(), self.confusion.sum(axis=0))
+
+    @property
+    def calibration_error(self) -> float:
+        """Expected calibration error: mean over images of how far the accuracy in their bin of
+        confidence is from the mean confidence there."""
+        confidence = self.probabilities.max(axis=1)
+        bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+        right = self.predicted == self.labels
+        gaps = [
+            abs(right[bins == b].mean() - confidence[bins == b].mean()) * (bins == b).sum()
+            for b in np.unique(bins)
+        ]
+        return float(sum(gaps) / len(self.labels))
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON values; what cannot be said of a class is null."""
+        known = {name: getattr(self, name) for name in ("recall", "precision")}
+        per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in known.items()}
+        return {
+            "images": len(self.labels),
+            "accuracy": self.accuracy,
+            "top5": self.top(5),
+            "loss": self.loss,
+            "calibration_error": self.calibration_error,
+            **per_class,
+            "confusion": self.confusion.tolist(),
+        }
+
+
+def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)

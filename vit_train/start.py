@@ -1,0 +1,66 @@
+"""Where a run's parameters begin: weights of before, what is drawn anew, and what stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from vit_config import ConfigError, Preprocess
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights that fit a job's model, with an account of every tensor."""
+
+    name: str
+    """The file, or the name on the Hub, as the user gave it."""
+    digest: str
+    """SHA-256 (hex) of its bytes."""
+    part: str | None
+    """Which of several models in the file, such as ``state_dict_ema``."""
+    new_head: bool
+    """Whether the head was asked to be drawn anew though it fits."""
+    arrays: Mapping[str, np.ndarray]
+    """By common name in PyTorch's layout; what is not here is drawn anew."""
+    preprocess: Preprocess | None
+    """How the weights want their images; None where nobody says."""
+    account: tuple[str, ...]
+    """What was used, changed, drawn anew and left out, a sentence each."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What fixes the initial parameters, as JSON values."""
+        preprocess = None if self.preprocess is None else self.preprocess.to_json()
+        facts = {"name": self.name, "digest": self.digest, "preprocess": preprocess}
+        return {**facts, "part": self.part, "new_head": self.new_head}
+
+
+def frozen_names(names: Iterable[str], patterns: Iterable[str]) -> frozenset[str]:
+    """The parameters that stay as they are.
+
+    A pattern is a path with ``*`` and ``?`` as in the shell, where a star also crosses dots:
+    ``blocks.*.attn``. It means the parameter of that name, or all below that path; with a ``!`` before
+    it, all but those. Several patterns add up.
+
+    Raises:
+        ConfigError: a pattern that nothing matches, or nothing would be left to train.
+    """
+    names = list(names)
+    frozen: set[str] = set()
+    for pattern in patterns:
+        path = pattern.removeprefix("!")
+        found = {name for name in names if fnmatchcase(name, path) or fnmatchcase(name, f"{path}.*")}
+        if not found:
+            there = dict.fromkeys(re.sub(r"\.\d+\..*", ".*", name) for name in names)
+            raise ConfigError(
+                f"--freeze {pattern}: no parameter has such a path; there are {', '.join(there)}"
+            )
+        frozen |= set(names) - found if pattern.startswith("!") else found
+    if frozen and len(frozen) == len(names):
+        raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
+    return frozenset(frozen)

@@ -1,0 +1,108 @@
+"""What one framework brings to a run: the interface between the shared loop and a twin's trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+import numpy as np
+
+from vit_train.manifest import Manifest
+
+Framework = Literal["jax", "torch"]
+NAMES: dict[Framework, str] = {"jax": "JAX", "torch": "PyTorch"}
+
+Params = TypeVar("Params", contravariant=True)
+"""Parameters by common name, on the devices."""
+Params_co = TypeVar("Params_co", covariant=True)
+Stored = TypeVar("Stored")
+"""A training state on the host, as checkpoints keep it."""
+
+
+class State(Protocol[Params_co]):
+    """All that changes from step to step, on the devices."""
+
+    @property
+    def averaged(self) -> Params_co:
+        """What is evaluated: the average of the parameters, or the parameters where none is kept."""
+        ...
+
+
+OnDevices = TypeVar("OnDevices", bound=State[Any])
+
+
+class Program(Protocol[OnDevices, Stored, Params]):
+    """The functions of one training run, compiled for some devices.
+
+    A batch is a mapping of numpy arrays, ``image`` (B, H, W, C) and ``label`` (B,), until `place_batch`
+    gives it the framework's own form.
+    """
+
+    @property
+    def initialise(self) -> Callable[[], OnDevices]:
+        """The state before the first update."""
+        ...
+
+    @property
+    def abstract_state(self) -> Stored:
+        """Shapes and types of the state, without values."""
+        ...
+
+    @property
+    def place_state(self) -> Callable[[Stored], OnDevices]:
+        """A state of the host, copied to the devices."""
+        ...
+
+    @property
+    def place_batch(self) -> Callable[[Mapping[str, Any]], Any]:
+        """A batch of numpy arrays, copied to the devices."""
+        ...
+
+    @property
+    def train_step(self) -> Callable[[OnDevices, Any], tuple[OnDevices, Any]]:
+        """``(state, batch) -> (state, metrics)``; the state passed in is used up.
+
+        Metrics are scalars on the devices: loss, accuracy, grad_norm and learning_rate.
+        """
+        ...
+
+    @property
+    def eval_step(self) -> Callable[[Params, Any], Any]:
+        """``(parameters, padded batch) -> sums`` of loss, right answers and images."""
+        ...
+
+    @property
+    def fetch(self) -> Callable[[Any], Any]:
+        """A state as `Stored`; metrics or parameters as numpy arrays of their own memory."""
+        ...
+
+
+class Checkpoints(Protocol[Stored]):
+    """The checkpoints of one run."""
+
+    def save(self, step: int, state: Stored) -> None:
+        """Write a state, which nobody may change until it is written."""
+        ...
+
+    def restore_latest(
+        self, abstract: Stored, *, warn: Callable[[str], None]
+    ) -> tuple[int, Stored] | tuple[None, None]:
+        """The newest checkpoint that is whole, as (step, state); (None, None) where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Trainer(Generic[OnDevices, Stored, Params]):
+    """One framework's part in a run; made by `vit_jax.train.run` and `vit_torch.train.run`."""
+
+    framework: Framework
+    program: Program[OnDevices, Stored, Params]
+    with_arrays: Callable[[Stored, Mapping[str, np.ndarray]], Stored]
+    """A state before the first update with other parameters, by common name in PyTorch's layout."""
+    open_checkpoints: Callable[[Path, Manifest], AbstractContextManager[Checkpoints[Stored]]]
+    """Given their folder and the run they belong to."""
+    how: Mapping[str, Any]
+    """What the log says of devices."""
