@@ -22,9 +22,13 @@ def get_params(model: nnx.Module) -> Params:
     return {leaf.name: leaf.variable.get_value() for leaf in leaves(model)}
 
 
-def make_merge(cfg: ViTConfig) -> Callable[[Params], nnx.Module]:
-    """A function that puts parameters into a model; cheap, and usable inside `jax.jit`."""
-    abstract = abstract_model(cfg)
+def make_merge(cfg: ViTConfig, abstract: nnx.Module | None = None) -> Callable[[Params], nnx.Module]:
+    """A function that puts parameters into a model; cheap, and usable inside `jax.jit`.
+
+    Args:
+        abstract: `abstract_model(cfg)`, if it is there already.
+    """
+    abstract = abstract_model(cfg) if abstract is None else abstract
     graph = nnx.graphdef(abstract)
     parts = leaves(abstract)
 

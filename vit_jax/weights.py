@@ -1,6 +1,8 @@
 """Parameters as named numpy arrays - timm-style names, PyTorch's layout - and back."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +45,13 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
 
 def abstract_model(cfg: ViTConfig) -> ViT:
     """The model's tree with shapes in place of values; nothing is allocated."""
-    return nnx.eval_shape(lambda: ViT(cfg, rngs=nnx.Rngs(0)))
+
+    def build() -> ViT:
+        key = jax.random.key(0)
+        always: Any = SimpleNamespace(params=lambda: key)  # a stream's many keys would all be traced
+        return ViT(cfg, rngs=always)
+
+    return nnx.eval_shape(build)
 
 
 def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray]) -> ViT:

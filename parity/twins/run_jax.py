@@ -45,7 +45,7 @@ class JaxTwin:
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
         self._orders: dict[str, list[tuple[Site, int]]] = {}
-        merge = make_merge(cfg)
+        merge = make_merge(cfg, self._abstract)
 
         def loss_fn(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, Any]:
             order = self._orders[str(images.dtype)] = []  # filled while JAX traces this function

@@ -22,7 +22,7 @@ BUDGETS = Path(__file__).parent / "costs.json"
 LOOP = 0.25
 """CPU seconds that `loop` takes on the machine on which the budgets were measured."""
 FACTOR, SLACK = 2.0, 20.0
-"""A first test pays for importing the frameworks, wherever it runs: the slack."""
+"""A file pays for whatever nobody before it in its process has imported or compiled: the slack."""
 NEW = 20.0
 """What a file that was not measured yet may cost."""
 SHOWN = 15
@@ -73,9 +73,13 @@ class Costs:
         if not hasattr(self._config, "workerinput"):
             self._pace = max(1.0, min(loop() for _ in range(3)) / LOOP)
 
+    def pytest_collection_finish(self) -> None:
+        """What every process imports as it collects is no file's cost."""
+        self._last = used()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item):
-        """What was spent since the last report belongs to this test: fixtures and imports too."""
+        """What was spent since the last report belongs to this test: fixtures too."""
         report = yield
         now = used()
         report.user_properties = [(KEY, now - self._last)]
