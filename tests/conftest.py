@@ -18,7 +18,9 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 import jax
 import pytest
 
-from tests.support import cost, share
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support import cost, share  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -43,7 +43,7 @@ import sys
 assert not any(importlib.util.find_spec(name) for name in (sys.argv[1], "grain"))
 END
     rm -rf "trained-$name"
-    "$place/bin/python" "$here/tests/train_alone.py" "$name" "trained-$name"
+    "$place/bin/python" "$here/tests/support/train_alone.py" "$name" "trained-$name"
 done
 
 with-neither/bin/parity diff torch.trace jax.trace

@@ -2,7 +2,7 @@
 
 ``python tools/record_tensorflow.py BIG_VISION OUT.npz`` with the folder of a checkout of
 github.com/google-research/big_vision, in an environment with TensorFlow (2.21 recorded
-tests/recorded/tensorflow_images.npz) and numpy. TensorFlow Addons is no longer published; the one
+tests/vit_train/recorded/tensorflow_images.npz) and numpy. TensorFlow Addons is no longer published; the one
 function that is used of it is TensorFlow's own ImageProjectiveTransformV3.
 """
 

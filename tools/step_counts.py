@@ -1,7 +1,7 @@
-"""Write down what the compiled training step of each kind of block consists of: tests/step_counts.json.
+"""Write down what the compiled training step of each kind of block consists of: tests/vit_jax/step_counts.json.
 
 ``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites the file.
-tests/test_step_counts.py fails where a step has more of anything than the file allows.
+tests/vit_jax/test_step_counts.py fails where a step has more of anything than the file allows.
 """
 
 import argparse
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import jaxlib
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from test_step_counts import KINDS, LOCK, counts
+from tests.vit_jax.test_step_counts import KINDS, LOCK, counts
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)

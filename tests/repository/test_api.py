@@ -8,10 +8,10 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import redrawn
-from tiny import TINY
 
 import parity
+from tests.support.peers import redrawn
+from tests.support.tiny import TINY
 from vit_config import ConfigError, write_weights
 
 NAME = "vit_tiny_patch16_224"
@@ -91,6 +91,6 @@ def test_another_framework_is_bad_input():
 
 
 def test_every_public_name_is_in_the_reference():
-    page = (Path(__file__).parent.parent / "docs" / "reference.md").read_text().splitlines()
+    page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text().splitlines()
     missing = [name for name in parity.__all__ if f"::: parity.{name}" not in page]
     assert not missing

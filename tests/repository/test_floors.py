@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FLOORS = (("vit_config",), ("vit_train",), ("vit_jax", "vit_torch"), ("parity",))
 """Packages from the ground up; those of one floor do not import each other."""
 ROOMS = ("measure", "porting", "runs", "faults", "twins", "verifier", "cli")
@@ -99,7 +99,12 @@ def test_import_loads_only_its_floor(code, absent):
 
 @pytest.mark.parametrize(("framework", "other"), [("torch", "JAX"), ("jax", "PyTorch")])
 def test_either_framework_trains_resumes_and_exports_without_the_other(framework, other, tmp_path):
-    command = [sys.executable, str(ROOT / "tests" / "train_alone.py"), framework, str(tmp_path)]
+    command = [
+        sys.executable,
+        str(ROOT / "tests" / "support" / "train_alone.py"),
+        framework,
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "continuing from step 1" in done.stdout

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

@@ -118,7 +118,7 @@ def a_dataclass():
 
 
 def a_model_output():
-    from hf_models import transformers
+    from tests.support.hf_models import transformers
 
     kind = transformers.modeling_outputs.ImageClassifierOutput
     return Returning(lambda y, x: kind(logits=y, hidden_states=(x,))).eval(), X

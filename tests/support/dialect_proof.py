@@ -9,12 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.files import load
 from parity.porting.formats import Stored
+from tests.support.tiny import error
 
 Logits = Callable[[np.ndarray], np.ndarray]
 """Images (B, C, H, W) float64 to logits (B, classes): a library's model."""

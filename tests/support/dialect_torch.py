@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from dialect_proof import Logits
+
+from tests.support.dialect_proof import Logits
 
 
 def logits_of(model: Callable) -> Logits:

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import torch
-from tiny import TINY
 
 import parity
 import vit_jax.optim
@@ -18,6 +17,7 @@ import vit_jax.step
 import vit_torch.optim
 import vit_torch.step
 from parity.measure.redraw import redraw
+from tests.support.tiny import TINY
 from vit_config import Recipe
 from vit_jax.functional import get_params, make_apply, make_merge
 from vit_jax.leaves import leaves as jax_leaves

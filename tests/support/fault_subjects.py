@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from tiny import TINY
-
+from tests.support.tiny import TINY
 from vit_config import Rope, ViTConfig
 
 BASE = TINY.replace(layer_scale=0.1, register_tokens=2)

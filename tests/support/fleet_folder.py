@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
-from tiny import TINY
 
 from parity.porting.conversion import convert
+from tests.support.tiny import TINY
 from vit_config import Preprocess, parameters, write_weights
 
 CFG = TINY.replace(image_size=10, patch_size=5)

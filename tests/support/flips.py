@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tiny import TINY
-
+from tests.support.tiny import TINY
 from vit_config.augmentation import Augment, Mix
 from vit_config.numerics.rope import Rope
 

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import numpy as np
 import torch
-from dialect_proof import images_for
-from timm_models import saved as saved_by_timm
 
 import vit_jax
 import vit_torch
 from parity.porting.checkpoint import read_checkpoint
 from parity.verifier.diff import Difference, InProcess, compare_sides, subject_of
+from tests.support.dialect_proof import images_for
+from tests.support.timm_models import saved as saved_by_timm
 
 
 class Twins:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from dialect_proof import Logits, redraw
 
 from parity.porting.verification.peers import import_timm
+from tests.support.dialect_proof import Logits, redraw
 
 import_timm()  # declares what transformers' torchvision lacks
 import transformers  # noqa: E402

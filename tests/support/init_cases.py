@@ -1,8 +1,7 @@
 """Schemas for every recipe of initial values, and timm's models that draw by it."""
 
-from peers import import_timm
-from tiny import TINY
-
+from tests.support.peers import import_timm
+from tests.support.tiny import TINY
 from vit_config.numerics.rope import Rope
 
 timm = import_timm()

@@ -8,13 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import torch
-from tiny import error
 from torch import nn
 
 import vit_jax.optim
 import vit_jax.step
 import vit_torch.optim
 import vit_torch.step
+from tests.support.tiny import error
 from vit_config import Recipe
 from vit_config.schedule import learning_rate
 

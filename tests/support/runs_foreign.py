@@ -13,7 +13,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from dialect_proof import redraw
 
 from parity.porting.formats import Stored
 from parity.runs.foreign.moments import read_arrays, rows_of
@@ -21,6 +20,7 @@ from parity.runs.foreign.read import open_foreign
 from parity.runs.run import Run
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax
 from parity.twins.timm_sweep import peer
+from tests.support.dialect_proof import redraw
 from vit_jax.step import make_update
 
 timm: Any = peer.import_timm()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
-from tiny import TINY
 
 from parity.porting.dialects.table import (
     Table,
@@ -13,6 +12,7 @@ from parity.porting.dialects.table import (
 )
 from parity.porting.dialects.transfer import read, write
 from parity.porting.formats.base import Stored
+from tests.support.tiny import TINY
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 

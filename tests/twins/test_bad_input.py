@@ -4,13 +4,15 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import redrawn, run_jax, run_torch
-from refusals import one_line
-from tiny import TINY
 
 import vit_jax.evaluate
 import vit_torch.evaluate
+from tests.support.peers import redrawn, run_jax, run_torch
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY
 from vit_config import InputError, Preprocess, write_weights
+
+pytestmark = pytest.mark.quick
 
 RUN = {"jax": run_jax, "torch": run_torch}
 EVALUATE = {"jax": vit_jax.evaluate, "torch": vit_torch.evaluate}

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from peers import EXACT, call_jax, nchw, random_images, redrawn, run_both, run_torch
-from tiny import TINY, VARIANTS, error, variant
 
 import vit_jax.drop
 import vit_jax.rope
 import vit_torch
 import vit_torch.drop
 import vit_torch.rope
+from tests.support.peers import EXACT, call_jax, nchw, random_images, redrawn, run_both, run_torch
+from tests.support.tiny import TINY, VARIANTS, error, variant
 from vit_jax.functional import get_params, make_merge
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model

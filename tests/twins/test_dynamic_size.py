@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from peers import EXACT, nchw, redrawn, run_both, run_torch
-from tiny import TINY, error
 
 from parity.measure.redraw import Batch, redraw
 from parity.twins.judge import Runs, compare
@@ -12,6 +10,8 @@ from parity.twins.run_jax import JaxTwin
 from parity.twins.run_torch import TorchTwin
 from parity.twins.timm_sweep import peer
 from parity.twins.timm_sweep.shrink import shrunk_arguments, shrunk_schema
+from tests.support.peers import EXACT, nchw, redrawn, run_both, run_torch
+from tests.support.tiny import TINY, error
 from vit_config import PRESETS, InputError, resize_weights
 from vit_config.numerics.resample import RULES
 from vit_config.numerics.rope import Rope

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from init_cases import (
+
+import vit_jax
+import vit_jax.init
+import vit_torch
+import vit_torch.init
+from parity.porting.dialects.timm import read_state
+from tests.support.init_cases import (
     SCHEMAS,
     SEEDS,
     SHARED,
@@ -17,19 +23,13 @@ from init_cases import (
     WIDE,
     Layers,
 )
-from init_statistics import (
+from tests.support.init_statistics import (
     describe,
     draws_of,
     misfit,
     misfits,
     rotary_misfit,
 )
-
-import vit_jax
-import vit_jax.init
-import vit_torch
-import vit_torch.init
-from parity.porting.dialects.timm import read_state
 from vit_config import PRESETS
 from vit_config.init import ZERO, Draw
 from vit_torch.weights import abstract_model

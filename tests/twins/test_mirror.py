@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 from flax import nnx
-from tiny import VARIANTS, variant
 from torch import nn
 
 import vit_jax.leaves
 import vit_jax.weights
 import vit_torch.leaves
 import vit_torch.weights
+from tests.support.tiny import VARIANTS, variant
 
-ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 # what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
 # gradients that its compiler makes too narrow; and derivatives that it makes too slow

@@ -4,13 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 import torch
 from flax import nnx
-from tiny import error
 
+from tests.support.tiny import error
 from vit_jax.linear import Linear
 from vit_jax.optim import scale_by_adam
 from vit_torch.norm import LayerNorm
+
+pytestmark = pytest.mark.quick
 
 
 def _bias_gradient(norm, x, upstream):

@@ -4,9 +4,18 @@ from copy import deepcopy
 
 import optax
 import torch
-from recipe_sides import BASE, assert_equal, by_jax, by_torch, differ, gradients, small, values
 
 from parity.porting.verification.peers import import_timm
+from tests.support.recipe_sides import (
+    BASE,
+    assert_equal,
+    by_jax,
+    by_torch,
+    differ,
+    gradients,
+    small,
+    values,
+)
 
 
 def _averages():

@@ -6,7 +6,8 @@ import numpy as np
 import optax
 import pytest
 import torch
-from recipe_sides import (
+
+from tests.support.recipe_sides import (
     BASE,
     MATRICES,
     assert_equal,
@@ -17,9 +18,10 @@ from recipe_sides import (
     set_gradients,
     small,
 )
-
 from vit_jax.optim import clip_by_global_norm
 from vit_torch.optim import clip_by_global_norm as torch_clip
+
+pytestmark = pytest.mark.quick
 
 
 def _both_clips(grads, max_norm, eps):

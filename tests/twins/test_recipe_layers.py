@@ -5,7 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from recipe_sides import (
+
+import vit_jax.optim
+import vit_jax.step
+import vit_torch
+import vit_torch.step
+from parity.porting.verification.peers import import_timm
+from tests.support.recipe_sides import (
     BASE,
     MATRICES,
     assert_equal,
@@ -18,13 +24,7 @@ from recipe_sides import (
     small,
     values,
 )
-from tiny import TINY, variant
-
-import vit_jax.optim
-import vit_jax.step
-import vit_torch
-import vit_torch.step
-from parity.porting.verification.peers import import_timm
+from tests.support.tiny import TINY, variant
 from vit_config import Recipe
 from vit_config.layer_decay import layer_scales
 from vit_jax.functional import get_params

@@ -6,12 +6,14 @@ import numpy as np
 import optax
 import pytest
 import torch
-from tiny import error
 from torch.nn import functional as F
 
 from parity.porting.verification.peers import import_timm
+from tests.support.tiny import error
 from vit_jax.loss import cross_entropy
 from vit_torch.loss import cross_entropy as torch_cross_entropy
+
+pytestmark = pytest.mark.quick
 
 STREAM = np.random.default_rng(0)
 LOGITS, LABELS = 4 * STREAM.standard_normal((5, 7)), STREAM.integers(0, 7, 5)

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from refusals import one_line
-from tiny import TINY, error
 
 import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError, Recipe
 from vit_jax.functional import get_params
 from vit_jax.leaves import leaves

@@ -4,7 +4,11 @@ import jax.numpy as jnp
 import optax
 import pytest
 import torch
-from recipe_sides import (
+
+import vit_jax
+import vit_torch
+from parity.porting.verification.peers import import_timm
+from tests.support.recipe_sides import (
     BASE,
     MATRICES,
     NOT_VECTORS,
@@ -18,12 +22,8 @@ from recipe_sides import (
     small,
     values,
 )
-from refusals import one_line
-from tiny import error, variant
-
-import vit_jax
-import vit_torch
-from parity.porting.verification.peers import import_timm
+from tests.support.refusals import one_line
+from tests.support.tiny import error, variant
 from vit_config import ConfigError
 from vit_config.recipe import is_decayed
 from vit_jax.optim import make_optimizer
@@ -152,8 +152,9 @@ def test_a_listed_name_that_no_parameter_has_is_refused(x64):
 
 
 def test_a_layer_scale_is_decayed_by_hugging_faces_trainer_alone():
-    from hf_models import MLP, SQUARE, build
     from transformers import Trainer
+
+    from tests.support.hf_models import MLP, SQUARE, build
 
     model = build(
         "BeitForImageClassification", "BeitConfig", **SQUARE, **MLP, layer_scale_init_value=0.1
@@ -209,8 +210,9 @@ def test_matrices_are_what_timm_decays_of_its_vit(entries, beside):
     [("ViT", {}), ("Beit", {"use_relative_position_bias": True, "layer_scale_init_value": 0.0})],
 )
 def test_not_vectors_is_what_hugging_faces_trainer_decays(kind, entries):
-    from hf_models import MLP, SQUARE, build
     from transformers import Trainer
+
+    from tests.support.hf_models import MLP, SQUARE, build
 
     model = build(f"{kind}ForImageClassification", f"{kind}Config", **SQUARE, **MLP, **entries)
     names = set(Trainer.get_decay_parameter_names(None, model))

@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from peers import EXACT, call_jax, nchw, random_images, redrawn, run_both, run_jax, run_torch
-from tiny import TINY, error
 from torch import nn
 from torch.nn import functional as F
 
 import vit_torch
 import vit_torch.attention
+from tests.support.peers import (
+    EXACT,
+    call_jax,
+    nchw,
+    random_images,
+    redrawn,
+    run_both,
+    run_jax,
+    run_torch,
+)
+from tests.support.tiny import TINY, error
 from vit_config import InputError, preset
 from vit_config.init import Draw, initial_draws
 

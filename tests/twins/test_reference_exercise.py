@@ -6,8 +6,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import EXACT, call_jax, random_images, redrawn, run_both
-from tiny import error
 from torch import nn
 from torch.nn import functional as F
 
@@ -18,6 +16,8 @@ import vit_torch
 import vit_torch.loss
 import vit_torch.patch
 import vit_torch.weights
+from tests.support.peers import EXACT, call_jax, random_images, redrawn, run_both
+from tests.support.tiny import error
 from vit_config import preset
 from vit_config.init import Draw, initial_draws
 from vit_config.numerics.tables import fixed_position_table, sincos1d

@@ -6,14 +6,14 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import EXACT, call_jax, nchw, random_images, redrawn, run_both
-from tiny import error
 from torch import nn
 
 import vit_jax.leaves
 import vit_jax.weights
 import vit_torch
 import vit_torch.weights
+from tests.support.peers import EXACT, call_jax, nchw, random_images, redrawn, run_both
+from tests.support.tiny import error
 from vit_config import preset
 from vit_config.init import Draw, initial_draws
 from vit_jax.functional import get_params, make_merge

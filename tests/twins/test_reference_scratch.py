@@ -6,13 +6,13 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import EXACT, random_images, redrawn, run_both, run_jax, run_torch
-from tiny import error
 from torch import nn
 
 import vit_jax.weights
 import vit_torch
 import vit_torch.weights
+from tests.support.peers import EXACT, random_images, redrawn, run_both, run_jax, run_torch
+from tests.support.tiny import error
 from vit_config import InputError, preset
 from vit_config.init import Draw, initial_draws
 from vit_jax.functional import get_params, make_apply, make_merge

@@ -5,12 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from tiny import TINY, error
 
 import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from parity.measure.tolerance import LIMITS, RATIO, epsilon
+from tests.support.tiny import TINY, error
 from vit_config import Recipe
 from vit_config.recipe import is_decayed
 from vit_jax.functional import get_params, make_merge

@@ -4,11 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from tiny import TINY, error
 
 import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
+from tests.support.tiny import TINY, error
 from vit_config import parameters
 
 IMAGES = np.random.default_rng(0).standard_normal((2, *TINY.image_size, 3))  # (B, H, W, C)

@@ -3,13 +3,15 @@
 import pickle
 
 import pytest
-from refusals import one_line
-from tiny import TINY
 
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY
 from vit_config import ConfigError, MissingFileError, Preprocess, Recipe, ViTConfig, preset
 from vit_config.augmentation import Augment, Mix
 from vit_config.presets.own import OWN
 from vit_config.recipe_rules import GOES_WITH
+
+pytestmark = pytest.mark.quick
 
 CONTRADICTIONS = {
     "patches that do not divide the image": (

@@ -1,16 +1,18 @@
 """The parameters that a schema names by itself are those that both twins build from it."""
 
 import pytest
-from flips import BASE, FLIPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import TINY, VARIANTS, variant
 
 import vit_jax.leaves
 import vit_jax.weights
 import vit_torch.leaves
 import vit_torch.weights
+from tests.support.flips import BASE, FLIPS
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, parameters
+
+pytestmark = pytest.mark.quick
 
 SAMPLE = ("vit_base_patch16_224", "eva02_base_patch14_224", "beit_base_patch16_224", "test_vit3")
 

@@ -2,10 +2,9 @@
 
 import io
 import math
-import sys
 import warnings
-from pathlib import Path
 
+import compare_preprocessing as peers
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,8 +13,7 @@ from vit_config import ConfigError, InputError, MissingFileError, Preprocess
 from vit_config.images.pixels import decode, fit, prepare, prepare_batch
 from vit_config.images.preprocess import crop_fraction
 
-sys.path.append(str(Path(__file__).parent.parent / "tools"))
-import compare_preprocessing as peers
+pytestmark = pytest.mark.quick
 
 SQUASH = Preprocess(crop_mode="squash")
 SHIFTED = {  # the crop leaves 3, 7, ... pixels over, whose half transformers does not round but cuts off

@@ -5,12 +5,11 @@ import subprocess
 import sys
 from collections import Counter
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
-from peers import import_timm
 
+from tests.support.peers import import_timm
 from vit_config import (
     PRESETS,
     ConfigError,
@@ -26,7 +25,6 @@ from vit_config.presets.own import OWN
 pytestmark = pytest.mark.slow
 
 timm = import_timm()
-sys.path.append(str(Path(__file__).parent.parent / "tools"))
 generator = import_module("generate_presets")
 reader = import_module("timm_schema")
 

@@ -4,9 +4,9 @@ import inspect
 
 import optax
 import torch
-from recipe_sides import small
 
 from parity.porting.verification.peers import import_timm
+from tests.support.recipe_sides import small
 from vit_config import Recipe
 
 

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from flips import AUGMENT_BASES, AUGMENT_FLIPS, MIX_FLIPS, RECIPE_FLIPS
-from recipe_sides import BASE, by_jax, by_torch, gradients
 from rich.console import Console
-from tiny import TINY
-from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run as run_room
 import vit_torch
+from tests.support.flips import AUGMENT_BASES, AUGMENT_FLIPS, MIX_FLIPS, RECIPE_FLIPS
+from tests.support.recipe_sides import BASE, by_jax, by_torch, gradients
+from tests.support.tiny import TINY
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Preprocess, ViTConfig
 from vit_config.augmentation import Augment, Mix
 from vit_config.errors import ConfigError

@@ -8,8 +8,8 @@ import pytest
 import scipy.ndimage
 import torch
 import torch.nn.functional as F
-from peers import import_timm
 
+from tests.support.peers import import_timm
 from vit_config import ConfigError, InputError
 from vit_config.numerics.resample import (
     AXIS_RULES,

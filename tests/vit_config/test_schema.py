@@ -5,17 +5,19 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from flips import BASE, FLIPS
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import TINY, VARIANTS, variant
 
 import vit_jax
 import vit_torch
+from tests.support.flips import BASE, FLIPS
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.init import initial_draws
 from vit_config.numerics.rope import Rope
 from vit_config.presets.own import OWN
+
+pytestmark = pytest.mark.quick
 
 
 def _flip(field):

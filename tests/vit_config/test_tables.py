@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from tiny import TINY
 
+from tests.support.tiny import TINY
 from vit_config.numerics.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
+
+pytestmark = pytest.mark.quick
 
 ROWS, COLUMNS, D = 3, 5, 12
 

@@ -15,10 +15,8 @@ import numpy as np
 import pytest
 import torch
 import xxhash
-from peers import redrawn
 from safetensors import safe_open
 from safetensors.numpy import save_file
-from tiny import TINY
 
 import parity
 import vit_config.files.seal
@@ -26,6 +24,8 @@ import vit_jax
 import vit_jax.weights
 import vit_torch
 import vit_torch.weights
+from tests.support.peers import redrawn
+from tests.support.tiny import TINY
 from vit_config import (
     ConfigError,
     MissingFileError,
@@ -34,6 +34,8 @@ from vit_config import (
     read_weights,
     write_weights,
 )
+
+pytestmark = pytest.mark.quick
 
 CFG = TINY.replace(depth=1, register_tokens=2, layer_scale=0.1)
 PREPROCESS = Preprocess(

@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import variant
 
+from tests.support.tiny import variant
 from vit_config import Recipe
 from vit_jax.rules import automatic_derivatives, normalise
 from vit_jax.step import init_state, make_train_step

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import jaxlib
 import pytest
-from tiny import variant
 
 from parity.twins.bench.counts import compile_step, count_operations
+from tests.support.tiny import variant
 from vit_config import Recipe
 
 LOCK = Path(__file__).parent / "step_counts.json"

@@ -12,12 +12,12 @@ import jax
 import numpy as np
 import pytest
 import torch
-from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run as run_room
 import vit_train.conduct as conduct_room
 from parity.runs.state_jax import JaxLayout, from_jax
 from parity.runs.state_torch import to_torch
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.job import Job
 from vit_jax.train.checkpoint import Checkpoints as JaxCheckpoints

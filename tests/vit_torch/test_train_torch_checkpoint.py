@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
-from tiny import TINY
 
+from tests.support.tiny import TINY
 from vit_config import CheckpointError, Recipe
 from vit_config.job import Job
 from vit_torch.train.checkpoint import KEEP, Checkpoints, read_checkpoint, save_checkpoint, to_named
@@ -231,7 +232,7 @@ FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
-from test_train_torch_checkpoint import make_state, open_folder
+from tests.vit_torch.test_train_torch_checkpoint import make_state, open_folder
 from vit_config import CheckpointError
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -247,7 +248,7 @@ except CheckpointError as error:
 def test_a_full_disk_loses_nothing(saved):
     before = sorted(saved.iterdir())
     done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(saved), __file__.rpartition("/")[0]],
+        [sys.executable, "-c", FULL_DISK, str(saved), str(Path(__file__).parents[2])],
         capture_output=True,
         text=True,
         check=True,

@@ -12,6 +12,8 @@ from vit_config import Augment, Preprocess
 from vit_train.augmentation.affine import augment
 from vit_train.images import fit_image
 
+pytestmark = pytest.mark.quick
+
 EVERYTHING = Augment(shift=0.3, rotate=90.0, scale=0.4, flip=True)
 
 

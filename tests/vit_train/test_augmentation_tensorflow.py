@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tensorflow_draws import TensorflowDraws
 
+from tests.support.tensorflow_draws import TensorflowDraws
 from vit_train.augmentation import rand_augment_tensorflow as tensorflow_ops
 from vit_train.augmentation.crop import tensorflow_box
 from vit_train.augmentation.rand_augment_tensorflow import OPERATIONS, contrast_base, rand_augment

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_tfds import write_tiny_set
 
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, Preprocess, Recipe
 from vit_train import records
 from vit_train.data import (
@@ -21,6 +21,8 @@ from vit_train.data import (
     train_batches,
 )
 from vit_train.records import Records
+
+pytestmark = pytest.mark.quick
 
 COLOUR = Preprocess(mean=(0.2, 0.3, 0.4), std=(0.5, 0.6, 0.7))
 CHANGES = Augment(shift=0.2, rotate=30.0, scale=0.1, flip=True)

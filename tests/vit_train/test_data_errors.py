@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from tiny_tfds import png, tiny_image, write_tiny_set
 
+from tests.support.tiny_tfds import png, tiny_image, write_tiny_set
 from vit_config import DataError, MissingFileError, Preprocess, Recipe
 from vit_train.data import eval_batches, open_dataset, train_batches
 from vit_train.records import Records
+
+pytestmark = pytest.mark.quick
 
 COLOUR = Preprocess()
 SPEC = "tfds:tiny_rectangles"

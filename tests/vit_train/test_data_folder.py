@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
-from tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
 
 from parity.porting.verification.peers import import_timm
+from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
 from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_torch.train.run import train
 from vit_train.data import eval_batches, open_dataset, train_batches
 from vit_train.log import read_log
+
+pytestmark = pytest.mark.quick
 
 import_timm()
 datasets = pytest.importorskip("torchvision.datasets", exc_type=ImportError)

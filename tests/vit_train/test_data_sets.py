@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 from sklearn.datasets import load_digits
-from tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image, write_tiny_set
 
+from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image, write_tiny_set
 from vit_config import Preprocess
 from vit_train import digits
 from vit_train.data import ImageDataset, channel_statistics, eval_batches, open_dataset
 from vit_train.records import Records
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.fixture(scope="module")

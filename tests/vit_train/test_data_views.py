@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from tiny_tfds import write_tiny_set
 
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, DataError, Mix, Preprocess, Recipe
 from vit_train.augmentation.views import Views
 from vit_train.data import open_dataset, train_batches
+
+pytestmark = pytest.mark.quick
 
 PREPROCESS = Preprocess(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 EVERYTHING = Recipe(

@@ -5,13 +5,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from refusals import one_line
-from tiny import TINY, error, variant
 from torch.nn import functional as F
 
 import vit_jax.teacher
 import vit_torch
 import vit_torch.teacher
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY, error, variant
 from vit_config import ConfigError, InputError, Preprocess, Recipe, Weights
 from vit_jax.functional import get_params
 from vit_jax.leaves import leaves

@@ -6,6 +6,8 @@ import pytest
 from vit_config.numerics.tables import sincos2d
 from vit_train import plots
 
+pytestmark = pytest.mark.quick
+
 
 def images_of(figure):
     return [image.get_array().data for axes in figure.axes for image in axes.get_images()]

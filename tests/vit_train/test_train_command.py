@@ -10,7 +10,6 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 import pytest
-from tiny_tfds import write_tiny_set
 
 import parity
 import parity.porting.export
@@ -18,11 +17,12 @@ import vit_train.conduct as conduct_room
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
 from parity.cli.support.train_options import parse
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PNG = b"\x89PNG"
 
 

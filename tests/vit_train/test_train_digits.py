@@ -10,7 +10,7 @@ import pytest
 from parity.porting.export import IMAGES, WEIGHTS
 from vit_jax.evaluate import evaluate_file
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow

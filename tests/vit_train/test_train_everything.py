@@ -5,11 +5,11 @@ import jax
 import numpy as np
 import pytest
 from rich.console import Console
-from tiny import TINY
-from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run
 import vit_torch.train.run
+from tests.support.tiny import TINY
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, ConfigError, Mix, Recipe
 from vit_config.job import Job
 

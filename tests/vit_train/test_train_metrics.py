@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 from sklearn import metrics
-from tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
 
 from parity.cli import run
+from tests.support.tiny_tfds import CLASS_NAMES, tiny_image, write_tiny_set
 from vit_config import Preprocess, ViTConfig, write_weights
 from vit_config.parameters import parameters
 from vit_train.metrics import Evaluation

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 import jax
 import numpy as np
 import pytest
-from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run as run_room
 import vit_train.conduct as conduct_room
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.errors import ConfigError
 from vit_config.job import Job, default_job

@@ -5,7 +5,6 @@ import re
 import jax
 import numpy as np
 import pytest
-from tiny_tfds import write_tiny_set
 
 import parity
 from parity.cli import run
@@ -13,6 +12,7 @@ from parity.cli.support import after_training
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.start import read_start
 from parity.runs.folder import read_run
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, ViTConfig, WeightsError, write_weights
 from vit_config.job import Job
 from vit_config.numerics.resize import resize_weights

@@ -141,11 +141,11 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 def of_transformers(folder: Path) -> Iterator[Sample]:
     """What transformers itself saves: config files and safetensors without any digest."""
-    tests = str(Path(__file__).parent.parent.parent / "tests")
-    sys.path += [tests] * (tests not in sys.path)
+    root = str(Path(__file__).parent.parent.parent)
+    sys.path += [root] * (root not in sys.path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from hf_models import CLASSES, SQUARE, build, save, transformers
+        from tests.support.hf_models import CLASSES, SQUARE, build, save, transformers
 
         for name, (model, config, entries, processor) in TRANSFORMERS.items():
             labels = CLASSES if "Classification" in model else {}

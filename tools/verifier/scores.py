@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import fault_steps
-from fault_subjects import subject
-from tiny import variant
-
 from parity.faults import FAULTS, Fault, inject
 from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import Difference, Recorded, compare_sides
+from tests.support import fault_steps
+from tests.support.fault_subjects import subject
+from tests.support.tiny import variant
 from verifier.twins import TRAIN, reference, side, trained
 
 BLOCK = 1

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import fault_steps
 import numpy as np
 
 import vit_jax
@@ -18,6 +17,7 @@ from parity.measure.redraw import random_batch, redraw
 from parity.measure.traces import Trace
 from parity.verifier.diff import InProcess, Recorded, Side, Subject
 from parity.verifier.diff.feed import Feed
+from tests.support import fault_steps
 from vit_config import Recipe, ViTConfig
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from fault_subjects import BASE, subject
-from tiny import TINY, error
 
 import vit_jax
 import vit_torch
 from parity.faults import FAULTS, inject, parse
 from parity.faults.twin import TWINS, twin
 from parity.measure.redraw import random_batch, redraw
+from tests.support.fault_subjects import BASE, subject
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, ViTConfig
 from vit_jax.functional import get_params, make_apply
 from vit_jax.leaves import leaves as jax_leaves

@@ -5,11 +5,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from fault_steps import RECIPE, train_jax, train_torch
-from fault_subjects import BASE
 
 from parity.faults.steps import STEP_FAULTS, inject_step
 from parity.measure.site import STAGES
+from tests.support.fault_steps import RECIPE, train_jax, train_torch
+from tests.support.fault_subjects import BASE
 from vit_config import ConfigError
 
 HIDDEN = {

@@ -5,12 +5,12 @@ import json
 import jax
 import pytest
 import torch
-from tiny import TINY
 
 from parity.cli import main
 from parity.measure.redraw import random_batch, redraw
 from parity.twins import run_jax, run_torch
 from parity.twins.check import check_config
+from tests.support.tiny import TINY
 
 SMALL = TINY.replace(depth=1)
 FLAGS = (

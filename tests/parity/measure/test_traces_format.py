@@ -14,7 +14,7 @@ from parity.measure.traces import Site, stream
 from parity.measure.traces.reader import is_trace
 from vit_config import ConfigError, InputError, MissingFileError, WeightsError
 
-PAGE = Path(__file__).parent.parent / "docs/traces.md"
+PAGE = Path(__file__).parents[3] / "docs/traces.md"
 
 
 def _record(path, **options):

@@ -7,10 +7,10 @@ import optax
 import pytest
 from flax import linen, nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from tiny import TINY, error
 
 import parity
 from parity.measure.traces import Site
+from tests.support.tiny import TINY, error
 from vit_config import InputError, Recipe
 from vit_jax import ViT
 from vit_jax.step import init_state, make_train_step

@@ -9,7 +9,6 @@ import optax
 import pytest
 import torch
 from flax import nnx
-from tiny import TINY, error
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,7 +17,10 @@ import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from parity.measure.traces import Site
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError
+
+pytestmark = pytest.mark.quick
 
 X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
 

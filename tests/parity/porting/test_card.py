@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import TINY
 
 from parity.cli import main
 from parity.measure.redraw import redraw
@@ -13,7 +12,10 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.files import load
 from parity.porting.metadata import Card
+from tests.support.tiny import TINY
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, parameters, write_weights
+
+pytestmark = pytest.mark.quick
 
 CFG = TINY.replace(num_classes=3, act="gelu_tanh")
 NAMES = ("tench", "crane", "crane, a bird")

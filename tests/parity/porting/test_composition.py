@@ -2,7 +2,6 @@
 
 import hashlib
 import random
-import sys
 import tracemalloc
 from collections import Counter
 from dataclasses import replace
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mutation.samples import write_sample
 
 import parity.porting.checkpoint
 from parity.measure.redraw import redraw
@@ -21,9 +21,7 @@ from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, cano
 from parity.porting.formats import Stored, open_container
 from vit_config import ConfigError, Preprocess, ViTConfig, parameters, write_weights
 
-TOOLS = str(Path(__file__).parent.parent / "tools")
-sys.path += [TOOLS] * (TOOLS not in sys.path)
-from mutation.samples import write_sample  # noqa: E402
+pytestmark = pytest.mark.quick
 
 WRITTEN = [dialect.name for dialect in dialects() if dialect.writes]
 

@@ -9,12 +9,14 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from convert_cases import arrays_of, refused, run
-from tiny import TINY
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from tests.support.convert_cases import arrays_of, refused, run
+from tests.support.tiny import TINY
 from vit_config import Preprocess, read_weights, write_weights
+
+pytestmark = pytest.mark.quick
 
 SQUARE = TINY.replace(image_size=(32, 32), patch_size=(8, 8), norm_eps=1e-6)
 PREPROCESS = Preprocess(class_names=tuple(f"class {i}" for i in range(11)), license="mit")

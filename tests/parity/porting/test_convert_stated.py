@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from convert_cases import arrays_of, refused, run
-from hf_models import CLASSES, MLP, SQUARE, build, save
-from tiny import TINY
 
 from parity.porting.checkpoint import read_checkpoint
+from tests.support.convert_cases import arrays_of, refused, run
+from tests.support.hf_models import CLASSES, MLP, SQUARE, build, save
+from tests.support.tiny import TINY
 from vit_config import ConfigError, WeightsError, preset, write_weights
 
 SIDES = TINY.replace(image_size=(32, 72), patch_size=(8, 8), norm_eps=1e-6)

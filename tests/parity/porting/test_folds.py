@@ -6,14 +6,16 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
-from dialect_proof import images_for, redraw
-from tiny import TINY, error, variant
 
 from parity.porting.dialects.dialect import ANY, Dialect
 from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, express
 from parity.porting.formats.base import Stored
+from tests.support.dialect_proof import images_for, redraw
+from tests.support.tiny import TINY, error, variant
 from vit_config import ConfigError, ViTConfig
 from vit_torch import ViT, from_arrays, to_arrays
+
+pytestmark = pytest.mark.quick
 
 GROUPED = {"num_heads": 6, "num_kv_heads": (6, 2, 3)}
 NORMED = {"patch_input_norm": True, "patch_norm": True}

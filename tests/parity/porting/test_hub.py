@@ -8,18 +8,18 @@ import jax
 import numpy as np
 import pytest
 import torch
-from dialect_proof import redraw
 from huggingface_hub import constants, errors
-from peers import import_timm, redrawn
 from PIL import Image
 from safetensors.numpy import save_file
-from tiny import TINY, error
 
 import parity
 from parity.cli import main
 from parity.porting import hub
 from parity.porting.formats.folder import WEIGHTS
 from parity.porting.provenance import from_header
+from tests.support.dialect_proof import redraw
+from tests.support.peers import import_timm, redrawn
+from tests.support.tiny import TINY, error
 from vit_config import (
     ConfigError,
     MissingFileError,

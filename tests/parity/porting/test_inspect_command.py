@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import pytest
-from tiny import TINY, variant
 
 import vit_torch
 import vit_torch.leaves
@@ -14,6 +13,7 @@ import vit_torch.weights
 from parity import save
 from parity.cli import main
 from parity.twins.anatomy import anatomy
+from tests.support.tiny import TINY, variant
 from vit_config import PRESETS, Preprocess, ViTConfig, WeightsError, preset, read_weights, write_weights
 from vit_config.files.weights_file import read_header
 

@@ -4,21 +4,17 @@ The machinery is tools/mutation/, of which `python tools/mutate_checkpoints.py` 
 """
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from mutate_checkpoints import attack, contradict, every_sample
+from mutation.changes import rewrite
+from mutation.samples import Sample, of_transformers, resaved, write_sample
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called
 from parity.porting.formats import open_container
 from vit_config import ConfigError, WeightsError
-
-TOOLS = str(Path(__file__).parent.parent / "tools")
-sys.path += [TOOLS] * (TOOLS not in sys.path)
-from mutate_checkpoints import attack, contradict, every_sample  # noqa: E402
-from mutation.changes import rewrite  # noqa: E402
-from mutation.samples import Sample, of_transformers, resaved, write_sample  # noqa: E402
 
 KINDS = (
     "parity",

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tiny import TINY
 
 from parity.measure.redraw import redraw
 from parity.porting.conversion import convert
@@ -17,6 +16,7 @@ from parity.porting.dialects import called
 from parity.porting.dialects.sidecars import unsaid
 from parity.porting.metadata import Card
 from parity.porting.verification.peers import import_timm
+from tests.support.tiny import TINY
 from vit_config import Preprocess, parameters, write_weights
 from vit_config.images.pixels import prepare_batch
 

@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import pytest
 import torch
-from dialect_proof import redraw
-from peers import import_timm, redrawn
 from PIL import Image
-from tiny import TINY, error
 
 import parity
 from parity.porting.model import BATCH, Prediction
+from tests.support.dialect_proof import redraw
+from tests.support.peers import import_timm, redrawn
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError, MissingFileError, Preprocess, WeightsError, write_weights
 
 TWINS = ("jax", "torch")

@@ -7,9 +7,9 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import import_timm, redrawn
 
 import parity
+from tests.support.peers import import_timm, redrawn
 from vit_config import ConfigError, Preprocess, preset
 
 CFG = preset("vit_tiny_patch16_224").replace(depth=2, num_classes=5)

@@ -12,7 +12,7 @@ from vit_config.base import Schema
 from vit_config.job import RECIPES
 from vit_config.schedule import learning_rate
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
 SAID = ("Command", "Hardware", "Time", "Accuracy", "Numbers")
 

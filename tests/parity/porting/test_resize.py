@@ -4,9 +4,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from peers import import_timm
-from tiny import TINY, error
 
+from tests.support.peers import import_timm
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError, ViTConfig, WeightsError
 from vit_config.numerics.resample import RULES, resample_rows
 from vit_config.numerics.resize import resize_weights

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from hf_models import MLP, SQUARE, build, save
-from test_convert_command import SQUARE as OWN
-from test_convert_command import arrays_of
 
 from parity.cli import main
 from parity.porting.verification import libraries
 from parity.porting.verification.libraries import Library
+from tests.parity.porting.test_convert_command import SQUARE as OWN
+from tests.parity.porting.test_convert_command import arrays_of
+from tests.support.hf_models import MLP, SQUARE, build, save
 from vit_config import read_weights, write_weights
 
 VISION = {**SQUARE, **MLP}

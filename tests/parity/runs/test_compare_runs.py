@@ -5,13 +5,13 @@ import shutil
 
 import numpy as np
 import pytest
-from moved_runs import CFG, JOB, RECIPE, listing, random_run, write_random
 
 from parity.cli import main
 from parity.measure.invisible import Sight
 from parity.runs.compare import compare_runs
 from parity.runs.distance import distance, distances
 from parity.runs.folder import read_manifest, write_run
+from tests.support.moved_runs import CFG, JOB, RECIPE, listing, random_run, write_random
 from vit_config.job import Job
 from vit_train.manifest import make_manifest
 

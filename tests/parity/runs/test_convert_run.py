@@ -7,13 +7,13 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
-from tiny_tfds import write_tiny_set
 
 import vit_jax.train.run as run_room
 import vit_train.task as task_room
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_manifest, read_run, write_run
+from tests.support.moved_runs import CFG, JOB, RECIPE, STEPS, digests, listing, move, train
+from tests.support.tiny_tfds import write_tiny_set
 from vit_config.job import Job, default_job
 from vit_jax.train.sharding import make_program
 from vit_train.log import read_log

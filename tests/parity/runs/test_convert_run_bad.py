@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from moved_runs import CFG, JOB, RECIPE, digests, listing, random_run, write_random
 
 import parity.runs.folder as folder_room
 from parity.cli import main
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.folder_jax import _moments
+from tests.support.moved_runs import CFG, JOB, RECIPE, digests, listing, random_run, write_random
 from vit_config.job import Job
 from vit_jax.step import init_state
 from vit_jax.train.checkpoint import Checkpoints, to_named

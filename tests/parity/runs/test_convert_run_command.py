@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from moved_runs import CFG, RECIPE, write_random
 
 import vit_torch
 import vit_torch.train.checkpoint
@@ -15,6 +14,7 @@ from parity.cli import main
 from parity.cli.support.train_options import parse
 from parity.runs.compare import compare_runs
 from parity.runs.folder import read_run
+from tests.support.moved_runs import CFG, RECIPE, write_random
 from vit_config.job import Job
 from vit_config.schedule import learning_rate
 from vit_jax.train.run import train
@@ -24,7 +24,7 @@ from vit_train.log import read_log
 
 DIGITS = CFG.replace(image_size=(8, 8), patch_size=(4, 2), in_channels=1, num_classes=10)
 SMALL = RECIPE.replace(batch_size=256, accumulate=1, ema=None)
-PAGE = Path(__file__).parent.parent / "docs" / "moving.md"
+PAGE = Path(__file__).parents[3] / "docs" / "moving.md"
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 import torch
-from runs_foreign import STEPS, timm_file
-from tiny_tfds import png, tiny_image, write_tiny_set
 
 from parity.cli import main
 from parity.runs.folder import differing, framework_of, read_run
 from parity.runs.foreign import read_foreign
+from tests.support.runs_foreign import STEPS, timm_file
+from tests.support.tiny_tfds import png, tiny_image, write_tiny_set
 
 DATA = "tfds:tiny_rectangles"
 

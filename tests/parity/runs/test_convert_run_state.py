@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from moved_runs import CFG, RECIPE, digests, listing, move, random_run, write_random
 
 from parity.runs.folder import differing, read_run, saved_steps
 from parity.runs.state import moments_of
+from tests.support.moved_runs import CFG, RECIPE, digests, listing, move, random_run, write_random
 from vit_config.parameters import parameters
 from vit_train.conduct import check_framework
 

@@ -5,18 +5,30 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from runs_foreign import ARGS, ASKED, STEPS, edited, error, save_timm, timm, timm_file, timm_run
-from test_runs_foreign_lightning import RECIPE
-from test_runs_foreign_lightning import trained as lightning_file
-from test_runs_foreign_trainer import OPTIONS
-from test_runs_foreign_trainer import trained as trainer_folder
 
 from parity.porting.formats import Stored
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.groups import assign
 from parity.runs.foreign.optimizer import Group, OptimizerState
+from tests.parity.runs.test_runs_foreign_lightning import RECIPE
+from tests.parity.runs.test_runs_foreign_lightning import trained as lightning_file
+from tests.parity.runs.test_runs_foreign_trainer import OPTIONS
+from tests.parity.runs.test_runs_foreign_trainer import trained as trainer_folder
+from tests.support.runs_foreign import (
+    ARGS,
+    ASKED,
+    STEPS,
+    edited,
+    error,
+    save_timm,
+    timm,
+    timm_file,
+    timm_run,
+)
 from vit_config import Recipe, WeightsError, write_weights
 from vit_config.errors import CheckpointError, ConfigError, MissingFileError, UnstatedError
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from runs_foreign import (
+from torch.optim.lr_scheduler import LambdaLR
+
+from parity.runs.foreign import read_foreign, recognise, write_foreign
+from tests.support.runs_foreign import (
     ARGS,
     ASKED,
     STEPS,
@@ -17,9 +20,6 @@ from runs_foreign import (
     timm,
     timm_file,
 )
-from torch.optim.lr_scheduler import LambdaLR
-
-from parity.runs.foreign import read_foreign, recognise, write_foreign
 from vit_config import Recipe
 
 RECIPE = Recipe(

@@ -5,7 +5,11 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from runs_foreign import (
+
+from parity.runs.foreign import read_foreign, recognise, write_foreign
+from parity.runs.foreign.order import timm_order
+from parity.twins.timm_sweep import peer
+from tests.support.runs_foreign import (
     ARGS,
     ASKED,
     STEPS,
@@ -21,10 +25,6 @@ from runs_foreign import (
     timm_file,
     timm_run,
 )
-
-from parity.runs.foreign import read_foreign, recognise, write_foreign
-from parity.runs.foreign.order import timm_order
-from parity.twins.timm_sweep import peer
 from vit_config import PRESETS, Recipe
 from vit_config.errors import CheckpointError, UnstatedError
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from runs_foreign import STEPS, Training, assert_near, next_in_optax, ours, redraw, timm_file
 from safetensors.numpy import load_file
 from transformers import ViTConfig as HfConfig
 from transformers import ViTForImageClassification
@@ -22,6 +21,15 @@ from transformers.training_args import TrainingArguments
 
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import hf_orders
+from tests.support.runs_foreign import (
+    STEPS,
+    Training,
+    assert_near,
+    next_in_optax,
+    ours,
+    redraw,
+    timm_file,
+)
 from vit_config import Recipe
 
 EPOCHS = 4

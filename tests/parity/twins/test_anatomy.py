@@ -6,7 +6,6 @@ import sys
 
 import pytest
 import torch
-from tiny import TINY, VARIANTS, variant
 
 import vit_jax.leaves
 import vit_jax.weights
@@ -14,6 +13,7 @@ import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
 from parity.twins.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.presets import from_timm
 from vit_config.presets.costs import Cost, costs, data

@@ -8,11 +8,13 @@ import sys
 
 import numpy as np
 import pytest
-from peers import redrawn
-from tiny import TINY
 
 from parity.cli import main
+from tests.support.peers import redrawn
+from tests.support.tiny import TINY
 from vit_config import Preprocess, write_weights
+
+pytestmark = pytest.mark.quick
 
 SMALL = TINY.replace(depth=1)
 

@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from refusals import one_line
-from tiny import TINY
 
 import vit_torch
 from parity import save
@@ -23,6 +21,8 @@ from parity.twins.certificate.verify import reasons, verify
 from parity.twins.check import check_config
 from parity.twins.steps.check_steps import check_steps
 from parity.twins.steps.plan import RANDOM
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file
@@ -32,7 +32,7 @@ from vit_config.job import Job
 SMALL = TINY.replace(depth=1)
 RECIPE = Recipe(epochs=2, batch_size=4, learning_rate=3e-3, weight_decay=0.05, ema=0.9)
 ASKED = Asked(dtypes=["float64"], precision="highest", batch_size=2, seed=0, fault=None)
-PAGE = Path(__file__).parent.parent / "docs" / "certificate.md"
+PAGE = Path(__file__).parents[3] / "docs" / "certificate.md"
 
 
 @pytest.fixture(scope="module")

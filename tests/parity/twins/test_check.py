@@ -6,9 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from fault_subjects import BASE as SUBJECT
-from fault_subjects import NEEDED
-from tiny import TINY, VARIANTS, variant
 
 import vit_torch
 from parity import save
@@ -18,6 +15,9 @@ from parity.faults.step_table import STEP_FAULTS
 from parity.measure.redraw import redraw
 from parity.twins.check import check_config, check_weights
 from parity.twins.check_report import to_dict
+from tests.support.fault_subjects import BASE as SUBJECT
+from tests.support.fault_subjects import NEEDED
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import write_weights
 from vit_torch.leaves import leaves
 
@@ -155,7 +155,9 @@ def test_flags_that_do_not_go_together(arguments, said, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["digits", "vit_base_patch16_224"])
+@pytest.mark.parametrize(
+    "name", ["digits", pytest.param("vit_base_patch16_224", marks=pytest.mark.exhaustive)]
+)
 def test_command_passes_as_users_run_it(name):
     """In a process of its own, optimised as usual: the rest of the suite compiles without effort."""
     env = {

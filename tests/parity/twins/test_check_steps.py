@@ -4,8 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from refusals import one_line
-from tiny import TINY
 
 from parity.cli import main
 from parity.faults.step_table import STEP_FAULTS
@@ -15,6 +13,8 @@ from parity.twins.steps.plan import RANDOM, make_plan
 from parity.twins.steps.stability import stability
 from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
 from parity.twins.steps.train_both import Curve, Walk
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY
 from vit_config import ConfigError, Recipe, Rope
 from vit_config.job import Job
 

@@ -2,11 +2,14 @@
 
 import io
 
+import pytest
 from rich.console import Console
-from tiny import TINY
 
 from parity.twins.check import check_config
 from parity.twins.check_report import print_report
+from tests.support.tiny import TINY
+
+pytestmark = pytest.mark.quick
 
 
 def test_brackets_in_a_path_are_no_markup():

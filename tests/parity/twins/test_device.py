@@ -4,8 +4,6 @@ import jax
 import numpy as np
 import pytest
 import torch
-from refusals import one_line
-from tiny import TINY
 
 from parity.cli import main
 from parity.measure.device import jax_device, names, torch_device
@@ -13,6 +11,8 @@ from parity.measure.environment import environment
 from parity.measure.redraw import random_batch, redraw
 from parity.twins import run_torch
 from parity.twins.check import check_config
+from tests.support.refusals import one_line
+from tests.support.tiny import TINY
 from vit_config import ConfigError
 
 

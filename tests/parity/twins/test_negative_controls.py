@@ -1,14 +1,14 @@
 """Every switch of the schema, set wrong in one twin: the check fails and names the first module."""
 
 import pytest
-from flips import BASE, FLIPS, REFUSED, ROPE, ROPE_FLIPS, UNSEEN
 
 from parity.twins.check import check_config
+from tests.support.flips import BASE, FLIPS, REFUSED, ROPE, ROPE_FLIPS, UNSEEN
 from tests.support.twins import one_jax_twin  # noqa: F401 - a fixture
 from vit_config import InputError, ViTConfig
 from vit_config.numerics.rope import Rope
 
-pytestmark = pytest.mark.usefixtures("one_jax_twin")
+pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("one_jax_twin")]
 QUICK = {"act", "rope", "pool"}  # what `make quick` looks at
 
 

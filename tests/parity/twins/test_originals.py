@@ -3,15 +3,15 @@
 from pathlib import Path
 
 import pytest
-from refusals import one_line
 
 from parity.cli.dispatch import run
 from parity.cli.support.train_options import base_job
 from parity.twins.originals.check import ORIGINALS, check_recipe
 from parity.twins.originals.timm import Timm
+from tests.support.refusals import one_line
 from vit_config import ConfigError
 
-RECIPES = Path(__file__).parents[1] / "recipes"
+RECIPES = Path(__file__).parents[3] / "recipes"
 
 
 def job(name):

@@ -4,7 +4,11 @@ import jax
 import numpy as np
 import pytest
 import torch
-from peers import (
+
+import vit_jax.weights
+import vit_torch
+import vit_torch.weights
+from tests.support.peers import (
     EXACT,
     call_jax,
     import_timm,
@@ -15,11 +19,7 @@ from peers import (
     run_jax,
     run_torch,
 )
-from tiny import TINY, error
-
-import vit_jax.weights
-import vit_torch
-import vit_torch.weights
+from tests.support.tiny import TINY, error
 from vit_config import ViTConfig, preset
 from vit_jax.functional import get_params, make_merge
 from vit_jax.leaves import leaves

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 from flax import nnx
-from tiny import TINY, VARIANTS, variant
 
 import vit_jax
 import vit_torch
 from parity.twins.pairing import pair, state_to_jax, state_to_torch, to_jax, to_torch
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import WeightsError
 from vit_jax.functional import get_params
 

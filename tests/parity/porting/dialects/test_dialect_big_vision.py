@@ -4,9 +4,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
-from dialect_proof import images_for, prove, redraw, twin_logits
-from linen_vit import LinenViT, loaded
-from tiny import TINY, error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -15,6 +12,9 @@ from parity.porting.dialects.recognise import marked
 from parity.porting.files import save
 from parity.porting.formats import open_container
 from parity.porting.verification.peers import import_timm
+from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
+from tests.support.linen_vit import LinenViT, loaded
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, WeightsError
 from vit_torch import ViT
 

@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 import torch
-from dialect_proof import images_for, prove, redraw, twin_logits
-from hf_models import CLASSES, build, logits, outputs, reload, save, transformers
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
+from tests.support.hf_models import CLASSES, build, logits, outputs, reload, save, transformers
+from tests.support.tiny import error
 from vit_config import ConfigError
+
+pytestmark = pytest.mark.quick
 
 VISION = {
     "hidden_size": 30, "num_hidden_layers": 3, "num_attention_heads": 5, "intermediate_size": 44,

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_arrays import DTYPES, assert_same, back, draw, into, stored
-from tiny import TINY, VARIANTS, variant
 
 from parity.porting.dialects.shapes import fields_of
 from parity.porting.dialects.table import (
@@ -23,8 +21,12 @@ from parity.porting.dialects.table import (
 )
 from parity.porting.dialects.transfer import letters, read, sizes_of, write
 from parity.porting.formats.base import Stored
+from tests.support.table_arrays import DTYPES, assert_same, back, draw, into, stored
+from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import WeightsError
 from vit_config.parameters import parameters
+
+pytestmark = pytest.mark.quick
 
 # rows
 

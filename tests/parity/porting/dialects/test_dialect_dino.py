@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from dialect_proof import assert_same_tensors, prove, redraw, twin_logits
-from dialect_torch import logits_of, save_torch, strictly
-from native_dino import Classifier, Dino
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.twins.timm_sweep.peer import create_float64, float64, import_timm
+from tests.support.dialect_proof import assert_same_tensors, prove, redraw, twin_logits
+from tests.support.dialect_torch import logits_of, save_torch, strictly
+from tests.support.native_dino import Classifier, Dino
+from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
 from vit_config.numerics.rope import Rope
 

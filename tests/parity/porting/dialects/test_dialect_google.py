@@ -3,9 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from dialect_proof import images_for, prove, redraw
-from linen_vit import LINEN, PRE_LINEN, LinenViT, loaded
-from tiny import TINY, error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -14,6 +11,9 @@ from parity.porting.dialects.recognise import marked
 from parity.porting.files import save
 from parity.porting.formats import open_container
 from parity.porting.verification.peers import import_timm
+from tests.support.dialect_proof import images_for, prove, redraw
+from tests.support.linen_vit import LINEN, PRE_LINEN, LinenViT, loaded
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, WeightsError
 from vit_torch import ViT
 

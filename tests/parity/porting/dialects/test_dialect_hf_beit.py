@@ -3,12 +3,23 @@
 from pathlib import Path
 
 import pytest
-from dialect_proof import images_for, prove, twin_logits
-from hf_models import CLASSES, MLP, SIZES, SQUARE, build, class_token, logits, reload, save, save_memory
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from tests.support.dialect_proof import images_for, prove, twin_logits
+from tests.support.hf_models import (
+    CLASSES,
+    MLP,
+    SIZES,
+    SQUARE,
+    build,
+    class_token,
+    logits,
+    reload,
+    save,
+    save_memory,
+)
+from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
 
 ENTRIES = {**SQUARE, **MLP}

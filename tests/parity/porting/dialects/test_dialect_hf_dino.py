@@ -7,13 +7,13 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from dialect_proof import images_for, prove, redraw, twin_logits
-from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
-from tiny import TINY, error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.files import save as save_own
+from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
+from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError
 from vit_torch.model import ViT
 

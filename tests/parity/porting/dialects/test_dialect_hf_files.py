@@ -6,9 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hf_models import CLASSES, MLP, SIZES, SQUARE, build, reload, save, save_memory, transformers
 from PIL import Image
-from tiny import TINY
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -17,8 +15,22 @@ from parity.porting.dialects.hf import preprocessor
 from parity.porting.dialects.recognise import find
 from parity.porting.files import save as save_own
 from parity.porting.formats import open_container
+from tests.support.hf_models import (
+    CLASSES,
+    MLP,
+    SIZES,
+    SQUARE,
+    build,
+    reload,
+    save,
+    save_memory,
+    transformers,
+)
+from tests.support.tiny import TINY
 from vit_config import Preprocess, ViTConfig
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
+
+pytestmark = pytest.mark.quick
 
 SQUASHED = Preprocess(interpolation="bilinear", crop_mode="squash")
 READ = {

@@ -12,18 +12,20 @@ import flax.serialization
 import numpy as np
 import pytest
 import torch
-from dialect_proof import images_for, twin_logits
 from flax import traverse_util
-from hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, outputs, reload
 from safetensors.numpy import load_file
-from tiny import TINY, error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.recognise import marked
 from parity.porting.formats import open_container
+from tests.support.dialect_proof import images_for, twin_logits
+from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, outputs, reload
+from tests.support.tiny import TINY, error
 from vit_config import ConfigError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 BEIT = {**SQUARE, **MLP, "use_relative_position_bias": True, "layer_scale_init_value": 0.1}
 MODELS = {

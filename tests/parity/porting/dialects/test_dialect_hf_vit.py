@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from dialect_proof import Logits, images_for, prove, redraw, twin_logits
-from hf_models import (
+from safetensors.torch import load_file, save_file
+
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from tests.support.dialect_proof import Logits, images_for, prove, redraw, twin_logits
+from tests.support.hf_models import (
     CLASSES,
     MLP,
     SIZES,
@@ -19,11 +23,7 @@ from hf_models import (
     save_memory,
     transformers,
 )
-from safetensors.torch import load_file, save_file
-from tiny import error
-
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
+from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
 
 ENTRIES = {**SIZES, **MLP}

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from parity.porting.dialects.layout import Layout
 from vit_config import WeightsError
 
+pytestmark = pytest.mark.quick
+
 
 @st.composite
 def layouts(draw_from):

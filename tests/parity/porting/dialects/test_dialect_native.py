@@ -5,7 +5,6 @@ from argparse import Namespace
 import numpy as np
 import pytest
 import torch
-from dialect_proof import prove, redraw
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
@@ -14,6 +13,7 @@ from parity.porting.dialects.recognise import find
 from parity.porting.formats import open_container
 from parity.twins.timm_sweep import peer
 from parity.twins.timm_sweep.architecture import redraw_model
+from tests.support.dialect_proof import prove, redraw
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig, WeightsError
 
 peer.import_timm()

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dialect_proof import Logits, prove, redraw, twin_logits
-from dialect_torch import logits_of, save_torch
 from safetensors.torch import load_file, save_file
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.twins.timm_sweep.peer import float64, import_timm
+from tests.support.dialect_proof import Logits, prove, redraw, twin_logits
+from tests.support.dialect_torch import logits_of, save_torch
+from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError, preset
 
 import_timm()

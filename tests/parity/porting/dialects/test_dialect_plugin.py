@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny import TINY
 
 from parity.measure.redraw import redraw
+from tests.support.tiny import TINY
 from vit_config import parameters, write_weights
 
-REPOSITORY = Path(__file__).parent.parent
+pytestmark = pytest.mark.quick
+
+REPOSITORY = Path(__file__).parents[4]
 CONFIG = TINY.replace(
     image_size=(24, 24),
     patch_size=(8, 8),

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dialect_proof import Logits, images_for, prove, redraw, twin_logits
-from hf_models import CLASSES, build, logits, reload, save, transformers
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from tests.support.dialect_proof import Logits, images_for, prove, redraw, twin_logits
+from tests.support.hf_models import CLASSES, build, logits, reload, save, transformers
+from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
 
 SIZES = {

@@ -10,7 +10,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.formats import Stored
 from parity.porting.verification.libraries import LIBRARIES, misfits
 
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[4]
 
 
 @pytest.fixture

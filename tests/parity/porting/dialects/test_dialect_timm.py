@@ -7,15 +7,15 @@ import runpy
 import numpy as np
 import pytest
 import torch
-from dialect_proof import prove
 from safetensors.numpy import load_file
-from timm_models import bare, logits_of, reload, saved, small, timm, write_json
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.rewrites import State, canonical, express
 from parity.porting.formats import Stored
+from tests.support.dialect_proof import prove
+from tests.support.timm_models import bare, logits_of, reload, saved, small, timm, write_json
 from vit_config import Preprocess, ViTConfig
 from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters

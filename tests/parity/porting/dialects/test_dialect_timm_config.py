@@ -1,12 +1,10 @@
 """timm's config.json: which architecture it names for a schema, and what its arguments mean."""
 
 import json
-import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
-from timm_models import MODULES, saved, small, timm, write_json
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called
@@ -14,10 +12,12 @@ from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import canonical
 from parity.porting.metadata import Card
 from parity.twins.timm_sweep import peer
+from tests.support.timm_models import MODULES, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError, WeightsError, preset, preset_preprocess, preset_tags
 from vit_config.numerics.rope import Rope
 
-sys.path.append(str(Path(__file__).parent.parent / "tools"))
+pytestmark = pytest.mark.quick
+
 reader = import_module("timm_schema")
 
 SMALL = {

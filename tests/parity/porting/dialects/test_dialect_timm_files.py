@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file as save_torch
-from timm_models import bare, saved, small, timm, write_json
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
 from parity.porting.formats import open_container
+from tests.support.timm_models import bare, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError, WeightsError
 
 

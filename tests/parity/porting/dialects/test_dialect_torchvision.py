@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dialect_proof import prove, redraw
-from dialect_torch import logits_of, save_torch, strictly
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.verification.peers import import_timm
+from tests.support.dialect_proof import prove, redraw
+from tests.support.dialect_torch import logits_of, save_torch, strictly
 from vit_config import ConfigError, ViTConfig, WeightsError
 
 import_timm()

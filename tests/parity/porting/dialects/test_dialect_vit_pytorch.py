@@ -7,13 +7,13 @@ import importlib
 import numpy as np
 import pytest
 import torch
-from dialect_proof import prove, redraw, twin_logits
-from dialect_torch import logits_of, save_torch, strictly
-from tiny import error
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.verification.peers import import_timm
+from tests.support.dialect_proof import prove, redraw, twin_logits
+from tests.support.dialect_torch import logits_of, save_torch, strictly
+from tests.support.tiny import error
 from vit_config import ConfigError
 
 import_timm()

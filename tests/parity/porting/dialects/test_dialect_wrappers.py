@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 import torch
-from convert_cases import arrays_of, refused, run
-from hf_models import MLP, SIZES, SQUARE, build, save
-from tiny import TINY
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from tests.support.convert_cases import arrays_of, refused, run
+from tests.support.hf_models import MLP, SIZES, SQUARE, build, save
+from tests.support.tiny import TINY
 from vit_config import WeightsError
 from vit_config.errors import UnstatedError
 

@@ -14,13 +14,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from fleet_folder import ANSWER, BROKEN, CFG, answer, fill, forget, own_file
 from rich.console import Console
 
 from parity.cli import main
 from parity.porting.conversion import convert
 from parity.porting.fleet import Manifest, run_manifest
 from parity.porting.fleet.ledger import LEDGER
+from tests.support.fleet_folder import ANSWER, BROKEN, CFG, answer, fill, forget, own_file
 from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
 

@@ -18,6 +18,8 @@ from parity.porting.fleet.pool import Ended, Told, run_tasks
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
 
+pytestmark = pytest.mark.quick
+
 
 def make(root, *names):
     for name in names:

@@ -9,11 +9,21 @@ import tracemalloc
 import numpy as np
 import pytest
 import torch
-from container_files import arrays, assert_same_bits, loaded, small, stored, tensor_of, write_each
 from safetensors.numpy import save_file
 
 from parity.porting.formats import open_container, write_npz, write_safetensors, write_torch
+from tests.support.container_files import (
+    arrays,
+    assert_same_bits,
+    loaded,
+    small,
+    stored,
+    tensor_of,
+    write_each,
+)
 from vit_config import MissingFileError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 KINDS = {
     "safetensors": "safetensors",

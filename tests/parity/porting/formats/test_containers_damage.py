@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
-from container_files import loaded, write_each
 
 from parity.porting.formats import open_container
+from tests.support.container_files import loaded, write_each
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.atomic import atomic_file, atomic_folder
+
+pytestmark = pytest.mark.quick
 
 CHECKED = ("sealed", "torch", "torchscript", "npz", "deflated")
 UNCHECKED = ("safetensors", "legacy", "msgpack")

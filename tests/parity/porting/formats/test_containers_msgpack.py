@@ -6,14 +6,6 @@ import jax.numpy as jnp
 import msgpack
 import numpy as np
 import pytest
-from container_files import (
-    EVERY,
-    arrays,
-    assert_same_bits,
-    loaded,
-    stored,
-    values,
-)
 from flax import serialization
 
 from parity.porting.formats import (
@@ -21,7 +13,17 @@ from parity.porting.formats import (
     open_container,
     write_msgpack,
 )
+from tests.support.container_files import (
+    EVERY,
+    arrays,
+    assert_same_bits,
+    loaded,
+    stored,
+    values,
+)
 from vit_config import ConfigError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 
 def refused(path, *words: str) -> None:

@@ -6,7 +6,13 @@ import zipfile
 import numpy as np
 import pytest
 import torch
-from container_files import (
+
+from parity.porting.formats import (
+    open_container,
+    write_msgpack,
+    write_npz,
+)
+from tests.support.container_files import (
     NARROW,
     PLAIN,
     UNSIGNED,
@@ -17,13 +23,9 @@ from container_files import (
     stored,
     values,
 )
-
-from parity.porting.formats import (
-    open_container,
-    write_msgpack,
-    write_npz,
-)
 from vit_config import ConfigError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 NUMPY = (*PLAIN, "bfloat16", *UNSIGNED)
 

@@ -4,16 +4,18 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
-from container_files import (
-    assert_same_bits,
-    loaded,
-    values,
-)
 
 from parity.porting.formats import (
     open_container,
 )
+from tests.support.container_files import (
+    assert_same_bits,
+    loaded,
+    values,
+)
 from vit_config import MissingFileError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 
 def refused(path, *words: str) -> None:

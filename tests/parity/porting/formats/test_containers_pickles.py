@@ -12,6 +12,8 @@ import torch
 from parity.porting.formats import open_container
 from vit_config import WeightsError
 
+pytestmark = pytest.mark.quick
+
 
 class Call:
     def __init__(self, function, *args):

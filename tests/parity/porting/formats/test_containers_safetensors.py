@@ -7,7 +7,12 @@ import struct
 import numpy as np
 import pytest
 import safetensors.torch
-from container_files import (
+
+from parity.porting.formats import (
+    open_container,
+    write_safetensors,
+)
+from tests.support.container_files import (
     EVERY,
     arrays,
     assert_same_bits,
@@ -17,12 +22,9 @@ from container_files import (
     tensor_of,
     values,
 )
-
-from parity.porting.formats import (
-    open_container,
-    write_safetensors,
-)
 from vit_config import ConfigError, WeightsError, read_weights
+
+pytestmark = pytest.mark.quick
 
 SAFE = tuple(name for name in EVERY if name not in ("complex128", "float8_e8m0fnu"))
 """Types that the safetensors library converts for PyTorch."""

@@ -9,17 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from container_files import loaded
-from convert_cases import arrays_of, refused, run
 from flax.serialization import msgpack_serialize
 from jax.experimental.array_serialization import serialization
-from tiny import TINY
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.formats import open_container
 from parity.porting.formats.flatten import nested
+from tests.support.container_files import loaded
+from tests.support.convert_cases import arrays_of, refused, run
+from tests.support.tiny import TINY
 from vit_config import MissingFileError, WeightsError, write_weights
+
+pytestmark = pytest.mark.quick
 
 CFG = TINY.replace(
     norm_eps=1e-6, depth=2, act="gelu_tanh", pos_embed_resize="bilinear_corners", image_size=(21, 10)

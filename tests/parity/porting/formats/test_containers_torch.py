@@ -15,7 +15,11 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-from container_files import (
+from torch.serialization import set_crc32_options
+
+from parity.porting.formats import open_container, write_torch
+from parity.porting.formats.archive import Archive
+from tests.support.container_files import (
     EVERY,
     NARROW,
     UNSIGNED,
@@ -28,11 +32,9 @@ from container_files import (
     values,
     write_torchscript,
 )
-from torch.serialization import set_crc32_options
-
-from parity.porting.formats import open_container, write_torch
-from parity.porting.formats.archive import Archive
 from vit_config import ConfigError, WeightsError
+
+pytestmark = pytest.mark.quick
 
 FORMATS = {"torch": True, "torch (legacy)": False}
 

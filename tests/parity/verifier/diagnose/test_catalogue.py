@@ -11,6 +11,8 @@ from parity.measure.traces.format import ModuleFacts
 from parity.verifier.diagnose.explain import explain
 from parity.verifier.diagnose.segment import Segment
 
+pytestmark = pytest.mark.quick
+
 B, T, D, H = 2, 10, 30, 5
 RANDOM = np.random.default_rng(0)
 

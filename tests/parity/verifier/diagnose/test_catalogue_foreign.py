@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from foreign import compared
 from torch import nn
 
 from parity.verifier.diagnose.diagnosis import diagnose
+from tests.support.foreign import compared
 
 D, H, P, N = 24, 4, 2, 6
 ANGLES = torch.arange(1, N + 1)[:, None] * torch.tensor([1.0, 0.3, 0.1])

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_catalogue import first_cause, segment
 
 from parity.verifier.diagnose.explain import explain
+from tests.parity.verifier.diagnose.test_catalogue import first_cause, segment
+
+pytestmark = pytest.mark.quick
 
 B, P, N, D, H = 2, 3, 7, 30, 5
 T = P + N

@@ -17,6 +17,8 @@ from parity.verifier.diagnose.segment import Segment
 from vit_config.numerics.resample import resample_rows
 from vit_config.numerics.tables import count_relative_positions, relative_position_index
 
+pytestmark = pytest.mark.quick
+
 B, T, D = 2, 10, 30
 RANDOM = np.random.default_rng(1)
 CHILDREN = {"child": ModuleFacts(path="child", kind="Linear")}
@@ -293,7 +295,7 @@ def test_the_gradient_of_a_line_around_one_of_two_branches():
 
 
 def test_every_cause_is_in_the_table():
-    room = Path(__file__).parents[1] / "parity/verifier/diagnose"
+    room = Path(__file__).parents[4] / "parity/verifier/diagnose"
     code = "".join(
         p.read_text() for p in (*room.glob("catalogue/*.py"), room / "backward.py", room / "explain.py")
     )

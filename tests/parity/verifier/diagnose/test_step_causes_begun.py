@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from test_step_causes import RATE, both, groups, only, run_torch
 
 from parity.verifier.diagnose.segment import StepSegment
 from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diagnose.steps.explain import explain_step
+from tests.parity.verifier.diagnose.test_step_causes import RATE, both, groups, only, run_torch
 
 
 def changed(segment: StepSegment, result: dict[str, np.ndarray]) -> StepSegment:

@@ -8,7 +8,12 @@ import numpy as np
 import optax
 import pytest
 import torch
-from test_step_causes import (
+from torch import nn
+
+from parity.verifier.diagnose.step_segments import step_segment
+from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.verdict import Verdict
+from tests.parity.verifier.diagnose.test_step_causes import (
     BATCH,
     CLASSES,
     RATE,
@@ -22,12 +27,7 @@ from test_step_causes import (
     run_torch,
     verdict,
 )
-from test_step_causes_begun import changed
-from torch import nn
-
-from parity.verifier.diagnose.step_segments import step_segment
-from parity.verifier.diagnose.steps.explain import explain_step
-from parity.verifier.diagnose.verdict import Verdict
+from tests.parity.verifier.diagnose.test_step_causes_begun import changed
 
 cross = nn.functional.cross_entropy
 

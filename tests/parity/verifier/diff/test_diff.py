@@ -5,12 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from sides import port, sides
-from tiny import variant
 
 from parity.cli import main
 from parity.faults import inject
 from parity.verifier.diff import compare_sides
+from tests.support.sides import port, sides
+from tests.support.tiny import variant
 
 CLEAN = [  # tools/mutation_score.py has more
     "plain",

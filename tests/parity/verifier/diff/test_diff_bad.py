@@ -14,7 +14,9 @@ from parity.cli import main
 from parity.verifier.diff import process
 from parity.verifier.diff.server import Server
 
-HERE = Path(__file__).parent / "bad_models.py"
+pytestmark = pytest.mark.quick
+
+HERE = Path(__file__).parents[3] / "support/bad_models.py"
 
 
 _ONE_AT_A_TIME = threading.Lock()

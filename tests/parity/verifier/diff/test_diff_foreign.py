@@ -3,20 +3,19 @@
 import copy
 import importlib.util
 
-import hf_models
 import jax
 import pytest
-import test_dialect_torchvision as torchvision_models
-import test_dialect_vit_pytorch as vit_pytorch_models
-import timm_models
 import torch
-from foreign import compared, side, twins_of
 from torch import nn
 
 import vit_jax
 from parity.porting.conversion import convert
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import InProcess, compare_sides, subject_of
+from tests.parity.porting.dialects import test_dialect_torchvision as torchvision_models
+from tests.parity.porting.dialects import test_dialect_vit_pytorch as vit_pytorch_models
+from tests.support import hf_models, timm_models
+from tests.support.foreign import compared, side, twins_of
 from vit_torch.weights import to_numpy
 
 EAGER = {"attn_implementation": "eager"}

@@ -7,7 +7,6 @@ import optax
 import pytest
 import torch
 from flax import nnx
-from tiny import TINY
 
 import parity
 import vit_jax
@@ -17,6 +16,7 @@ from parity.measure.redraw import redraw
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import Recorded, compare_sides
 from parity.verifier.diff.nudge import nudged
+from tests.support.tiny import TINY
 from vit_config.parameters import parameters
 
 CFG = TINY.replace(depth=1)

@@ -9,7 +9,6 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from tiny import TINY
 
 from parity.porting.dialects import dialects
 from parity.porting.dialects.table import bind_ours, bind_theirs
@@ -17,9 +16,12 @@ from parity.porting.dialects.transfer import read, write
 from parity.porting.formats import Stored
 from parity.verifier.match import Matched, match
 from parity.verifier.match.table_text import table_text
+from tests.support.tiny import TINY
 from vit_config import ConfigError, parameters
 
-TOOLS = Path(__file__).parent.parent / "tools"
+pytestmark = pytest.mark.quick
+
+TOOLS = Path(__file__).parents[4] / "tools"
 WRITTEN = [each for each in dialects() if each.writes]
 H, D, W = 5, 6, 14
 """Heads, their width, the width of a token."""

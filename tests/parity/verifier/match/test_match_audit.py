@@ -16,6 +16,8 @@ from parity.verifier.match import match
 from parity.verifier.match.audit import audit
 from vit_config import ConfigError
 
+pytestmark = pytest.mark.quick
+
 WIDTH, HIDDEN, HEADS = 12, 23, 3
 
 

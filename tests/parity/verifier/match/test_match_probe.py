@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -12,6 +13,8 @@ from parity.cli import run
 from parity.measure.traces import record
 from parity.verifier.match import Matched
 from parity.verifier.match.files import match_paths
+
+pytestmark = pytest.mark.quick
 
 WIDTH, HIDDEN, CLASSES, BATCH = 6, 11, 5, 7
 

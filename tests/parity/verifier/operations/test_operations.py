@@ -7,7 +7,6 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-import operations_models as models
 import pytest
 import torch
 
@@ -15,6 +14,7 @@ from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.fingerprint import fingerprint, same
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.program import KEEP_BYTES, Program
+from tests.support import operations_models as models
 from vit_config import InputError
 
 SOURCE = Path(models.__file__).read_text().splitlines()

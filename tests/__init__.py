@@ -1,0 +1,1 @@
+"""The tests, in folders that mirror the packages; `support` is what several of them share."""
