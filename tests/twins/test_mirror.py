@@ -15,7 +15,7 @@ import vit_torch.leaves
 import vit_torch.weights
 from tests.support.tiny import VARIANTS, variant
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))

@@ -13,7 +13,7 @@ from vit_jax.linear import Linear
 from vit_jax.optim import scale_by_adam
 from vit_torch.norm import LayerNorm
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
 
 def _bias_gradient(norm, x, upstream):

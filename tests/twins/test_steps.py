@@ -21,6 +21,8 @@ from vit_torch.step import make_eval_step as make_torch_eval_step
 from vit_torch.step import make_gradients as make_torch_gradients
 from vit_torch.step import make_train_step as make_torch_step
 
+pytestmark = pytest.mark.versions
+
 STEPS_PER_EPOCH = 4
 RECIPE = Recipe(
     epochs=5,

@@ -17,7 +17,7 @@ from vit_config.init import initial_draws
 from vit_config.numerics.rope import Rope
 from vit_config.presets.own import OWN
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
 
 def _flip(field):

@@ -8,7 +8,7 @@ import pytest
 from tests.support.tiny import TINY
 from vit_config.numerics.tables import fixed_position_table, sincos1d, sincos2d, sincos2d_simple
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
 ROWS, COLUMNS, D = 3, 5, 12
 

@@ -35,7 +35,7 @@ from vit_config import (
     write_weights,
 )
 
-pytestmark = pytest.mark.quick
+pytestmark = [pytest.mark.versions, pytest.mark.quick]
 
 CFG = TINY.replace(depth=1, register_tokens=2, layer_scale=0.1)
 PREPROCESS = Preprocess(

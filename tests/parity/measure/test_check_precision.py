@@ -12,6 +12,8 @@ from parity.twins import run_jax, run_torch
 from parity.twins.check import check_config
 from tests.support.tiny import TINY
 
+pytestmark = pytest.mark.versions
+
 SMALL = TINY.replace(depth=1)
 FLAGS = (
     'jax_default_matmul_precision = high (set "highest")',

@@ -14,6 +14,8 @@ from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import WeightsError
 from vit_jax.functional import get_params
 
+pytestmark = pytest.mark.versions
+
 
 def _bits(array):
     return np.ascontiguousarray(array).view(np.uint8)
