@@ -56,7 +56,7 @@ mutations: $(VENV)/ready
 environments:
 	./tests/environments.sh .environments
 
-# the newest jax wants a newer Python than the oldest: make versions-newest PYTHON=python3.13
+# of another Python: make versions-newest PYTHON=python3.12
 versions: versions-oldest versions-newest
 
 versions-%:

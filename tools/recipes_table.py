@@ -43,8 +43,8 @@ What needs TensorFlow - Big Vision's crops, resizing and RandAugment - was recor
 `tools/record_tensorflow.py` with TensorFlow 2.21 and Big Vision's own source;
 `tests/vit_train/test_augmentation_tensorflow.py` holds ours against the recording, pixel by pixel.
 ThreeAugment and colour jitter are held against timm and torchvision by
-`tests/vit_train/test_augmentation_peers.py`. The bias of queries, keys and values is judged together with its weight: that of the keys is ignored by softmax,
-so that Adam makes its steps of rounding noise.
+`tests/vit_train/test_augmentation_peers.py`. The bias of queries, keys and values is judged together
+with its weight: that of the keys is ignored by softmax, so that Adam makes its steps of rounding noise.
 """
 
 

@@ -1,9 +1,9 @@
 """Record what TensorFlow and Big Vision make of an image, for tests that have neither.
 
 ``python tools/record_tensorflow.py BIG_VISION OUT.npz`` with the folder of a checkout of
-github.com/google-research/big_vision, in an environment with TensorFlow (2.21 recorded
-tests/vit_train/recorded/tensorflow_images.npz) and numpy. TensorFlow Addons is no longer published; the one
-function that is used of it is TensorFlow's own ImageProjectiveTransformV3.
+github.com/google-research/big_vision, in an environment with TensorFlow and numpy (2.21
+recorded tests/vit_train/recorded/tensorflow_images.npz). TensorFlow Addons is no longer published; the
+one function that is used of it is TensorFlow's own ImageProjectiveTransformV3.
 """
 
 import sys

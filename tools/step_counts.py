@@ -1,6 +1,6 @@
-"""Write down what the compiled training step of each kind of block consists of: tests/vit_jax/step_counts.json.
+"""Write down what the compiled training step of each kind of block consists of.
 
-``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites the file.
+``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites tests/vit_jax/step_counts.json;
 tests/vit_jax/test_step_counts.py fails where a step has more of anything than the file allows.
 """
 

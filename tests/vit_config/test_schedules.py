@@ -12,7 +12,7 @@ from parity.porting.verification.peers import import_timm
 from vit_config import Recipe
 from vit_config.schedule import learning_rate
 
-pytestmark = [pytest.mark.versions, pytest.mark.quick]
+pytestmark = pytest.mark.quick
 
 PEAK, FINAL, EPOCHS, PER_EPOCH, WARMUP = 2.0, 0.5, 6, 7, 2
 TOTAL = EPOCHS * PER_EPOCH

@@ -49,7 +49,7 @@ def installed(blocks, tmp_path_factory):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylab-dialect\nVersion: 1.0\n")
     entry = re.search(r'mylab = "(.*)"', blocks["toml"])[1]
-    (info / "entry_points.txt").write_text(f"[parity.porting.dialects]\nmylab = {entry}\n")
+    (info / "entry_points.txt").write_text(f"[parity.dialects]\nmylab = {entry}\n")
     return folder
 
 
