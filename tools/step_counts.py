@@ -1,6 +1,6 @@
 """Write down what the compiled training step of each kind of block consists of.
 
-``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites tests/vit_jax/step_counts.json;
+``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites the file;
 tests/vit_jax/test_step_counts.py fails where a step has more of anything than the file allows.
 """
 
