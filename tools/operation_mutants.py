@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from parity.family.peer import import_timm
 
+from parity.porting.verification.peers import import_timm
 from parity.verifier.operations import Comparison, compare_programs, record
 from parity.verifier.operations.program import Program
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "verify-certificate": "whether what a check certified holds today: it is run again",
     "diff": "where two models differ: the first module, forward, backward and in training steps",
     "diagnose": "why they differ: the cause that reproduces what both computed",
+    "locate": "the first operations that differ between two programs, with their lines of source",
     "match": "which parameter of one file or trace is which of another",
     "convert": "a checkpoint of any dialect to any other, exact and verified",
     "convert-run": "a training run from one framework or library to another, to go on there",

@@ -43,7 +43,7 @@ def build(order: Order) -> Subject:
     if colon and twin in ("jax", "torch"):
         return _twin(order, name, twin)
     if is_function(order.name):
-        return subject_of(order.name, _function(order.name)())
+        return subject_of(order.name, called_function(order.name)())
     return _twin(order, order.name, order.twin)
 
 
@@ -87,7 +87,12 @@ def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
     return stored.config, {each: array.load() for each, array in stored.arrays.items()}
 
 
-def _function(name: str) -> Callable[[], Any]:
+def called_function(name: str) -> Callable[[], Any]:
+    """The function that ``module:function`` or ``file.py:function`` names.
+
+    Raises:
+        ConfigError, MissingFileError: there is no such module, file or function.
+    """
     where, _, function = name.rpartition(":")
     try:
         module = _module(where)

@@ -24,20 +24,17 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
             inputs are one array, a tuple of them, or a dictionary by argument names.
         name: what the program is called.
         gradients: whether the callable computes gradients itself (a step of training): torch then
-        records
-            the backward pass too, with the lines of the forward operations. A torch.nn.Module among its
-            arguments is copied, so that a step leaves the user's as it was.
+            records the backward pass too, with the lines of the forward operations. A torch.nn.Module
+            among its arguments is copied, so that a step leaves the user's as it was.
 
     Raises:
         InputError: it is none of these.
     """
     if isinstance(side, str):
-        from parity.diff.build import Order, build, is_function
+        from parity.verifier.diff.build import Order, build, called_function, is_function
 
         if is_function(side):
-            from parity.diff.build import _function
-
-            side = _function(side)()
+            side = called_function(side)()
         else:
             subject = build(Order(name=side))
             side = (subject.model, dict(subject.kwargs) or subject.args)

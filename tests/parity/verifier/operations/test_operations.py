@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from parity.cli import run
 from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.fingerprint import fingerprint, same
 from parity.verifier.operations.layouts import arrangements
@@ -338,3 +339,16 @@ def test_what_is_no_program():
         compare((3, 4), (3, 4))
     with pytest.raises(InputError, match="found a tuple of 4"):
         compare((jnp.exp, 4, 5, 6), (jnp.exp, 4))
+
+
+def test_the_command_prints_the_line_and_writes_json(tmp_path, capsys):
+    root = Path(__file__).parents[4]
+    sides = [f"{root}/docs/port.py:{name}" for name in ("original", "port")]
+    path = tmp_path / "found.json"
+    assert run("locate", [*sides, "--json", str(path)], prog="parity locate") == 1
+    said = capsys.readouterr().out
+    assert "activation: gelu, tanh where A has gelu" in said
+    assert "B port.py:56  tanh(" in said
+    assert json.loads(path.read_text())["verdict"] == "DIFFERENT"
+    assert run("locate", [sides[0], f"{sides[0]}_missing"], prog="parity locate") == 2
+    assert "original_missing" in capsys.readouterr().err
