@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from parity.porting.dialects.dialect import Dialect
 from vit_config import ConfigError
 
-ROOMS = (
+MODULES = (
     "own", "dino", "native", "timm", "clip", "torchvision", "google", "big_vision", "vit_pytorch",
     "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3", "hf.clip", "hf.siglip", "hf_flax",
 )  # fmt: skip
@@ -37,8 +37,8 @@ def dialects() -> tuple[Dialect, ...]:
             if not isinstance(each, Dialect):
                 raise ConfigError(f"entry point {entry.value} is a {type(each).__name__}, not a Dialect")
             found.append(each)
-    for room in ROOMS:
-        found += importlib.import_module(f"parity.porting.dialects.{room}").DIALECTS
+    for module in MODULES:
+        found += importlib.import_module(f"parity.porting.dialects.{module}").DIALECTS
     names = [each.name for each in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(f"several dialects are called {', '.join(twice)}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.measure.tolerance import epsilon
-from parity.verifier.diagnose.catalogue import by_room, computations
+from parity.verifier.diagnose.catalogue import by_module, computations
 from parity.verifier.diagnose.catalogue.computation import Computation, Option
 from parity.verifier.diagnose.catalogue.numerics import rounded
 from parity.verifier.diagnose.segment import Segment
@@ -71,8 +71,8 @@ def reproductions(
     """
     small = first_image(segment)
     found = []
-    for room in by_room(small):
-        for usual in room:
+    for module in by_module(small):
+        for usual in module:
             computation = _like(usual, others) if others else usual
             if computation is None:
                 continue

@@ -1,4 +1,4 @@
-"""Every known way to compute what a module of a Vision Transformer computes, one room per kind."""
+"""Every known way to compute what a module of a Vision Transformer computes, one module per kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from parity.verifier.diagnose.catalogue import (
 from parity.verifier.diagnose.catalogue.computation import Computation, hypotheses_of
 from parity.verifier.diagnose.segment import Hypothesis, Segment
 
-ROOMS = (
+MODULES = (
     activation,
     norm,
     linear,
@@ -39,14 +39,14 @@ ROOMS = (
 
 def computations(segment: Segment) -> Iterator[Computation]:
     """Every computation that a segment may be, by the tensors and parameters it has."""
-    for room in ROOMS:
-        yield from room.computations(segment)
+    for module in MODULES:
+        yield from module.computations(segment)
 
 
-def by_room(segment: Segment) -> Iterator[Iterator[Computation]]:
-    """The same, a room at a time; what fits a number to the result comes last in its room."""
-    for room in ROOMS:
-        yield room.computations(segment)
+def by_module(segment: Segment) -> Iterator[Iterator[Computation]]:
+    """The same, a module at a time; what fits a number to the result comes last in its module."""
+    for module in MODULES:
+        yield module.computations(segment)
 
 
 def hypotheses(segment: Segment) -> Iterator[Hypothesis]:
