@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -11,11 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from filelock import FileLock, Timeout
+
 from vit_config import ConfigError
 from vit_config.base import Schema
 
 LEDGER = "parity-ledger.jsonl"
 """The name of the file."""
+LOCK = f".{LEDGER}.lock"
+"""Held while a run writes."""
 
 
 class Entry(Schema, frozen=True):
@@ -87,12 +90,11 @@ def open_ledger(folder: Path) -> Iterator[Ledger]:
         ConfigError: another run has it open, or a line in it is not one of ours.
     """
     path = folder / LEDGER
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(f"{folder}: another run is writing there; wait for it to end") from None
+        taken = FileLock(folder / LOCK).acquire(timeout=0)
+    except Timeout:
+        raise ConfigError(f"{folder}: another run is writing there; wait for it to end") from None
+    with taken, _opened(path) as handle:
         content = path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole < len(content):  # its writer was stopped in the middle of a line
@@ -100,6 +102,13 @@ def open_ledger(folder: Path) -> Iterator[Ledger]:
         lines = enumerate(content[:whole].splitlines(), 1)
         entries = [_entry(line, path, number) for number, line in lines]
         yield Ledger(handle, entries, torn=whole < len(content))
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        yield handle
     finally:
         os.close(handle)
 
