@@ -1,6 +1,7 @@
 """Every test sees eight CPU devices, 32-bit JAX unless it asks for `x64`, and no warning."""
 
 import os
+import sys
 from pathlib import Path
 
 from parity.measure.compiling import QUICKLY
@@ -51,6 +52,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     share.choose(config, items)
     limits = cost.budgets()
     items.sort(key=lambda item: -limits.get(item.nodeid.partition("::")[0], 0.0))
+
+
+@pytest.fixture(autouse=True)
+def _torch_as_it_was():
+    """No test leaves torch in another state for those behind it."""
+    yield
+    if torch := sys.modules.get("torch"):
+        left = torch.is_grad_enabled(), torch.get_default_dtype()
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        assert left == (True, torch.float32)
 
 
 @pytest.fixture

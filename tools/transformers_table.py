@@ -103,6 +103,7 @@ MODELS: dict[str, Model] = {
         "DeiTForMaskedImageModeling", "DeiTConfig", {**VISION, "encoder_stride": 8}
     ),
     **dict(_plain("Beit", VISION)),
+    **dict(_plain("Data2VecVision", VISION)),
     "BeitModel, relative positions": Model(
         "BeitModel", "BeitConfig", {**VISION, "use_relative_position_bias": True}
     ),

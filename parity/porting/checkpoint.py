@@ -223,7 +223,7 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         said
         for name, said in dialect.problems(cfg).items()
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
-        and not allows(dialect.older.get(name, ()), getattr(cfg, name))
+        and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

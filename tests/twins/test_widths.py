@@ -30,9 +30,10 @@ def _softmax(x):
 def _outputs(cfg):
     """The output of each twin in float64."""
     arrays = _arrays(cfg)
-    yield vit_jax.from_arrays(cfg, arrays)(jnp.asarray(IMAGES))
+    ours = vit_jax.from_arrays(cfg, arrays)(jnp.asarray(IMAGES))
     with torch.no_grad():
-        yield vit_torch.from_arrays(cfg, arrays)(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+        theirs = vit_torch.from_arrays(cfg, arrays)(torch.from_numpy(IMAGES).permute(0, 3, 1, 2))
+    return ours, theirs
 
 
 @pytest.mark.parametrize(

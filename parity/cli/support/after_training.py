@@ -105,7 +105,7 @@ def score_and_compare(
 
 def _compare(trained: Trained, weights: Path, images: Path, console: Console) -> int:
     from parity.twins.check import check_weights
-    from parity.twins.report import print_report
+    from parity.twins.check_report import print_report
 
     with np.load(images) as file:
         batch = trained.preprocess.normalise(file["images"][:CHECKED_IMAGES])

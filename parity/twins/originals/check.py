@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from parity.measure.tolerance import relative_error
+from parity.measure.error import relative_error
 from parity.twins.originals.big_vision import BigVision
 from parity.twins.originals.ours import JaxSide, TorchSide
 from parity.twins.originals.side import Arrays, Case, Original, Side
@@ -88,7 +88,7 @@ def check_recipe(name: str, job: Job, seed: int = 0) -> list[Row]:
         for twin, make in (("JAX", JaxSide), ("PyTorch", TorchSide)):
             ours, after = _run(case, make(case), seed)
             errors = {
-                each: relative_error(after[each], value, _beside(each, params))
+                each: relative_error(after[each], value, beside=_beside(each, params))
                 for each, value in params.items()
             }
             worst = max(errors, key=lambda each: errors[each])
