@@ -41,6 +41,9 @@ def test_every_class_that_is_written_or_read_is_in_the_table(tool):
     of_the_table = {each.config for each in tool.MODELS.values()}
     for dialect in called("hf"):
         assert isinstance(dialect.settings, HfSettings)
-        kinds = {kind.replace("_", "").removesuffix("model") for kind in dialect.settings.model_types}
+        kinds = {
+            kind.replace("_", "").replace("-", "").removesuffix("model")
+            for kind in dialect.settings.model_types
+        }
         known = {config.removesuffix("Config").lower() for config in of_the_table}
         assert kinds & known, dialect.name
