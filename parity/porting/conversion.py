@@ -20,7 +20,7 @@ from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.flatten import nested
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from parity.porting.provenance import Hop, digest_of, to_json, versions
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError, ViTConfig
@@ -50,7 +50,7 @@ class Target:
     source: Checkpoint
     dialect: Dialect
     state: State
-    card: Card
+    metadata: Metadata
     tensors: dict[str, Stored]
     """By the target's names."""
 
@@ -113,16 +113,16 @@ def plan(
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
     """
-    card, said = source.card, (NONFINITE,) if allow_nonfinite else ()
+    metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
     state = State(source.config, arrays, said)
     if image_size is not None:
         state = resized(state, image_size)
-        card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
+        metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))
     if num_classes is not None:
         state = with_classes(state, num_classes)
         same = num_classes == source.config.num_classes
-        card = card if same else card.replace(class_names=None)
+        metadata = metadata if same else metadata.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
     dialect, state = _expressed(state, to)
@@ -134,7 +134,7 @@ def plan(
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
     unchanged = dtype is None and image_size is None and num_classes is None
-    return Target(source, dialect, state, card, tensors, unchanged)
+    return Target(source, dialect, state, metadata, tensors, unchanged)
 
 
 def convert(
@@ -236,7 +236,7 @@ class Writing:
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
-        files = texts(dialect, self.target.state.config, self.target.card)
+        files = texts(dialect, self.target.state.config, self.target.metadata)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
             for name, text in files.items():
@@ -244,16 +244,16 @@ class Writing:
 
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:
-    if target.card.pixels is None:
+    if target.metadata.pixels is None:
         yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
     if not SUFFIXES.get(out.suffix):
-        yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
+        yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 
 
 def _hints(target: Target, out: Path) -> Iterator[str]:
     dialect, cfg = target.dialect, target.state.config
     made_by = dialect.made_by(cfg)
-    code = dialect.code(cfg, target.card) if made_by else {}
+    code = dialect.code(cfg, target.metadata) if made_by else {}
     if made_by and SUFFIXES.get(out.suffix):
         yield f"{dialect.title} of these weights: {made_by}"
     elif code:
@@ -342,7 +342,7 @@ def _metadata(target: Target) -> dict[str, str]:
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
-        **target.card.to_metadata(),
+        **target.metadata.to_header(),
         "vit.dialect": target.dialect.name,
         **_late((*target.source.hops, _hop(target, UNKNOWN))),
     }
