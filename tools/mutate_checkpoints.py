@@ -24,7 +24,7 @@ from mutation.samples import Sample, of_transformers, resaved, samples, write_sa
 from mutation.verdicts import Verdict, judge
 
 from parity.porting.dialects import called
-from parity.porting.formats.folder import SIDECARS
+from parity.porting.formats.weights_folder import SIDECARS
 
 OTHER_KINDS = (("hf-vit", ".bin"), ("timm-vit", ".pth"), ("google", ".safetensors"), ("clip", ".npz"))
 """Dialects in other kinds of files than their own."""

@@ -16,7 +16,7 @@ from parity.porting.dialects.matching import match, some
 from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, SQUARE, Resolved, resolve
 from parity.porting.dialects.rewrites import canonical
-from parity.porting.dialects.rewrites.state import allows
+from parity.porting.dialects.rewrites.rewrite import allows
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
 from parity.porting.metadata import Metadata

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
-from parity.porting.model import Framework, Loaded
+from parity.porting.loaded import Framework, Loaded
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
 

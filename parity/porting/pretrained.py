@@ -10,7 +10,7 @@ from typing import Any
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
-from parity.porting.model import Framework, Loaded
+from parity.porting.loaded import Framework, Loaded
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess
 from vit_config.files.atomic import write_atomically

@@ -83,7 +83,7 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
         raise MissingFileError(
             f"{folder}: has no checkpoint; train there first, or --stop-after 0 for the initial state"
         )
-    state, notes = _room(framework).read(folder, cfg, recipe, manifest, step, cold)
+    state, notes = _module(framework).read(folder, cfg, recipe, manifest, step, cold)
     data = manifest["data"]
     return Run(cfg, recipe, state, None, data["name"], data["fingerprint"], tuple(notes))
 
@@ -122,13 +122,13 @@ def write_run(
             f'the parameters are {" and ".join(sorted(found))}, but dtype = "{run.recipe.dtype}" trains'
             f" {held} ones; choose the recipe's dtype to fit"
         )
-    room = _room(framework)
+    written_by = _module(framework)
     source = None if log is None else framework_of(log)
     run, manifest, notes = move(run, manifest, framework, source)
     taken = locked(out) if out.is_dir() else nullcontext()
     with taken, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        room.write(folder, run, manifest)
+        written_by.write(folder, run, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
         again = read_run(folder, run.state.step)
@@ -156,8 +156,8 @@ def check_out(out: Path, source: Path | None, *, force: bool) -> None:
         raise ConfigError(f"{out}: holds no run, and --force replaces nothing else; give another path")
 
 
-def _room(framework: Framework) -> Any:
-    """The room that reads and writes a framework's checkpoints."""
+def _module(framework: Framework) -> Any:
+    """What reads and writes a framework's checkpoints."""
     return import_module(f"parity.runs.folder_{framework}")
 
 

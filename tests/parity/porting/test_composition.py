@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from mutation.samples import write_sample
 
-import parity.porting.checkpoint
+import parity.porting.opened
 from parity.measure.redraw import redraw
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import convert, plan
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
-from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, canonical
+from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, canonical
 from parity.porting.formats import Stored, open_container
 from vit_config import ConfigError, Preprocess, ViTConfig, parameters, write_weights
 
@@ -43,8 +43,8 @@ def widest(source: Checkpoint) -> State:
     for name, value in WIDEST.items():
         if getattr(state.config, name) != value:
             try:
-                state = FOLDS[name](state, (value,))
-            except CannotFoldError:
+                state = REWRITES[name](state, (value,))
+            except CannotRewriteError:
                 continue
     return State(canonical(state.config), state.arrays)
 
@@ -154,7 +154,7 @@ def loads(monkeypatch) -> Counter[str]:
         tensors = {name: counted(name, stored) for name, stored in container.tensors.items()}
         return replace(container, tensors=tensors)
 
-    monkeypatch.setattr(parity.porting.checkpoint, "open_container", opened)
+    monkeypatch.setattr(parity.porting.opened, "open_container", opened)
     return counts
 
 

@@ -26,7 +26,7 @@ from tests.support.tiny import TINY
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 
 SMALL = TINY.replace(depth=1)
