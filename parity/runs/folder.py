@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from parity.measure.error import same_bits
 from parity.runs.folder_manifest import move, read_job, read_manifest
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
@@ -170,13 +169,9 @@ def differing(a: TrainingState, b: TrainingState) -> list[str]:
         wrong += [
             f"{part} {name}"
             for name in dict.fromkeys([*here, *there])
-            if name not in here or name not in there or not _same(here[name], there[name])
+            if name not in here or name not in there or not same_bits(here[name], there[name])
         ]
     return wrong
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _copy_log(source: Path, folder: Path, step: int) -> None:
