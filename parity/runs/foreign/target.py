@@ -12,8 +12,9 @@ import numpy as np
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import bind
 from parity.porting.dialects.rewrites import State, express
-from parity.porting.dialects.table import Bound, bind_ours
+from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
@@ -128,21 +129,14 @@ def _expressed(run: Run, name: str) -> tuple[Dialect, list[Bound]]:
     for dialect in called(name):
         try:
             state = express(State(run.config, arrays), dialect)
-        except ConfigError as error:
-            refused.append(str(error))
-            continue
-        if state.said:
+            if not state.said:
+                return dialect, bind(dialect, run.config, arrays)
             refused.append(
                 f"{dialect.name} has this model only with other values ({state.said[0]}), and moments"
                 " cannot be rewritten"
             )
-            continue
-        bound, left = min(
-            (bind_ours(table, run.config, arrays) for table in dialect.tables), key=lambda r: len(r[1])
-        )
-        if not left:
-            return dialect, bound
-        refused.append(f"{dialect.name} has no place for {', '.join(left[:6])}")
+        except ConfigError as error:
+            refused.append(str(error))
     raise ConfigError(min(refused, key=len))
 
 

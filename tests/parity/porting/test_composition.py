@@ -14,7 +14,8 @@ from mutation.samples import write_sample
 import parity.porting.opened
 from parity.measure.redraw import redraw
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import convert, plan
+from parity.porting.conversion import convert
+from parity.porting.conversion_plan import plan
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, canonical
