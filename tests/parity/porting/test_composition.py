@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutation.samples import write_sample
+from checkpoint_mutations.samples import write_sample
 
 import parity.porting.opened
 from parity.measure.redraw import redraw

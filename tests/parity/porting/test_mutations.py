@@ -1,15 +1,15 @@
 """Files that were damaged or edited: refused in one line, the same model, or it is said what changed.
 
-The machinery is tools/mutation/, of which `python tools/mutate_checkpoints.py` runs thousands.
+The machinery is tools/checkpoint_mutations/; `python tools/mutate_checkpoints.py` runs thousands.
 """
 
 import json
 from pathlib import Path
 
 import pytest
+from checkpoint_mutations.changes import rewrite
+from checkpoint_mutations.samples import Sample, of_transformers, resaved, write_sample
 from mutate_checkpoints import attack, contradict, every_sample
-from mutation.changes import rewrite
-from mutation.samples import Sample, of_transformers, resaved, write_sample
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called

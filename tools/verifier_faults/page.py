@@ -11,7 +11,7 @@ from parity.faults import FAULTS
 from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS, TWINS
 from parity.twins.check import environment
-from verifier.scores import Clean, Result
+from verifier_faults.scores import Clean, Result
 
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]
 
