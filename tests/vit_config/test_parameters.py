@@ -61,7 +61,7 @@ def test_presets(name):
     assert _named(PRESETS[name]) == _built(PRESETS[name], vit_torch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_presets():
     assert [name for name, cfg in PRESETS.items() if _named(cfg) != _built(cfg, vit_torch)] == []
 
