@@ -1,4 +1,4 @@
-"""The command line with workers that convert two checkpoints each and then hang: a run to catch at work."""
+"""The command line with workers that convert two checkpoints each, then hang: a run to catch at work."""
 
 import sys
 import time

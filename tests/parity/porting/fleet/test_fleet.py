@@ -115,7 +115,7 @@ def test_junit_has_a_case_for_each(fleet):
 
 
 def start(root, out, *python):
-    """The command in a process of its own; by default its two workers hang after two checkpoints each."""
+    """The command in a process of its own; its two workers hang after two checkpoints each."""
     python = python or ("-c", "from tests.support.slow_fleet import command; command()")
     command = ["convert", "--manifest", str(root / "jobs.json"), "--to", "parity", "--out", str(out)]
     return subprocess.Popen(
