@@ -44,6 +44,7 @@ def test_every_field(field):
     assert _named(cfg) == _built(cfg, vit_torch)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(names=st.lists(st.sampled_from(list(VARIANTS)), min_size=2, max_size=4))
 def test_combinations(names):
