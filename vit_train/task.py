@@ -68,8 +68,8 @@ class Task:
         """Say so where the images do not have the model's size."""
         found, wanted = self.dataset.image_shape[:2], self.job.model.image_size
         if found != wanted:
-            sides = ["x".join(str(side or "any") for side in size) for size in (found, wanted)]
-            console.print(f"images of {sides[0]} are resized to {sides[1]}", highlight=False)
+            size = "x".join(map(str, found)) if all(found) else "any size"
+            console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
 
 
 def make_task(

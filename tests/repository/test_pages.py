@@ -12,7 +12,8 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # of the library that makes the example
 @pytest.mark.parametrize(
-    "page", ["porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md"]
+    "page",
+    ["porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md", "tutorial.md"],
 )
 def test_the_page_is_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "tools")
