@@ -1,7 +1,8 @@
-"""Lets scripts of pages and notebooks say ``import timm``, as readers do, where torchvision does not match torch.
+"""Lets pages and notebooks say ``import timm``, as readers do, where torchvision does not match torch.
 
-Of such a torchvision the compiled operators do not load, and its import stops at those for which it registers a
-shape function without asking. Declaring them is enough for timm. A torchvision that loads is left alone.
+The compiled operators of such a torchvision do not load, and its import stops at those for which it
+registers a shape function without asking. Declaring them is enough for timm. A torchvision that loads is
+left alone.
 """
 
 import sys
