@@ -1,7 +1,8 @@
 """Execute the notebooks of docs/notebooks: python tools/notebooks.py [NOTEBOOK ...] [--write]
 
-Each runs from top to bottom in an empty folder, and must print what is kept in it; --write keeps what it prints
-now. Numbers that depend on the machine are masked as on pages (tools/transcript.py), pictures are not compared.
+Each runs from top to bottom in an empty folder, and must print what is kept in it; --write keeps what it
+prints now. Numbers that depend on the machine are masked as on pages (tools/transcript.py); pictures are
+not compared.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def check(path: Path, *, write: bool = False) -> str | None:
         return None
     for number, (before, after) in enumerate(zip(printed(kept), printed(now), strict=True)):
         if before != after:
-            return f"cell {number} printed\n{after}\nbut has\n{before}\npython tools/notebooks.py --write {path}"
+            return f"cell {number} printed\n{after}\nbut the file has\n{before}\n--write replaces it"
     return None
 
 

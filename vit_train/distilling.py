@@ -22,7 +22,7 @@ def check_taught(recipe: Recipe) -> None:
     """
     if recipe.distill != "none":
         raise ConfigError(
-            f'distill = "{recipe.distill}" needs a teacher, which runs of the command line have not; set'
+            f'distill = "{recipe.distill}" needs a teacher, which the command line cannot provide; set'
             ' distill = "none", or add its logits to batches by vit_train.distilling.taught'
         )
 

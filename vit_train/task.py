@@ -88,7 +88,7 @@ def make_task(
         ConfigError, DataError, MissingFileError: it does not.
     """
     if stop_after is not None and stop_after < 0:
-        raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
+        raise ConfigError(f"stop_after = {stop_after}: must be 0 or more")
     check_taught(job.recipe)
     whole = open_dataset(job.data, data_dir)
     whole.train.on_damage = whole.test.on_damage = on_damage

@@ -79,7 +79,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         check_out(out, source, force=arguments.force)
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
-        raise ConfigError(f"{out}: exists already; give another path, or --force")
+        raise ConfigError(f"{out}: already exists; give another path, or --force")
     run = _read_own(arguments) if own else _read_foreign(arguments)
     notes = [*run.notes]
     if arguments.to in NAMES:

@@ -98,7 +98,8 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
 
     if loaded.preprocess is None:
         raise InputError(
-            "nobody says how images are prepared for this model; say it by `parity convert --preprocess`"
+            "how images are prepared for this model is unknown; state it with"
+            " `parity convert --preprocess`"
         )
     size, logits, labels = loaded.config.image_size, [], []
     batches = eval_batches(dataset.test, loaded.preprocess, image_size=size, batch_size=batch_size)

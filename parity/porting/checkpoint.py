@@ -188,7 +188,7 @@ def _stripped(container: Container, found: Found, tower: str) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
     notes = [tower] if tower else []
     notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
-    notes += [f"stripped {found.branch!r} of every name"] if found.branch else []
+    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     if outside := len(container.tensors) - len(found.tensors):
         said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
         notes.append(f"left out {said} not under {found.branch!r}")

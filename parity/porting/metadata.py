@@ -32,7 +32,7 @@ class Card(Schema, frozen=True):
     @model_validator(mode="after")
     def _said_once(self) -> Self:
         if self.pixels is not None and (self.pixels.class_names or self.pixels.license):
-            raise ValueError("pixels says names of classes or a licence too; make it by Card.of")
+            raise ValueError("pixels has class names or a licence too; build the card with Card.of")
         return self
 
     @classmethod

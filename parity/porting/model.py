@@ -75,7 +75,7 @@ class Loaded:
                              " gives what a head would see")  # fmt: skip
         if names is not None and len(names) != classes:
             raise InputError(
-                f"there are {len(names)} class names for {classes} classes; give the right ones by"
+                f"there are {len(names)} class names for {classes} classes; give the right ones with"
                 " load(..., preprocess=Preprocess(class_names=...))"
             )
         probabilities = self.logits(images).astype(np.float64)
@@ -102,7 +102,7 @@ class Loaded:
         """
         if self.preprocess is None:
             raise InputError(
-                "nobody said how images are prepared for this model; give it by"
+                "how images are prepared for this model is unknown; state it with"
                 " load(..., preprocess=Preprocess(mean=..., std=..., ...))"
             )
         waiting = iter(_each(images))
@@ -110,7 +110,7 @@ class Loaded:
         while batch := list(islice(waiting, BATCH)):
             found.append(self._run(prepare_batch(batch, self.config.image_size, self.preprocess)))
         if not found:
-            raise InputError("there is no image; give at least one")
+            raise InputError("no images given; give at least one")
         return np.concatenate(found)
 
     def of_batch(self, images: np.ndarray) -> np.ndarray:

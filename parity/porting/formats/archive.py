@@ -163,7 +163,7 @@ class Archive:
             zipfile.ZIP_STORED,
             zipfile.ZIP_DEFLATED,
         ):
-            raise WeightsError(f"{self.path}: {name} is encrypted or packed in an unknown way")
+            raise WeightsError(f"{self.path}: {name} is encrypted or compressed in an unknown way")
         if member.header_offset < 0 or member.header_offset + packed > size:
             raise self._damaged(name, f"it ends behind the end of the file, byte {size}")
         stored = member.compress_type == zipfile.ZIP_STORED

@@ -48,8 +48,8 @@ def counted(records: Records, steps_per_epoch: int | None) -> int:
     """
     if steps_per_epoch is None or records.epochs_done is None:
         raise UnstatedError(
-            f"the step is open: this optimiser counts none, and {records.library} only epochs; give"
-            " steps_per_epoch"
+            f"the step is unknown: this optimiser counts none, and {records.library} only epochs;"
+            " give steps_per_epoch"
         )
     return steps_per_epoch * records.epochs_done
 

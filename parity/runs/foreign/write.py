@@ -57,7 +57,7 @@ def write_foreign(
         MissingFileError: the folder to write in does not exist.
     """
     if kind not in FAMILIES:
-        raise ConfigError(f"kind = {kind!r}; known are {', '.join(FAMILIES)}")
+        raise ConfigError(f"kind = {kind!r}; expected one of {', '.join(FAMILIES)}")
     target = plan(run, kind, like_file)
     if kind == "hf":
         return _write_trainer(target, Path(out), force)

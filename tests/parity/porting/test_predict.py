@@ -159,7 +159,7 @@ def test_a_size_of_the_preprocessings_own(tmp_path):
 
 def test_what_cannot_predict_says_why(tmp_path, file):
     path = written(tmp_path / "unknown.safetensors", None)
-    with pytest.raises(InputError, match="give it by load"):
+    with pytest.raises(InputError, match="state it with load"):
         parity.load(path, framework="torch").predict(pictures())
     given = parity.load(path, framework="torch", preprocess=PREPROCESS)
     assert given.predict(pictures()) == parity.load(file, framework="torch").predict(pictures())

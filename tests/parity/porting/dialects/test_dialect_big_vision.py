@@ -85,7 +85,7 @@ def test_it_is_taken_for_no_other(tmp_path, name):
 def test_the_image_size_of_fixed_positions_is_asked_for(tmp_path):
     path, *_ = saved(tmp_path, **SINCOS["sincos_gap"])
 
-    with pytest.raises(ConfigError, match="nothing says image_size; give --set image_size=224"):
+    with pytest.raises(ConfigError, match="cannot infer image_size; give --set image_size=224"):
         read_checkpoint(path)
 
 

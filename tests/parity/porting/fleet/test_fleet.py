@@ -275,7 +275,7 @@ def test_damage_and_questions_fail_their_row_alone(tmp_path, capsys):
     assert run(path, out=tmp_path / "other") == 1
     ends = {line["row"]: line for line in lines(tmp_path / "other") if line["status"] != "started"}
     assert ends["d.pth"]["status"] == "asked"
-    assert "nothing says num_heads" in ends["d.pth"]["error"]
+    assert "cannot infer num_heads" in ends["d.pth"]["error"]
     assert {row: line["status"] for row, line in ends.items()} == {
         "a.safetensors": "done",
         "b.safetensors": "failed",

@@ -278,7 +278,7 @@ def test_junit_says_why(tmp_path):
         Result("a", "done", "a.pth", 1.5),
         Result("b\0<", "failed", "b.pth", 0.5, "b\1: & so on"),
         Result("c", "skipped", "c.pth"),
-        Result("d", "asked", "d.pth", 0.0, "nothing says act"),
+        Result("d", "asked", "d.pth", 0.0, "cannot infer act"),
     ]
     write_junit(tmp_path / "j.xml", results, to="timm")
     suite = ET.parse(tmp_path / "j.xml").getroot()[0]

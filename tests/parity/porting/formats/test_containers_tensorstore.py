@@ -166,7 +166,7 @@ def test_googles_training_checkpoints(kind, tmp_path, capsys):
     flags = ("--to", "parity", "--set", "image_size=21x10")
     status, _, err = run(capsys, "convert", work, tmp_path / "out.safetensors", *flags)
     assert (status, err) == (0, "")
-    refused(capsys, tmp_path, ["exists already"], "convert", work, tmp_path / "out.safetensors", *flags)
+    refused(capsys, tmp_path, ["already exists"], "convert", work, tmp_path / "out.safetensors", *flags)
 
 
 def test_a_train_state_of_flax(tmp_path):
