@@ -57,7 +57,7 @@ def execute(path: Path) -> nbformat.NotebookNode:
 
 
 def _prepare(folder: Path) -> None:
-    """`parity` on the path, this tree's packages, and a library that is imported as readers do."""
+    """`parity` on the path, this tree's packages, and `import timm` as readers write it."""
     tools = folder / ".bin"
     tools.mkdir()
     command = tools / "parity"
@@ -67,7 +67,7 @@ def _prepare(folder: Path) -> None:
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, AS_READERS))),
         "JAX_PLATFORMS": "cpu",
-        "COLUMNS": "100",
+        "COLUMNS": "110",
         "TERM": "dumb",
         "HF_HUB_OFFLINE": "1",
         "PYTHONWARNINGS": "ignore",

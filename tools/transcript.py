@@ -76,6 +76,9 @@ def masked(text: str) -> str:
     text = re.sub(r"\bloss 0\.\d{4} +accuracy 0\.\d{3}|\b0\.\d{6}\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves
     text = re.sub(r"(?<=difference among them is )\s*\S+", "...", text)  # Adam's steps of noise
+    text = re.sub(r"│ +\d+/\d+ │ +0\.\d{4} │", "│ ... │", text)  # of a training run, in the end
+    # float32 is rounded by each processor in its own way
+    text = re.sub(r"(│ (?:float\d\d|bfloat16) +│ \w+ +│ +\d+ │)[^\n]*(│ ok │)", r"\1 ... \2", text)
     # of tensors that agree, which one is the worst is a matter of rounding
     text = re.sub(r"(│ +\d+ │)[^│\n]*│[^│\n]*(│[^│\n]*│ ok )", r"\1 ... │ ... \2", text)
     return re.sub(r"\s+|─+|━+", " ", text)
