@@ -212,6 +212,8 @@ def markdown(lines: Sequence[Line]) -> str:
     page = [
         "# Every class of transformers, to timm and back",
         "",
+        "For those who use transformers and want to know how their class fares in timm.",
+        "",
         "Written by `python tools/transformers_table.py --write docs/transformers_table.md`. Each",
         "model is built tiny from its config, drawn anew, saved by transformers, converted",
         f"`--to timm --verify`, and from there `--to hf --verify` ({libraries}).",

@@ -28,7 +28,7 @@ class Start:
     arrays: Mapping[str, np.ndarray]
     """By common name in PyTorch's layout; what is not here is drawn anew."""
     preprocess: Preprocess | None
-    """How the weights want their images; None where nobody says."""
+    """The preprocessing of these weights; None if unknown."""
     account: tuple[str, ...]
     """What was used, changed, drawn anew and left out, a sentence each."""
 

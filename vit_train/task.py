@@ -81,7 +81,7 @@ def make_task(
 ) -> Task:
     """Open a job's data and see that all fits together.
 
-    Weights of before say how they want their images; without any, or where they do not say it, mean and
+    Weights to start from say how images are prepared; without them, or where they do not, mean and
     deviation are those of the training images.
 
     Raises:

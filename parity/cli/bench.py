@@ -1,4 +1,4 @@
-"""``parity bench``: how fast the twins run, beside what else is installed."""
+"""``parity bench``: time the twins beside the other libraries installed."""
 
 from __future__ import annotations
 

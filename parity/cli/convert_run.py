@@ -150,7 +150,7 @@ def _refuse_part(source: Path) -> None:
     for inner, run in ((place, place.parent), (place.parent, place.parent.parent)):
         if inner.name == CHECKPOINTS and (run / MANIFEST).is_file():
             step = f" and --step {place.stem}" if place.stem.isdecimal() else ""
-            raise ConfigError(f"{source}: is part of a training run; give its folder, {run}{step}")
+            raise ConfigError(f"{source}: is part of a training run; give the run's folder, {run}{step}")
     if (source / CHECKPOINTS).is_dir():
         raise MissingFileError(f"{source}: no {MANIFEST} in it; give the folder of a training run")
 

@@ -91,7 +91,7 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     """Run a model on the test split of a data set, every readable image once.
 
     Raises:
-        InputError: nobody says how images are prepared for the model.
+        InputError: how images are prepared for the model is unknown.
     """
     from vit_train.data import eval_batches
     from vit_train.metrics import Evaluation

@@ -35,7 +35,7 @@ class Fault:
     needs: Mapping[str, Any]
     """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
     twin: TwinName
-    """The twin it is put into if nobody says which."""
+    """The twin it is put into by default."""
     stage: Literal["forward", "backward"]
     """The first stage that it changes."""
     unseen: str | None

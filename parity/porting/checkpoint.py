@@ -70,17 +70,17 @@ class Checkpoint:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The card as one `Preprocess`; None where nobody says how pixels are prepared."""
+        """The card as one `Preprocess`; None if preprocessing is unknown."""
         return self.card.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None where nobody says."""
+        """What each class is called, in the order of the logits; None if unknown."""
         return self.card.class_names
 
     @property
     def license(self) -> str | None:
-        """Under which licence the weights are; None where nobody says."""
+        """Under which licence the weights are; None if unknown."""
         return self.card.license
 
 

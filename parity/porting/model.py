@@ -24,7 +24,7 @@ class Prediction(NamedTuple):
     """One class that a model thinks an image may be of."""
 
     label: str | int
-    """The class's name, or its number where nobody said the names."""
+    """The class's name, or its number if the names are unknown."""
     probability: float
 
 
@@ -45,13 +45,13 @@ class Loaded:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The card as one `Preprocess`; None where nobody knows how images are prepared, so that only
+        """The card as one `Preprocess`; None if preprocessing is unknown, so that only
         `model` can be used."""
         return self.card.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None where nobody said."""
+        """What each class is called, in the order of the logits; None if unknown."""
         return self.card.class_names
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
@@ -63,7 +63,7 @@ class Loaded:
             k: how many classes to name.
 
         Raises:
-            InputError: nobody said how images are prepared, the model has no head, there are other class
+            InputError: how images are prepared is unknown, the model has no head, there are other class
                 names than classes, or an image that cannot be used.
             MissingFileError: there is no such file.
         """

@@ -18,7 +18,7 @@ def build(checkpoint: Checkpoint) -> Any:
     """A model of the class that config.json names, freshly drawn.
 
     Raises:
-        NoModelError: there is no such class, or cannot infer which.
+        NoModelError: there is no such class, or nothing says which.
     """
     kind, config = _kind(checkpoint)
     return kind(config, **_options(kind, checkpoint.config))

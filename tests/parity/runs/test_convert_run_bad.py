@@ -313,7 +313,7 @@ def test_no_run(refused, tmp_path):
     refused(tmp_path / "nowhere", "nowhere: no such file or folder")
     folder = write_random(tmp_path / "run", "torch", RECIPE)
     for inner in ("checkpoints", "checkpoints/7.pt"):
-        refused(folder / inner, f"{inner}: is part of a training run; give its folder, {folder}")
+        refused(folder / inner, f"{inner}: is part of a training run; give the run's folder, {folder}")
     (folder / FILE).unlink()
     refused(folder, "run: no run.json in it; give the folder of a training run")
     (tmp_path / "empty").mkdir()

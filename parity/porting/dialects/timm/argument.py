@@ -66,7 +66,7 @@ def only(value: Any) -> Argument:
 
     def meant(given: Any, known: Fields) -> Fields:
         if given != value:
-            raise ConfigError(f"{given!r}; expected {value!r} alone")
+            raise ConfigError(f"{given!r}; expected {value!r}")
         return {}
 
     return Argument(lambda cfg: NEEDLESS, meant)

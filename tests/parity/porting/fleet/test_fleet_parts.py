@@ -295,6 +295,6 @@ def test_junit_says_why(tmp_path):
 def test_errors_are_one_printable_line():
     assert line_of(ConfigError("a\nb")) == "a\\nb"
     assert line_of(FileNotFoundError(2, "No such file", "x")) == "x: No such file"
-    assert line_of(KeyError("x")).startswith("KeyError: 'x' (a fault")
+    assert line_of(KeyError("x")).startswith("KeyError: 'x' (internal error")
     assert line_of(MemoryError()) == "there is not enough memory for it"
     assert printable("é\udcff\x1b[31m") == "é\\udcff\\x1b[31m"
