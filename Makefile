@@ -13,6 +13,7 @@
 # make site        the pages as a web site, in build/site
 # make smoke       build a wheel and try it in a clean environment
 # make budgets     measure what each test file costs
+# make release     from a clean tree and a dated CHANGELOG: build the source archive and the wheel, and tag
 # Everything runs in a virtual environment of its own, .venv, made on first use.
 # SHARE=K/N (or rotating/N, the one that is due) leaves the N-th part of family and mutations, and adds that of the
 # exhaustive cases to test: docs/testing.md.
@@ -90,3 +91,7 @@ notebooks: $(VENV)/ready
 smoke: $(VENV)/ready
 	rm -rf build dist && $(RUN) -m build --quiet --wheel
 	./tests/smoke_wheel.sh dist/*.whl
+
+# refuses with a line what is not ready; uploads nothing
+release: $(VENV)/ready
+	./tools/release.sh $(RUN)

@@ -16,6 +16,11 @@ def on_files(files: Files, config: Any) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Other pages link to the notebooks themselves, which a forge shows; here to their pages."""
+    return markdown.replace(".ipynb)", ".md)")
+
+
 def markdown(path: Path) -> str:
     """Cells as they are, what they printed in blocks behind them."""
     parts = []
