@@ -80,7 +80,9 @@ def _tidy(output: nbformat.NotebookNode, folder: str) -> None:
     holder, key = texts
     if key in holder:
         plain = (
-            re.sub(r"\x1b\[[0-9;]*m", "", holder[key]).replace(f"{folder}/", "").replace("\r\n", "\n")
+            re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", holder[key])
+            .replace(f"{folder}/", "")
+            .replace("\r\n", "\n")
         )
         holder[key] = "\n".join(line.rstrip() for line in plain.split("\n"))
 

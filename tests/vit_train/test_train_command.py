@@ -165,7 +165,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--model.no-class-token", 'pool = "class" needs class_token = true'),
         ("--recipe.augment.shift 9", "Augment.shift = 9.0: input should be less than or equal to 0.5"),
         ("--recipe.seed 4294967296", "Recipe.seed = 4294967296: input should be less than 4294967296"),
-        ("--dtype bfloat16 --recipe.dtype float32", "--dtype bfloat16 and --recipe.dtype float32 are"),
+        ("--dtype bfloat16 --recipe.dtype float32", "--dtype bfloat16 and --recipe.dtype float32 set"),
         ("--dtype float64 --recipe.kernel xla", 'kernel = "xla" computes in float32 even where dtype'),
         (
             "--model.dropout-attention 0.1 --recipe.kernel xla",

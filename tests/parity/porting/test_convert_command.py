@@ -92,7 +92,7 @@ def test_inspect_says_where_each_field_is_from(state, tmp_path, capsys):
     path = save({"model": state, "epoch": 3}, tmp_path / "run.pt")
     status, out, _ = run(capsys, "inspect", path, "--set", "num_heads=5", "--depth", "0")
     assert status == 0
-    assert "stripped 'model' of every name" in out
+    assert "stripped 'model' from every name" in out
     assert re.search(r"num_heads +5 +given", out)
     assert re.search(r"depth +3 +shapes", out)
     assert re.search(r"norm_eps +1e-06 +convention of torchvision", out)
@@ -268,7 +268,7 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
         assert status == 2
         assert expected in err
     status, _, err = run(capsys, "convert", own, own, "--to", "parity", "--force")
-    assert (status, "is what is read" in err) == (2, True)
+    assert (status, "is the source itself" in err) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
     assert taken.read_text() == "mine"
     assert run(capsys, "convert", own, taken, "--to", "parity", "--force")[0] == 0

@@ -343,7 +343,7 @@ def test_force_replaces_runs_only(refused, moved, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("all of it")
-    refused(folder, "mine: holds no run, and --force", out=mine, flags=["--force"])
+    refused(folder, "mine: is not a run, and --force", out=mine, flags=["--force"])
     for out in (folder, folder.parent, folder / "checkpoints" / ".."):
         refused(folder, "is the source itself", out=out, flags=["--force"])
     refused(folder, "is a file", out=mine / "thesis.tex", flags=["--force"])

@@ -233,7 +233,7 @@ def test_the_order_of_another_version_is_not_guessed(tmp_path):
     config.write_text(text.replace(version, "4.57.0"))
     refused(CheckpointError, folder)  # its MLPs come before its norms: shapes do not fit
     _, folder = trainer_folder(tmp_path / "same", intermediate_size=20)
-    refused(CheckpointError, folder, names=("shapes do not tell", "layernorm_before", "intermediate"))
+    refused(CheckpointError, folder, names=("shapes cannot tell", "layernorm_before", "intermediate"))
 
 
 def test_nothing_that_is_called_by_a_file(path, tmp_path):

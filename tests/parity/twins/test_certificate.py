@@ -381,7 +381,7 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
         (["mnist_exercise", "--certificate", "folder.json"], "folder.json: is a folder"),
         (
             ["mnist_exercise", "--certificate", "c.json", "--json", "c.json"],
-            "c.json: is to be two files",
+            "c.json: is given as two outputs",
         ),
         (["mnist_exercise", "--force"], "--force: goes with --certificate only"),
         (

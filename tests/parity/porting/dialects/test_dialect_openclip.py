@@ -137,8 +137,8 @@ def reloaded(tower: torch.nn.Module, path: Path) -> Logits:
     ("options", "said"),
     [
         ({"attentional_pool": True, "attn_pooler_heads": 7}, "pools by attention"),
-        ({"qk_norm": True}, "mean nothing in open-clip: .*attn.ln_k"),
-        ({"scaled_cosine_attn": True}, "mean nothing in open-clip: .*attn.logit_scale"),
+        ({"qk_norm": True}, "are unknown to open-clip: .*attn.ln_k"),
+        ({"scaled_cosine_attn": True}, "are unknown to open-clip: .*attn.logit_scale"),
         ({"pool_type": "none"}, "pool_type = 'none'"),
     ],
 )

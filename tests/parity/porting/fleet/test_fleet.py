@@ -370,9 +370,9 @@ def test_bad_input_is_refused_at_once(tmp_path):
         run(path, out=out)
     assert main(["scan", str(tmp_path / "in"), "-o", str(path)]) == 0
     assert run(path, out=out) == 0  # nothing to do
-    with pytest.raises(ConfigError, match="no dialect is called"):
+    with pytest.raises(ConfigError, match="unknown dialect"):
         run(path, out=out, to="nonsense")
-    with pytest.raises(ConfigError, match="at least one process"):
+    with pytest.raises(ConfigError, match="must be at least 1"):
         run(path, out=out, jobs=0)
     with pytest.raises(ConfigError, match="is a file"):
         run(path, out=path)

@@ -177,7 +177,7 @@ def test_names_are_unique_and_depend_on_the_path_alone(tmp_path):
 def test_the_target_decides_between_files_and_folders():
     assert suffix_of("parity") == ".safetensors"
     assert suffix_of("torchvision") == ".pth"
-    with pytest.raises(ConfigError, match="no dialect is called"):
+    with pytest.raises(ConfigError, match="unknown dialect"):
         suffix_of("nonsense")
 
 

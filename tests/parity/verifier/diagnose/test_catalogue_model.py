@@ -106,7 +106,7 @@ def test_a_norm_behind_a_module_is_not_another_input():
     (cause,) = explain(a, b).causes
     assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 before attn")
     (cause,) = explain(b, a).causes
-    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 behind attn")
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 after attn")
     without = [cause.name for cause in explain(a, replace(b, called=("attn",))).causes]
     assert "norm-place" not in without
 

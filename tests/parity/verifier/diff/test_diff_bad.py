@@ -81,7 +81,7 @@ REFUSED = {
         "plain",
         "nowhere.py:model",
     ): "nowhere.py:model: nowhere.py: no such file; expected file.py:function",
-    ("plain", "no.where:model"): "no.where:model: there is no module no.where here",
+    ("plain", "no.where:model"): "no.where:model: no module is named no.where",
     ("plain", "nowhere.trace"): "nowhere.trace: no such trace; give the folder that parity.record wrote",
 }
 
