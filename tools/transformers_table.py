@@ -202,7 +202,7 @@ def _said(verification: Verification) -> str:
     if not verification.passed:
         return f"DIFFERENT: {verification.problem}"
     equal = f"{len(verification.rows)} equal"
-    lost = [each for each in verification.not_run if "no library here reads" not in each]
+    lost = [each for each in verification.not_run if "no installed library reads" not in each]
     return f"{equal}, not run: {'; '.join(lost)}" if lost else equal
 
 

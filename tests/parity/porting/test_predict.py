@@ -197,7 +197,7 @@ def test_a_file_of_another_library_is_loaded_and_its_notes_are_kept(tmp_path, tw
         tmp_path / "model.pth", framework=twin, given={"num_heads": 5}, preprocess=PREPROCESS
     )
     assert loaded.origins["num_heads"] == "given"
-    assert loaded.notes == ("stripped 'state_dict' of every name",)
+    assert loaded.notes == ("stripped 'state_dict' from every name",)
     with torch.no_grad():
         image = PREPROCESS.normalise(np.full((1, 14, 14, 3), 99, np.uint8)).transpose(0, 3, 1, 2)
         expected = model(torch.from_numpy(image.copy())).numpy()

@@ -103,7 +103,7 @@ def test_the_image_tower_is_taken_and_the_rest_said(tmp_path):
 
     assert found.dialect.name == "big-vision"
     assert found.notes == (
-        "stripped 'params/img' of every name",
+        "stripped 'params/img' from every name",
         "left out 5 tensors that are not under 'params/img'",
     )
     convert(path, to="parity", out=tmp_path / "own.safetensors")

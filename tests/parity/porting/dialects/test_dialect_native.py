@@ -134,7 +134,7 @@ def test_the_decoder_of_mae_is_left_out(tmp_path):
     source = read_checkpoint(path)
     assert source.dialect.name == "mae"
     assert source.notes == (
-        "stripped 'model' of every name",
+        "stripped 'model' from every name",
         "left out 4 tensors that are no part of the encoder: mask_token, decoder_pos_embed,"
         " decoder_embed.weight, decoder_blocks.0.norm1.bias",
     )

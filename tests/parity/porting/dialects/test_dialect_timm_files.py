@@ -122,7 +122,7 @@ def test_lightning_puts_the_model_into_an_attribute(tmp_path, attribute):
     torch.save({"state_dict": named, "optimizer_states": [{"state": {}}], **records}, path)
     source = read_checkpoint(path)
     assert source.config == PRESETS["test_vit"].replace(num_classes=5, image_size=64)
-    assert source.notes[0] == f"stripped 'state_dict.{attribute}' of every name"
+    assert source.notes[0] == f"stripped 'state_dict.{attribute}' from every name"
 
 
 def test_the_transformers_wrapper_of_timm(tmp_path):
