@@ -79,7 +79,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         check_out(out, source, force=arguments.force)
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
-        raise ConfigError(f"{out}: exists already; give another path, or --force")
+        raise ConfigError(f"{out}: already exists; give another path, or --force")
     run = _read_own(arguments) if own else _read_foreign(arguments)
     notes = [*run.notes]
     if arguments.to in NAMES:
@@ -145,7 +145,7 @@ def _refuse_part(source: Path) -> None:
     for inner, run in ((place, place.parent), (place.parent, place.parent.parent)):
         if inner.name == CHECKPOINTS and (run / MANIFEST).is_file():
             step = f" and --step {place.stem}" if place.stem.isdecimal() else ""
-            raise ConfigError(f"{source}: is part of a training run; give its folder, {run}{step}")
+            raise ConfigError(f"{source}: is part of a training run; give the run's folder, {run}{step}")
     if (source / CHECKPOINTS).is_dir():
         raise MissingFileError(f"{source}: no {MANIFEST} in it; give the folder of a training run")
 

@@ -121,7 +121,7 @@ def _subject(arguments: Inspect) -> Subject:
     name = arguments.subject
     if name in PRESETS or not is_path(name):
         if arguments.reading != Reading():
-            raise ConfigError(f"{name} is a preset; --set, --like and the like go with a checkpoint")
+            raise ConfigError(f"{name} is a preset; --set, --like and --override go with a checkpoint")
         cfg = preset(name)
         tags = preset_tags(name)
         tag = (name.partition(".")[2] or tags[0]) if tags else None

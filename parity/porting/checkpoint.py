@@ -83,17 +83,17 @@ class Checkpoint:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The metadata as one `Preprocess`; None where nobody says how pixels are prepared."""
+        """The metadata as one `Preprocess`; None if preprocessing is unknown."""
         return self.metadata.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None where nobody says."""
+        """What each class is called, in the order of the logits; None if unknown."""
         return self.metadata.class_names
 
     @property
     def license(self) -> str | None:
-        """Under which licence the weights are; None where nobody says."""
+        """Under which licence the weights are; None if unknown."""
         return self.metadata.license
 
 
@@ -178,7 +178,7 @@ def _stripped(opened: Opened, found: Found) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
     notes = [opened.tower] if opened.tower else []
     notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
-    notes += [f"stripped {found.branch!r} of every name"] if found.branch else []
+    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     if outside := len(opened.container.tensors) - len(found.tensors):
         said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
         notes.append(f"left out {said} not under {found.branch!r}")

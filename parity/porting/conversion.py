@@ -175,7 +175,7 @@ class Writing:
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:
     if target.metadata.pixels is None:
-        yield "nobody says how pixels are prepared; give --preprocess FILE if you know"
+        yield "how pixels are prepared is unknown; give --preprocess FILE if you know"
     if not SUFFIXES.get(out.suffix):
         yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 
@@ -187,7 +187,8 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
     if made_by and SUFFIXES.get(out.suffix):
         yield f"{dialect.title} of these weights: {made_by}"
     elif code:
-        yield f"no config.json can say this model; {', '.join(code)} in the folder makes it: {made_by}"
+        files = ", ".join(code)
+        yield f"no config.json can express this model; {files} in the folder builds it: {made_by}"
 
 
 def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
@@ -196,7 +197,7 @@ def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
     told = source.license
     if told is None:
         raise ConfigError(
-            f"{source.path}: states no licence, and only {', '.join(allow)} may pass; give --license"
+            f"{source.path}: no licence is stated, and only {', '.join(allow)} may pass; give --license"
             " NAME if you know it"
         )
     if told.lower() not in [each.lower() for each in allow]:
@@ -210,10 +211,10 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
         ConfigError: with the reason.
     """
     if out.exists() and not force:
-        raise ConfigError(f"{out}: exists already; give another path, or --force to replace it")
+        raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
     mine = {path.resolve() for path in (*source.container.files, source.path)}
     if out.resolve() in mine:
-        raise ConfigError(f"{out}: is what is read; give another path")
+        raise ConfigError(f"{out}: is the source itself; give another path")
     if out.suffix not in SUFFIXES and out.suffix.lstrip(".").isalpha() and not out.is_dir():
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 

@@ -16,7 +16,7 @@ PREPROCESS, CLASS_NAMES = "vit.preprocess", "vit.class_names"
 
 
 class Metadata(Schema, frozen=True):
-    """How pixels are prepared, what the classes are called, and the licence; None where nobody says it.
+    """How pixels are prepared, what the classes are called, and the licence; None if unknown.
 
     A `Preprocess` in a file or from a user may hold all three, but it cannot say what classes are called
     without saying how pixels are prepared. Here each stands for itself.
@@ -32,7 +32,7 @@ class Metadata(Schema, frozen=True):
     @model_validator(mode="after")
     def _said_once(self) -> Self:
         if self.pixels is not None and (self.pixels.class_names or self.pixels.license):
-            raise ValueError("pixels says names of classes or a licence too; make it by Metadata.of")
+            raise ValueError("pixels has class names or a licence too; build the metadata with Metadata.of")
         return self
 
     @classmethod
@@ -45,7 +45,7 @@ class Metadata(Schema, frozen=True):
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """All of it as one `Preprocess`; None where nobody says how pixels are prepared."""
+        """All of it as one `Preprocess`; None if preprocessing is unknown."""
         if self.pixels is None:
             return None
         return self.pixels.replace(class_names=self.class_names, license=self.license)

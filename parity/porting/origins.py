@@ -101,7 +101,7 @@ def read_metadata(
         metadata = metadata.completed(more)
     if metadata.class_names is not None and cfg.num_classes not in (0, len(metadata.class_names)):
         raise WeightsError(
-            f"{len(metadata.class_names)} names of classes, but num_classes = {cfg.num_classes}; give"
+            f"{len(metadata.class_names)} class names, but num_classes = {cfg.num_classes}; give"
             " --preprocess FILE with as many class_names"
         )
     return metadata, origin
@@ -150,7 +150,7 @@ def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
     """Refuse an entry of the metadata that header and config files do not agree on."""
     said = f"{name} is {ours} by {HEADER} but {theirs} by {CONFIG_FILES}"
     if name == "pixels" and theirs is None:
-        said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} say what no Preprocess can"
+        said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
     elif name == "pixels":
         one = next(n for n in Preprocess.fields() if getattr(ours, n) != getattr(theirs, n))
         said = f"{one} is {getattr(ours, one)} by {HEADER} but {getattr(theirs, one)} by {CONFIG_FILES}"

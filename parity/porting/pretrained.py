@@ -96,7 +96,7 @@ def push_to_hub(
             api.create_repo(repository, private=private, exist_ok=True)
             done = api.upload_folder(repo_id=repository, folder_path=folder, commit_message=message)
         except Exception as error:  # the clients of HTTP each have their own
-            raise ConfigError(f"{repository}: the Hub refuses ({first_line(error)})") from None
+            raise ConfigError(f"{repository}: the Hub refused ({first_line(error)})") from None
     return str(done.commit_url)
 
 

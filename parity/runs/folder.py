@@ -34,7 +34,7 @@ __all__ = [
 
 
 def framework_of(folder: Path) -> Framework | None:
-    """Whose run a folder holds; None where it is none of the two trainers'.
+    """Whose run a folder holds; None where it is not one of the two trainers'.
 
     Raises:
         CheckpointError: both have left checkpoints there.
@@ -45,7 +45,8 @@ def framework_of(folder: Path) -> Framework | None:
     if all(found.values()):
         raise CheckpointError(
             f"{folder}: has checkpoints of both frameworks, of steps"
-            f" {' and '.join(str(steps[-1]) for steps in found.values())}; move those of one away"
+            f" {' and '.join(str(steps[-1]) for steps in found.values())};"
+            " move one framework's checkpoints away"
         )
     return "torch" if found["torch"] else "jax"
 
@@ -119,7 +120,7 @@ def write_run(
     if found != {held}:
         raise CheckpointError(
             f'the parameters are {" and ".join(sorted(found))}, but dtype = "{run.recipe.dtype}" trains'
-            f" {held} ones; choose the recipe's dtype to fit"
+            f" {held} ones; give the recipe the dtype of the parameters"
         )
     written_by = _module(framework)
     source = None if log is None else framework_of(log)
@@ -148,11 +149,11 @@ def check_out(out: Path, source: Path | None, *, force: bool) -> None:
     if not out.exists():
         return
     if not force:
-        raise ConfigError(f"{out}: exists already; give another path, or --force")
+        raise ConfigError(f"{out}: already exists; give another path, or --force")
     if source is not None and source.resolve().is_relative_to(out.resolve()):
-        raise ConfigError(f"{out}: the run that is read lies there; give another path")
+        raise ConfigError(f"{out}: is the source itself; give another path")
     if out.is_dir() and any(out.iterdir()) and framework_of(out) is None:
-        raise ConfigError(f"{out}: holds no run, and --force replaces nothing else; give another path")
+        raise ConfigError(f"{out}: is not a run, and --force replaces only runs; give another path")
 
 
 def _module(framework: Framework) -> Any:

@@ -76,7 +76,7 @@ def without_moments(
     said = f"{folder}: no moments of {', '.join(lacking[:SHOWN])}{more}"
     if not cold:
         raise CheckpointError(
-            f"{said}, so {recipe.optimizer} would start cold after {step} updates; give --cold if it"
-            " shall"
+            f"{said}, so {recipe.optimizer} would start cold after {step} updates; give --cold to"
+            " allow it"
         )
     return lacking, [f"{said}: cold, from zero, after {step} updates"]

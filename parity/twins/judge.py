@@ -156,7 +156,7 @@ def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | 
             return Divergence(
                 runs.dtype, parent, f"before its {site.path.removeprefix(parent + '.')} is called"
             )
-        return Divergence(runs.dtype, site.path, f"{site.port}: same input, another output")
+        return Divergence(runs.dtype, site.path, f"{site.port}: same input, different output")
     for level in ("parameters", "output", "loss"):
         for site in _failed(verdicts, level):
             return Divergence(runs.dtype, site.name, f"every module agrees; {level} differ")

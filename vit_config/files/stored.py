@@ -61,9 +61,9 @@ def counts(values: Any) -> tuple[int, ...]:
         ValueError: not a list of whole numbers from 0 to 2^48.
     """
     if not isinstance(values, list | tuple):
-        raise ValueError("something else where a list of lengths should be")
+        raise ValueError("expected a list of dimensions")
     if any(type(each) is not int or not 0 <= each <= _MOST_BYTES for each in values):
-        raise ValueError("a list of lengths with something else in it")
+        raise ValueError("a list of dimensions with an entry that is none")
     return tuple(values)
 
 

@@ -53,7 +53,7 @@ def match(found: Found) -> Matched:
     ignored = [name for name in left if _is_ignored(name, found.dialect)]
     if unknown := [name for name in left if name not in ignored]:
         raise WeightsError(
-            f"{len(unknown)} tensors mean nothing in {found.dialect.name}: {some(unknown)}"
+            f"{len(unknown)} tensors are unknown to {found.dialect.name}: {some(unknown)}"
         )
     notes = []
     if ignored:

@@ -89,7 +89,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
     fields = known.fields
     if unknown := [name for name in (*MUST_BE_KNOWN, *dialect.asks) if name not in fields]:
         raise UnstatedError(
-            f"nothing says {', '.join(unknown)}; give --set "
+            f"cannot infer {', '.join(unknown)}; give --set "
             + " ".join(f"{name}={_example(name)}" for name in unknown)
             + ", or --like PRESET",
             tuple(unknown),
@@ -122,8 +122,8 @@ class _Known:
                 continue
             if origin == GIVEN:
                 raise ConfigError(
-                    f"{name} is {word(value)} by {where} but {word(before)} by --set; give --override"
-                    f" {name}={word(before)} if that is wrong"
+                    f"{name} is {word(value)} by {where} but {word(before)} by --set; to overrule the"
+                    f" file, give --override {name}={word(before)}"
                 )
             if origin == OVERRIDDEN:
                 said = f"{name} = {word(before)} by --override, where {where} says {word(value)}"

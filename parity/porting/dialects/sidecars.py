@@ -162,6 +162,5 @@ def _guarded(read: Callable[[], T]) -> T:
     except Exception as error:
         reason = " ".join(str(error).split())[:300]
         raise ConfigError(
-            f"its config files have an entry of another kind than expected ({type(error).__name__}:"
-            f" {reason})"
+            f"its config files have an entry of an unexpected type ({type(error).__name__}: {reason})"
         ) from None

@@ -115,7 +115,7 @@ def library_of(checkpoint: Checkpoint) -> Library:
     """
     found = LIBRARIES.get(checkpoint.dialect.family)
     if found is None:
-        raise NoModelError(f"no library here reads {checkpoint.dialect.name}")
+        raise NoModelError(f"no installed library reads {checkpoint.dialect.name}")
     if not importlib.util.find_spec(found.package):
         raise NoModelError(f"{found.name} is not installed")
     return found

@@ -80,7 +80,7 @@ def read_foreign(
         MissingFileError: there is no such path, or part of it is missing.
         WeightsError: damaged, or no training state of these libraries.
         CheckpointError: moments that are not those of the parameters, counts of updates that disagree,
-            options that no recipe can say, or a recipe that is not the file's.
+            options that no recipe can express, or a recipe that is not the file's.
         ConfigError: a model that no schema can say.
         UnstatedError: something that nobody states.
     """

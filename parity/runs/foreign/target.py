@@ -57,9 +57,11 @@ class Target:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Updates in an epoch. UnstatedError: nobody says."""
+        """Updates in an epoch. UnstatedError: it is unknown."""
         if self.run.steps_per_epoch is None:
-            raise UnstatedError("steps_per_epoch is open, and files of libraries count epochs; state it")
+            raise UnstatedError(
+                "steps_per_epoch is unknown, and this library's files count epochs; give it"
+            )
         return self.run.steps_per_epoch
 
     def settings(self) -> dict[str, dict[str, Any]]:

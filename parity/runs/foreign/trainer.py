@@ -37,7 +37,7 @@ def read_trainer(container: Container) -> Records:
 
     Raises:
         MissingFileError: it has no optimizer.pt.
-        CheckpointError: options that no recipe can say; they are named.
+        CheckpointError: options that no recipe can express; they are named.
     """
     path = container.path
     if not (path / OPTIMIZER).is_file():
@@ -52,7 +52,7 @@ def read_trainer(container: Container) -> Records:
         _say_arguments(said, args, state)
         _say_schedule(said, args, state, spe)
     if (kind := config.get("problem_type")) not in (None, "single_label_classification"):
-        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can say")
+        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can express")
     said.say("the Trainer", loss="softmax")
     notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
     return Records(
@@ -80,7 +80,9 @@ def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> No
     name = args.get("optim")
     if name not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
-        raise CheckpointError(f"optim = {name} by {WHO}, which a recipe cannot say; known are {known}")
+        raise CheckpointError(
+            f"optim = {name} by {WHO}, which no recipe can express; expected one of {known}"
+        )
     said.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
     said.say(WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0)))
     clip = args.get("max_grad_norm")
@@ -103,8 +105,8 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
     if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
         known = ", ".join(SCHEDULES)
         raise CheckpointError(
-            f"lr_scheduler_type = {name} by {WHO}, which a recipe cannot say; known are {known}, without"
-            " lr_scheduler_kwargs"
+            f"lr_scheduler_type = {name} by {WHO}, which no recipe can express; expected one of"
+            f" {known}, without lr_scheduler_kwargs"
         )
     if spe is None or not total:
         return  # what counts in epochs is open

@@ -33,7 +33,7 @@ def check_destination(path: Path, *, force: bool) -> None:
         raise ConfigError(f"{path}: a certificate ends in .json")
     check_writable(path)
     if path.exists() and not force:
-        raise ConfigError(f"{path}: exists already; give another path, or --force to replace it")
+        raise ConfigError(f"{path}: already exists; give another path, or --force to replace it")
 
 
 def write_certificate(certificate: Certificate, path: Path, *, force: bool) -> None:

@@ -31,7 +31,7 @@ def own(path: Path, preprocess: Preprocess | None, cfg: ViTConfig = CFG) -> Path
 
 @pytest.fixture
 def unknown(tmp_path: Path) -> Path:
-    """A folder of transformers whose config.json names the classes, and nothing says more."""
+    """A folder of transformers whose config.json names the classes, and cannot infer more."""
     path = own(tmp_path / "own.safetensors", PIXELS.replace(class_names=NAMES))
     folder = convert(path, to="hf-vit", out=tmp_path / "unknown").path
     (folder / "preprocessor_config.json").unlink()
@@ -90,7 +90,7 @@ def test_pixels_from_the_user_and_names_from_the_file(unknown: Path) -> None:
     assert found[0].label in NAMES
     given = PIXELS.replace(class_names=("a", "b", "c"))
     assert read_checkpoint(unknown, preprocess=given).class_names == ("a", "b", "c")
-    with pytest.raises(WeightsError, match="2 names of classes, but num_classes = 3; give --preprocess"):
+    with pytest.raises(WeightsError, match="2 class names, but num_classes = 3; give --preprocess"):
         read_checkpoint(unknown, preprocess=PIXELS.replace(class_names=("a", "b")))
 
 
@@ -138,5 +138,5 @@ def test_a_damaged_header_is_one_line(names: str) -> None:
 
 
 def test_names_are_not_said_twice() -> None:
-    with pytest.raises(ConfigError, match=r"make it by Metadata\.of"):
+    with pytest.raises(ConfigError, match=r"build the metadata with Metadata\.of"):
         Metadata(pixels=PIXELS.replace(class_names=NAMES))

@@ -96,7 +96,7 @@ def test_edited_preprocessing_is_named(tmp_path: Path) -> None:
     ):
         read_checkpoint(sample.folder)
     path.write_text(json.dumps({**content, "do_pad": True}))
-    with pytest.raises(WeightsError, match="but config files say what no Preprocess can"):
+    with pytest.raises(WeightsError, match="but config files state what it cannot hold"):
         read_checkpoint(sample.folder)
     path.unlink()  # says nothing
     assert read_checkpoint(sample.folder).preprocess.mean == (0.4, 0.5, 0.25)  # pyright: ignore

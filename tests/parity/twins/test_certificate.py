@@ -377,11 +377,11 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
     [
         (["mnist_exercise", "--certificate", "nowhere/c.json"], "nowhere: no such folder"),
         (["mnist_exercise", "--certificate", "c.txt"], "c.txt: a certificate ends in .json"),
-        (["mnist_exercise", "--certificate", "taken.json"], "taken.json: exists already"),
+        (["mnist_exercise", "--certificate", "taken.json"], "taken.json: already exists"),
         (["mnist_exercise", "--certificate", "folder.json"], "folder.json: is a folder"),
         (
             ["mnist_exercise", "--certificate", "c.json", "--json", "c.json"],
-            "c.json: is to be two files",
+            "c.json: is given as two outputs",
         ),
         (["mnist_exercise", "--force"], "--force: goes with --certificate only"),
         (

@@ -96,7 +96,7 @@ class HfSettings:
         for name, values in self.only.items():
             if (value := told.get(name, values[0])) not in values:
                 said = " or ".join(map(repr, values))
-                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema can say {said} alone")
+                raise ConfigError(f"{CONFIG}: {name} = {value!r}, but a schema supports only {said}")
 
 
 def oblong(fields: Mapping[str, Any]) -> Iterator[str]:

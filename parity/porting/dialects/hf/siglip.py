@@ -50,7 +50,7 @@ def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
     """That of the square table."""
     side = math.isqrt(entries.get("num_patches", 256))
     if side * side != entries.get("num_patches", 256):
-        raise ValueError(f"num_patches = {entries['num_patches']} is not the number of a square grid")
+        raise ValueError(f"num_patches = {entries['num_patches']} is not a square number")
     return {"image_size": side * int(entries["patch_size"])}
 
 

@@ -59,8 +59,8 @@ class TimmSettings:
         entry = from_timm.architectures().get(name)
         if entry is None:
             raise ConfigError(
-                f"config.json: architecture = {name!r} is none of the {len(from_timm.architectures())}"
-                " Vision Transformers of timm that are known here"
+                f"config.json: architecture = {name!r} is not one of the"
+                f" {len(from_timm.architectures())} Vision Transformers of timm that are known here"
             )
         channels, *size = _input_size(pretrained)
         arguments = {"num_classes": pretrained.get("num_classes", 1000), "in_chans": channels}
@@ -68,7 +68,7 @@ class TimmSettings:
             arguments["img_size"] = size
         given = config.get("model_args") or {}
         if not isinstance(given, dict):
-            raise ConfigError(f"config.json: model_args = {given!r} is no object")
+            raise ConfigError(f"config.json: model_args = {given!r} is not an object")
         given = {key: value for key, value in given.items() if value is not None}
         try:
             return fields_of_arguments({**arguments, **given}, entry["module"], PRESETS[name])
@@ -171,7 +171,7 @@ def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
     config = sidecars["config.json"]
     pretrained = config.get("pretrained_cfg") or config
     if not isinstance(pretrained, dict):
-        raise ConfigError(f"config.json: pretrained_cfg = {pretrained!r} is no object")
+        raise ConfigError(f"config.json: pretrained_cfg = {pretrained!r} is not an object")
     return config, {**pretrained, **{key: config[key] for key in ("num_classes",) if key in config}}
 
 

@@ -118,7 +118,7 @@ def test_what_no_json_says_is_said_in_python(tmp_path):
     given = Preprocess(mean=(0.1, 0.2, 0.3), crop_fraction=0.7, class_names=tuple("abcdefghijk"))
     source = read_checkpoint(tmp_path / "out.safetensors", preprocess=given)
     (hint,) = convert(source, to="timm", out=tmp_path / "folder").hints
-    assert "model.py in the folder makes it: timm.create_model('vit_small_patch16_224'" in hint
+    assert "model.py in the folder builds it: timm.create_model('vit_small_patch16_224'" in hint
     assert not (tmp_path / "folder/config.json").exists()
     made = runpy.run_path(str(tmp_path / "folder/model.py"))["create_model"]()
     rounded = {name: value.float().double() for name, value in model.state_dict().items()}

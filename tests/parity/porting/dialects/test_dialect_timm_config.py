@@ -159,24 +159,27 @@ def test_no_architecture_hides_an_argument_that_another_pool_would_show():
     [
         (
             {"architecture": "resnet50"},
-            "architecture = 'resnet50' is none of the 251 Vision Transformers",
+            "architecture = 'resnet50' is not one of the 251 Vision Transformers",
         ),
-        ({"architecture": "vit_base_r50_s16_224"}, "'vit_base_r50_s16_224' is none of the 251"),
+        ({"architecture": "vit_base_r50_s16_224"}, "'vit_base_r50_s16_224' is not one of the 251"),
         (
             {"model_args": {"gated": True}},
-            "vit_tiny_patch16_224: the argument gated = True is not understood",
+            "vit_tiny_patch16_224: the argument gated = True is not supported",
         ),
-        ({"model_args": {"act_layer": "mish"}}, "act_layer = 'mish'; known are 'gelu', "),
-        ({"model_args": {"global_pool": "avgmax"}}, "global_pool = 'avgmax'; known are 'token'"),
-        ({"model_args": {"norm_layer": "batchnorm"}}, "norm_layer = 'batchnorm'; known are 'layernorm'"),
-        ({"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad = True; known is False alone"),
+        ({"model_args": {"act_layer": "mish"}}, "act_layer = 'mish'; expected one of 'gelu', "),
+        ({"model_args": {"global_pool": "avgmax"}}, "global_pool = 'avgmax'; expected one of 'token'"),
+        (
+            {"model_args": {"norm_layer": "batchnorm"}},
+            "norm_layer = 'batchnorm'; expected one of 'layernorm'",
+        ),
+        ({"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad = True; expected False alone"),
         ({"model_args": {"img_size": [[]]}}, "arguments that do not fit together"),
         ({"model_args": {"patch_size": 0}}, "arguments that do not fit together"),
         ({"model_args": []}, None),
-        ({"model_args": [1]}, "model_args = .1. is no object"),
+        ({"model_args": [1]}, "model_args = .1. is not an object"),
         ({"model_args": {"img_size": 224}}, "position table has 7 rows, the image 196 patches"),
         ({"model_args": {"embed_dim": 64}}, "hidden_size is 48 by shapes but 64 by config.json"),
-        ({"pretrained_cfg": "tiny"}, "pretrained_cfg = 'tiny' is no object"),
+        ({"pretrained_cfg": "tiny"}, "pretrained_cfg = 'tiny' is not an object"),
         (
             {"pretrained_cfg": {"input_size": [3, 224]}},
             "input_size = .3, 224.; expected channels, height",
@@ -203,7 +206,7 @@ def test_a_wrong_config_json_is_refused_in_one_line(tmp_path, change, said):
 def test_a_model_that_is_no_vision_transformer(tmp_path):
     folder = saved(tmp_path / "timm", timm.create_model("test_efficientnet"))
     with pytest.raises(
-        ConfigError, match="architecture = 'test_efficientnet' is none of the 251 Vision"
+        ConfigError, match="architecture = 'test_efficientnet' is not one of the 251 Vision"
     ):
         read_checkpoint(folder)
 

@@ -74,7 +74,7 @@ def test_square_patches_and_images_are_inferred_and_said_so(tmp_path):
 
 
 def test_heads_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads="):
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads="):
         read_checkpoint(save_torch(build(image_size=12), tmp_path))
 
 
@@ -113,7 +113,7 @@ def test_simple_vit(module, tmp_path):
     first here, which attention does not see."""
     model = build_simple(module)
     source = save_torch(model, tmp_path)
-    with pytest.raises(ConfigError, match="nothing says num_heads, image_size"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, image_size"):
         read_checkpoint(source)
     prove(
         source,

@@ -275,7 +275,7 @@ def test_damage_and_questions_fail_their_row_alone(tmp_path, capsys):
     assert run(path, out=tmp_path / "other") == 1
     ends = {line["row"]: line for line in lines(tmp_path / "other") if line["status"] != "started"}
     assert ends["d.pth"]["status"] == "asked"
-    assert "nothing says num_heads" in ends["d.pth"]["error"]
+    assert "cannot infer num_heads" in ends["d.pth"]["error"]
     assert {row: line["status"] for row, line in ends.items()} == {
         "a.safetensors": "done",
         "b.safetensors": "failed",
@@ -370,9 +370,9 @@ def test_bad_input_is_refused_at_once(tmp_path):
         run(path, out=out)
     assert main(["scan", str(tmp_path / "in"), "-o", str(path)]) == 0
     assert run(path, out=out) == 0  # nothing to do
-    with pytest.raises(ConfigError, match="no dialect is called"):
+    with pytest.raises(ConfigError, match="unknown dialect"):
         run(path, out=out, to="nonsense")
-    with pytest.raises(ConfigError, match="at least one process"):
+    with pytest.raises(ConfigError, match="must be at least 1"):
         run(path, out=out, jobs=0)
     with pytest.raises(ConfigError, match="is a file"):
         run(path, out=path)

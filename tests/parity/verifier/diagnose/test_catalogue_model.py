@@ -106,7 +106,7 @@ def test_a_norm_behind_a_module_is_not_another_input():
     (cause,) = explain(a, b).causes
     assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 before attn")
     (cause,) = explain(b, a).causes
-    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 behind attn")
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 after attn")
     without = [cause.name for cause in explain(a, replace(b, called=("attn",))).causes]
     assert "norm-place" not in without
 
@@ -235,9 +235,9 @@ def test_a_norm_of_the_pooled_vector():
     (cause,) = explain(a, b).causes
     assert (cause.name, cause.advice) == ("norm-place", "B: call norm before the pooling")
     (cause,) = explain(b, a).causes
-    assert (cause.name, cause.advice) == ("norm-place", "B: call norm behind the pooling")
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm after the pooling")
     (cause,) = explain(b, without(pooled)).causes
-    assert (cause.name, cause.advice) == ("missing-norm", "B: call norm behind the pooling")
+    assert (cause.name, cause.advice) == ("missing-norm", "B: call norm after the pooling")
     unfit = module("", "ViT", "head in", {**tokens, "norm out": vector}, given={"norm in": 2 * pooled})
     assert not explain(a, unfit(vector)).causes
 
