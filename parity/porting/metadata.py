@@ -32,7 +32,7 @@ class Metadata(Schema, frozen=True):
     @model_validator(mode="after")
     def _said_once(self) -> Self:
         if self.pixels is not None and (self.pixels.class_names or self.pixels.license):
-            raise ValueError("pixels has class names or a licence too; build the metadata with Metadata.of")
+            raise ValueError("pixels has class names or a licence too; build it with Metadata.of")
         return self
 
     @classmethod

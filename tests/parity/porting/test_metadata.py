@@ -138,5 +138,5 @@ def test_a_damaged_header_is_one_line(names: str) -> None:
 
 
 def test_names_are_not_said_twice() -> None:
-    with pytest.raises(ConfigError, match=r"build the metadata with Metadata\.of"):
+    with pytest.raises(ConfigError, match=r"build it with Metadata\.of"):
         Metadata(pixels=PIXELS.replace(class_names=NAMES))
