@@ -12,7 +12,7 @@ import re
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -113,6 +113,8 @@ class _Recorder(TorchDispatchMode):
         self.places: dict[Any, torch.Tensor] = {}
         """Of a program that runs backward: the last tensor at an address, of a geometry."""
         self.storages: dict[int, _Storage] = {}
+        self.sharing: dict[int, list[int]] = {}
+        """By address of a storage: the operations whose values were kept in it."""
         self.stack: list[str] = []
         self.scope = ""
         self.line: Source | None = None
@@ -159,7 +161,15 @@ class _Recorder(TorchDispatchMode):
         self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
             self.register(tensor, op.index)
+            self.sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(op.index)
         return op.index
+
+    def unshare(self, tensor: Any) -> None:
+        """Before memory is written to, the values that were kept in it become copies."""
+        for index in self.sharing.pop(tensor.untyped_storage().data_ptr(), ()):
+            value = self.program.kept.get(index)
+            if isinstance(value, np.ndarray):
+                self.program.kept[index] = value.copy()
 
     def register(self, tensor: torch.Tensor, index: int) -> None:
         key = id(tensor)
@@ -214,13 +224,7 @@ class _Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is not None:
             return self.forward_line(node)
-        frame = sys._getframe(2)
-        while frame is not None:
-            found = innermost([(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)])
-            if found is not None:
-                return found
-            frame = frame.f_back
-        return None
+        return innermost(_frames(sys._getframe(2)))
 
     def forward_line(self, node: Any) -> Source | None:
         """Of a backward operation, the line of the forward one."""
@@ -262,6 +266,8 @@ class _Recorder(TorchDispatchMode):
         fixed = [None if i in slots else each for i, each in enumerate(flat)]
         label = ", ".join(str(each).replace(" ", "") for each in _attributes(func, args, kwargs))
         first = next((each for each in flat if isinstance(each, torch.Tensor)), None)
+        for each in writes:
+            self.unshare(each)
         result = func(*args, **kwargs)
         layout = common in LAYOUT or (
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
@@ -342,6 +348,12 @@ class _Recorder(TorchDispatchMode):
         )
         storage.index = self.add(op, None, to_numpy(whole).copy())
         storage.geometry = outer
+
+
+def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back
 
 
 class _Storage:

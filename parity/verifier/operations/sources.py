@@ -34,8 +34,12 @@ def is_user(file: str) -> bool:
 
 
 def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
-    """The first user's frame of those given as (file, line, function), innermost first."""
-    for file, line, function in frames:
-        if is_user(file):
-            return Source(file, line, function)
-    return None
+    """The first user's frame of those given as (file, line, function), innermost first, with its
+    caller."""
+    found: list[tuple[str, int, str]] = []
+    for frame in frames:
+        if is_user(frame[0]):
+            found.append(frame)
+            if len(found) == 2:
+                return Source(*found[0], Source(*found[1]))
+    return Source(*found[0]) if found else None
