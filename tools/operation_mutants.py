@@ -266,11 +266,11 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")  # a copy of a module registers its models a second time
-    import_timm()  # before transformers looks for torchvision
+    if not all(name.startswith("jax") for name in arguments.models):
+        import_timm()  # before transformers looks for torchvision
     total = Score()
-    print(
-        f"{'':16} {'tried':>6} {'caught':>6} {'placed':>6} {'first':>6} {'named':>6} {'doubt':>6} {'s each':>6}"
-    )
+    columns = ("tried", "caught", "placed", "first", "named", "doubt", "s each")
+    print(f"{'':16} {' '.join(f'{each:>6}' for each in columns)}", flush=True)
     for name in arguments.models:
         score = Score()
         model, inputs, modules = MODELS[name]()
