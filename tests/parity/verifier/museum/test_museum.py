@@ -20,10 +20,18 @@ NAMELESS = {
 }
 """No single exchange explains them: the two formulas are what there is to say."""
 
-REPRESENTATIVES = ("scale_of_the_heads", "merged_without_permute", "epsilon_of_torch",
-                   "exact_gelu_of_gemma", "second_norm_replaces_the_stream", "class_token_without_position",
-                   "repeated_as_a_whole", "image_viewed_as_patches", "rows_not_permuted_back",
-                   "decay_of_the_updated")  # fmt: skip
+REPRESENTATIVES = (
+    "scale_of_the_heads",
+    "merged_without_permute",
+    "epsilon_of_torch",
+    "exact_gelu_of_gemma",
+    "second_norm_replaces_the_stream",
+    "class_token_without_position",
+    "repeated_as_a_whole",
+    "image_viewed_as_patches",
+    "rows_not_permuted_back",
+    "decay_of_the_updated",
+)
 """One of each room: they run always."""
 
 
