@@ -25,8 +25,8 @@ thread whose mistake was written anew, small, beside its corrected form, in
 - **line**: a line that is printed for B is one that is marked as wrong.
 - **cause**: the name that is given. Every exhibit lists the names that are true of it; any other counts
   as wrong. The marks and the facts were written before the search was tried on them, the lists were put
-  into the words of the causes once these existed: the number of lines is a measurement, that of names
-  says that none is false.
+  into the words of the causes once these existed: the number of lines is a measurement (one mark came
+  later: of two equal factors, either may be the one too many), that of names says that none is false.
 - `-`: no cause. No single exchange turns B's value into A's; the two formulas are what is said.
 
 On the day the museum was opened, before the search was changed for it, it scored 87 of 89 caught (two
