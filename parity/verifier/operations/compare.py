@@ -171,7 +171,8 @@ def _part(region: Region, letters: Letters, found: Found) -> Part:
     shown = _order_before(program, end) if order and not traced else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
     sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
-    sources = [*_callers(region, letters.index), *sources]
+    if region is found.b:
+        sources = [*_callers(found, letters.index), *sources]
     if not operations:
         made = [each for each in [_maker(program, end)] if each is not None]
         sources += [s for s in made if s not in sources]
@@ -187,28 +188,21 @@ def _matters(program: Program, index: int) -> bool:
     return program.operations[index].source is not None
 
 
-def _callers(region: Region, index: Index) -> list[Source]:
-    """The lines that called what a region's lines are part of, where the same lines, called from
-    elsewhere, compute values of the other program: then not they are wrong, but the call."""
-    program = region.program
-    found = []
-    for i in region.operations:
-        source = program.operations[i].source
-        if source is not None and source.caller is not None and _innocent(program, source, index):
-            found.append(source.caller)
-    return list(dict.fromkeys(found))
+def _callers(found: Found, index: Index) -> list[Source]:
+    """The lines of B that called what a region's lines are part of, where the same lines, called from
+    elsewhere, compute A's values: then not they are wrong, but the call."""
+    program = found.repaired or found.b.program
+    sources = (found.b.program.operations[i].source for i in found.b.operations)
+    callers = (each.caller for each in sources if each is not None and _innocent(program, each, index))
+    return list(dict.fromkeys(each for each in callers if each is not None))
 
 
 def _innocent(program: Program, source: Source, index: Index) -> bool:
-    others = [
-        op
-        for op in program.operations
-        if op.source is not None
-        and op.source == source
-        and op.source.caller != source.caller
-        and not op.is_layout
-    ]
-    return bool(others) and all(index.meets(op) for op in others)
+    calls: dict[Source | None, list[bool]] = {}
+    for op in program.operations:
+        if op.source is not None and op.source == source and not op.is_layout:
+            calls.setdefault(op.source.caller, []).append(bool(index.meets(op)))
+    return any(all(met) for caller, met in calls.items() if caller != source.caller)
 
 
 def _maker(program: Program, index: int) -> Source | None:

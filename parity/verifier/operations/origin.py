@@ -60,6 +60,7 @@ def origin(found: Found, index: Index) -> Found:
         Region(program, first, sorted({i for end in made for i in _unmet(found.b, end, index)})),
         made[first],
         program.values([first])[first],
+        repaired=found.repaired,
         traced=True,
     )
 

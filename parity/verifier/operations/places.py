@@ -231,7 +231,7 @@ class Search:
         if best.x not in reach_a:
             region_a.readers = [r for r in self.a.consumers()[best.x] if r in reach_a]
         region_b = Region(before, best.y, before_of(before, best.y, reach_b), best.readers)
-        return Found(region_a, region_b, best.value, best.own)
+        return Found(region_a, region_b, best.value, best.own, repaired=best.fed)
 
     def open_end(
         self, reach_a: set[int], reach_b: set[int], roots_a: set[int], roots_b: set[int]

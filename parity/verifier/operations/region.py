@@ -32,6 +32,8 @@ class Found:
     instead: np.ndarray
     """B's own."""
     closed: bool = True
+    repaired: Program | None = None
+    """B fed with A's value here."""
     traced: bool = False
     """Whether it was moved to where an order arose."""
 
