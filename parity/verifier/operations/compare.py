@@ -189,20 +189,27 @@ def _matters(program: Program, index: int) -> bool:
 
 
 def _callers(found: Found, index: Index) -> list[Source]:
-    """The lines of B that called what a region's lines are part of, where the same lines, called from
-    elsewhere, compute A's values: then not they are wrong, but the call."""
+    """The lines of B that called what a region's lines are part of, where the same operations, called
+    from elsewhere, compute A's values: then not they are wrong, but the call."""
     program = found.repaired or found.b.program
-    sources = (found.b.program.operations[i].source for i in found.b.operations)
-    callers = (each.caller for each in sources if each is not None and _innocent(program, each, index))
+    region = [found.b.program.operations[i] for i in found.b.operations]
+    wrong: dict[Source, set[str]] = {}
+    for op in region:
+        if op.source is not None and not op.is_layout:
+            wrong.setdefault(op.source, set()).add(op.name)
+    callers = (source.caller for source, names in wrong.items()
+               if not found.closed or _innocent(program, source, names, index))  # fmt: skip
     return list(dict.fromkeys(each for each in callers if each is not None))
 
 
-def _innocent(program: Program, source: Source, index: Index) -> bool:
-    calls: dict[Source | None, list[bool]] = {}
-    for op in program.operations:
-        if op.source is not None and op.source == source and not op.is_layout:
-            calls.setdefault(op.source.caller, []).append(bool(index.meets(op)))
-    return any(all(met) for caller, met in calls.items() if caller != source.caller)
+def _innocent(program: Program, source: Source, names: set[str], index: Index) -> bool:
+    right = {
+        op.name
+        for op in program.operations
+        if op.name in names and op.source is not None and op.source == source
+        and op.source.caller != source.caller and index.meets(op)
+    }  # fmt: skip
+    return right == names
 
 
 def _maker(program: Program, index: int) -> Source | None:

@@ -9,8 +9,18 @@ LARGEST_REGION = 60
 """Operations before a value, layout not counted, up to which it may be the end of a fault."""
 
 
-def ends_of(program: Program, reached: set[int], roots: set[int]) -> list[tuple[int, int]]:
-    """Values that may end a fault, with the number of operations before each: few first."""
+def ends_of(
+    program: Program, reached: set[int], roots: set[int], depth: int = 0
+) -> list[tuple[int, int]]:
+    """Values that may end a fault, with the number of operations before each: few first.
+
+    Args:
+        program: its program.
+        reached: operations from which a path leads to a root through no meeting value.
+        roots: outputs that differ.
+        depth: how many operations before those reached count, too: angles that meet, where the cosines
+            and the sines of the same angles do not, because the other program computes them twice.
+    """
     before: dict[int, int] = {}
     bits: dict[int, int] = {}
     boundary: set[int] = set()
@@ -28,6 +38,10 @@ def ends_of(program: Program, reached: set[int], roots: set[int]) -> list[tuple[
             before[index] = size
     if not reached:
         boundary |= roots
+    edge = boundary
+    for _ in range(depth):
+        edge = {i for each in edge for i in program.operations[each].inputs} - boundary
+        boundary = boundary | edge
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
     fixed = _fixed(program)
     return sorted(

@@ -26,6 +26,8 @@ DEPTH = 14
 """Operations behind a fed value within which all must meet again."""
 SURE = 3
 """Operations in a row that must meet behind a fed value."""
+NEARBY = 4
+"""Operations before the first of A's that do not meet, whose values may repair B, too."""
 ORDER_ROOM = 12
 """Operations."""
 SECONDS = 20.0
@@ -111,7 +113,7 @@ class Search:
         self.reach_b = reach_b
         self.readers = self.b.consumers()
         self.behind: dict[int, set[int]] = {}
-        ends_a, ends_b = ends_of(self.a, reach_a, roots_a), ends_of(self.b, reach_b, roots_b)
+        ends_a, ends_b = ends_of(self.a, reach_a, roots_a, NEARBY), ends_of(self.b, reach_b, roots_b)
         self.window = self.b.values(sorted(window_of(self.b, reach_b, ends_b)))
         values_a = self.a.values([each for each, _ in ends_a])
         until = time.process_time() + SECONDS
