@@ -18,8 +18,8 @@ from vit_config.files.atomic import check_writable
 class Diff(Comparing):
     """Find the first module whose output differs although its inputs agree: forward, then backward, then
     step by step. Each model runs in a process of its own; B runs a second time, fed the activations and
-    gradients of A, so that an error shows where it is made. Exit status: 0 equal, 1 different, 2 bad
-    input.
+    gradients of A, so that an error shows where it is made. Exit status: 0 equal, 1 different or not all
+    compared, 2 bad input.
     """
 
     picture: Annotated[Path | None, shown_as("FILE")] = None
@@ -39,4 +39,4 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
         from parity.verifier.diff.picture import draw
 
         draw(difference, arguments.picture)
-    return 0 if difference.equal and not difference.uncertified else 1
+    return 0 if difference.equal and not difference.uncertified and not difference.left_out else 1

@@ -36,8 +36,9 @@ class Diagnosis:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, to a precision that says so."""
-        return self.difference.equal and not self.difference.uncertified
+        """Whether nothing differs, to a precision that says so, and nothing was left out."""
+        difference = self.difference
+        return difference.equal and not difference.uncertified and not difference.left_out
 
     @property
     def causes(self) -> tuple[Cause, ...]:

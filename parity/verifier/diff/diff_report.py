@@ -56,7 +56,14 @@ def print_verdict(difference: Difference, console: Console) -> None:
         console.print(
             f"[bold yellow]not certified[/]: float32 products ran at reduced precision - {escape(flag)}"
         )
-    if not difference.uncertified:
+    if difference.left_out:
+        names = f"{difference.name_a} and {difference.name_b}"
+        console.print(
+            f"[bold yellow]INCOMPLETE[/]: {names} agree in the {difference.tensors} tensors compared"
+        )
+        for line in difference.left_out:
+            console.print(f"  not compared: {escape(line)}")
+    elif not difference.uncertified:
         console.print(f"[bold green]EQUAL[/]: {difference.name_a} and {difference.name_b}, to rounding")
 
 
@@ -121,6 +128,7 @@ def to_dict(difference: Difference) -> dict[str, Any]:
         "b": difference.name_b,
         "equal": difference.equal,
         "uncertified": list(difference.uncertified),
+        "left_out": list(difference.left_out),
         "first": None if difference.first is None else _divergence(difference.first),
         "places": [[_divergence(each) for each in group] for group in difference.places],
         "stages": [

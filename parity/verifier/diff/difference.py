@@ -25,6 +25,7 @@ from parity.verifier.diff.judge import (
     parameters_apart,
     stages_of,
 )
+from parity.verifier.diff.left_out import left_out
 from parity.verifier.diff.sides import Side
 from parity.verifier.diff.structure import check_comparable
 
@@ -46,6 +47,9 @@ class Difference:
     """B on the activations and gradients of A; None where a side cannot be run."""
     uncertified: tuple[str, ...]
     """Why equality in float32 would mean nothing: a side's products were less precise."""
+    left_out: tuple[str, ...] = ()
+    """What was not compared, though parameters, gradients and moments all should be: then nothing is
+    equal."""
     notes: tuple[str, ...] = ()
     """What was done to a model that its author may not expect."""
     _folder: object = field(default=None, repr=False)
@@ -54,6 +58,11 @@ class Difference:
     def equal(self) -> bool:
         """Whether nothing differs."""
         return self.first is None
+
+    @property
+    def tensors(self) -> int:
+        """How many pairs of tensors were compared."""
+        return sum(len(each.judged) for each in self.comparisons)
 
     @property
     def first(self) -> Divergence | None:
@@ -174,6 +183,7 @@ def compare_sides(
         flowing=flowing,
         fed=fed,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
+        left_out=left_out(flowing, alignment),
         notes=tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
         _folder=root,
     )

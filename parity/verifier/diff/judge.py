@@ -77,7 +77,7 @@ def compare(
     apart: Mapping[str, float] | None = None,
 ) -> Comparison:
     """Judge one stage of one step; `apart` is what `parameters_apart` gives."""
-    pairs = list(_pairs(traces, alignment, stage, step_a, step_b))
+    pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
     judged = [
         _judge(traces, pair, scale, apart or {}) for pair, scale in zip(pairs, scales, strict=True)
@@ -102,7 +102,7 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
     return {
         pair.a.path: relative_error(traces.b.read(pair.b), traces.a.read(pair.a), holes=True)
-        for pair in _pairs(traces, alignment, "updated", *before)
+        for pair in pairs_of(traces, alignment, "updated", *before)
         if pair.axes is None and not (pair.a.statistics or pair.b.statistics)
     }
 
@@ -113,9 +113,10 @@ def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
     return tuple(stage for stage in STAGES if stage in found)
 
 
-def _pairs(
+def pairs_of(
     traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
 ) -> Iterator[Pair]:
+    """The tensors of one stage of one step that belong together, by place or by name, in order."""
     a, b = traces.a, traces.b
     if stage in ("forward", "backward"):
         found = []

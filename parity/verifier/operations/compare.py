@@ -14,9 +14,11 @@ from parity.verifier.operations.comparison import Comparison, Counts, Kind, Line
 from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
+from parity.verifier.operations.origin import origin
 from parity.verifier.operations.parameters import wrong_parameters
-from parity.verifier.operations.places import Found, Region, Search, distance
+from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program, Source
+from parity.verifier.operations.region import Found, Region, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
 
@@ -132,13 +134,18 @@ def _counts(
 
 
 def _place(found: Found, letters: Letters, index: Index) -> Place:
-    a, b = _part(found.a, letters, found), _part(found.b, letters, found)
     if not found.closed:
+        a, b = _part(found.a, letters, found), _part(found.b, letters, found)
         return Place("open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet")
-    limit = limit_of(found)
+    limit, error = limit_of(found), found.error
     kind, message = _kind(found, index, limit)
-    cause, said = cause_of(found, index) if kind in ("operations", "order") else ("", "")
-    return Place(kind, a, b, found.error, limit, message or said, cause)
+    cause, said = "", ""
+    if kind in ("operations", "order") and not message:
+        found = origin(found, index)
+        kind = "order" if found.traced else kind
+        cause, said = cause_of(found, index)
+    a, b = _part(found.a, letters, found), _part(found.b, letters, found)
+    return Place(kind, a, b, error, limit, message or said, cause)
 
 
 def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
@@ -160,9 +167,15 @@ def _part(region: Region, letters: Letters, found: Found) -> Part:
     operations = list(region.operations)
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
     order = ends[0] in letters.index.meets(ends[1])
-    shown = _order_before(program, end) if order else []
+    traced = found.traced and program is found.b.program
+    shown = _order_before(program, end) if order and not traced else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
     sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
+    if region is found.b:
+        sources = [*_callers(found, letters.index), *sources]
+    if not operations:
+        made = [each for each in [_maker(program, end)] if each is not None]
+        sources += [s for s in made if s not in sources]
     sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
     if not sources:
         sources = lines(program, [end])
@@ -173,6 +186,37 @@ def _part(region: Region, letters: Letters, found: Found) -> Part:
 
 def _matters(program: Program, index: int) -> bool:
     return program.operations[index].source is not None
+
+
+def _callers(found: Found, index: Index) -> list[Source]:
+    """The lines of B that called what a region's lines are part of, where the same operations, called
+    from elsewhere, compute A's values: then not they are wrong, but the call."""
+    program = found.repaired or found.b.program
+    region = [found.b.program.operations[i] for i in found.b.operations]
+    wrong: dict[Source, set[str]] = {}
+    for op in region:
+        if op.source is not None and not op.is_layout:
+            wrong.setdefault(op.source, set()).add(op.name)
+    callers = (source.caller for source, names in wrong.items()
+               if not found.closed or _innocent(program, source, names, index))  # fmt: skip
+    return list(dict.fromkeys(each for each in callers if each is not None))
+
+
+def _innocent(program: Program, source: Source, names: set[str], index: Index) -> bool:
+    right = {
+        op.name
+        for op in program.operations
+        if op.name in names and op.source is not None and op.source == source
+        and op.source.caller != source.caller and index.meets(op)
+    }  # fmt: skip
+    return right == names
+
+
+def _maker(program: Program, index: int) -> Source | None:
+    """The line that computed a value, seen through what only moves it."""
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+    return program.operations[index].source
 
 
 def _order_before(program: Program, end: int) -> list[int]:

@@ -9,8 +9,8 @@ import numpy as np
 from parity.verifier.operations.comparison import Kind
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, meet
-from parity.verifier.operations.places import Found, Region, distance
 from parity.verifier.operations.program import Operation
+from parity.verifier.operations.region import Found, Region, distance
 
 NEARBY = 4
 """Operations before the end of a place among whose parameters the wrong one is looked for."""
@@ -23,6 +23,10 @@ def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
     A's parameters of the region are put in the place of those that B reads nearby, all that fit at once.
     """
     program = found.b.program
+    ends = _base(found.a), _base(found.b)
+    if all(end.kind == "parameter" for end in ends) and ends[0].size != ends[1].size:
+        sizes = f"{list(ends[1].shape)} is not A's {ends[0].label} {list(ends[0].shape)}"
+        return "parameter", f"{ends[1].label} {sizes}"
     leaves_a = _leaves(found.a, 1)
     leaves_b = [leaf for leaf in _leaves(found.b, NEARBY) if not _holds(leaf, leaves_a, index, found)]
     choices: list[list[tuple[Operation, Operation, np.ndarray] | None]] = []
@@ -45,6 +49,14 @@ def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
             kind = "parameter" if any(each == "parameter" for each, _ in said) else "operations"
             return kind, "; ".join(message for _, message in said)
     return None
+
+
+def _base(region: Region) -> Operation:
+    """The value at a region's end, before it was moved or repeated."""
+    op = region.program.operations[region.end]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return op
 
 
 def _leaves(region: Region, depth: int) -> list[Operation]:

@@ -1,9 +1,8 @@
 """Where two programs part: the smallest region behind which everything meets again.
 
 Of every unmet value of B, and of every value that an unmet operation reads, it is tried whether one of
-A's in its
-place makes everything behind it meet. The pair with the fewest operations before it is the fault's
-end; fed with A's value, B goes on to the next fault.
+A's in its place makes everything behind it meet. The pair with the fewest operations before it is the
+fault's end; fed with A's value, B goes on to the next fault.
 """
 
 from __future__ import annotations
@@ -11,71 +10,31 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from parity.verifier.operations.fingerprint import LEAST, MOST, fingerprint
+from parity.verifier.operations.ends import ends_of, pairs_of, window_of
+from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, meet, noise, reach
 from parity.verifier.operations.program import Program
+from parity.verifier.operations.region import Found, Region, before_of, distance, first
 
-LARGEST_REGION = 60
-"""Operations before a value, layout not counted, up to which it may be the end of a fault."""
 DEPTH = 14
 """Operations behind a fed value within which all must meet again."""
 SURE = 3
 """Operations in a row that must meet behind a fed value."""
+NEARBY = 4
+"""Operations before the first of A's that do not meet, whose values may repair B, too."""
+ORDER_ROOM = 12
+"""Operations."""
 SECONDS = 20.0
 """Of processor time, for the end of one fault."""
 EQUAL = 1e-9
 """Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
 near 1e-14."""
-
-
-@dataclass
-class Region:
-    """The operations of one side that belong to a fault, and what they read from outside."""
-
-    program: Program
-    end: int
-    """The value behind which all meets."""
-    operations: list[int]
-    readers: list[int] = field(default_factory=list)
-    """Where nothing was computed wrongly but something else read: the operations that read it."""
-
-
-@dataclass
-class Found:
-    """One place at which the programs part."""
-
-    a: Region
-    b: Region
-    value: np.ndarray
-    """A's value in B's layout."""
-    instead: np.ndarray
-    """B's own."""
-    closed: bool = True
-
-    @property
-    def error(self) -> float:
-        """||a - b|| / ||a||."""
-        return distance(self.value, self.instead)
-
-
-def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Relative distance in the norm; of infinities, whether they stand at the same places."""
-    if np.shape(a) != np.shape(b):
-        return np.inf
-    a, b = np.asarray(a, np.complex128 if np.iscomplexobj(a) else np.float64), np.asarray(b)
-    big_a, big_b = ~(np.abs(a) < 1e30), ~(np.abs(b) < 1e30)
-    if (big_a != big_b).any():
-        return np.inf
-    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
-    norm = float(np.linalg.norm(a))
-    apart = float(np.linalg.norm(a - b))
-    return 0.0 if not apart else apart / norm if norm else np.inf
 
 
 @dataclass
@@ -89,6 +48,14 @@ class _Candidate:
     size: int
     reach: int
     """How much of B still parts from A."""
+    order: bool = False
+    """Whether nothing is computed between: the same numbers in another order."""
+
+    @property
+    def room(self) -> int:
+        """How many more operations a better candidate may have: another order here and the order back
+        further on may be one operation along another axis between the two."""
+        return ORDER_ROOM if self.order and self.reach else 1
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -146,13 +113,13 @@ class Search:
         self.reach_b = reach_b
         self.readers = self.b.consumers()
         self.behind: dict[int, set[int]] = {}
-        ends_a, ends_b = _ends(self.a, reach_a, roots_a), _ends(self.b, reach_b, roots_b)
-        self.window = self.b.values(sorted(_window(self.b, reach_b, ends_b)))
+        ends_a, ends_b = ends_of(self.a, reach_a, roots_a, NEARBY), ends_of(self.b, reach_b, roots_b)
+        self.window = self.b.values(sorted(window_of(self.b, reach_b, ends_b)))
         values_a = self.a.values([each for each, _ in ends_a])
         until = time.process_time() + SECONDS
         best: _Candidate | None = None
-        for size_a, size_b, x, y in _pairs(self.a, self.b, ends_a, ends_b):
-            if best is not None and (size_a + size_b > best.size + 1 or best.reach == 0):
+        for size_a, size_b, x, y in pairs_of(self.a, self.b, ends_a, ends_b):
+            if best is not None and (size_a + size_b > best.size + best.room or best.reach == 0):
                 break
             own = self.window.get(y)
             if own is None or not isinstance(values_a[x], np.ndarray):
@@ -256,7 +223,8 @@ class Search:
             for each in readers
         ):
             return None
-        return _Candidate(x, y, value, own, fed, [] if inside else readers, size, len(after))
+        order = not size and self.a.operations[x] in self.index.meets(self.b.operations[y])
+        return _Candidate(x, y, value, own, fed, [] if inside else readers, size, len(after), order)
 
     def found(self, best: _Candidate, reach_a: set[int], reach_b: set[int]) -> Found:
         """The place that a candidate closes; B goes on as fed."""
@@ -265,7 +233,7 @@ class Search:
         if best.x not in reach_a:
             region_a.readers = [r for r in self.a.consumers()[best.x] if r in reach_a]
         region_b = Region(before, best.y, before_of(before, best.y, reach_b), best.readers)
-        return Found(region_a, region_b, best.value, best.own)
+        return Found(region_a, region_b, best.value, best.own, repaired=best.fed)
 
     def open_end(
         self, reach_a: set[int], reach_b: set[int], roots_a: set[int], roots_b: set[int]
@@ -284,100 +252,3 @@ class Search:
             nothing,
             closed=False,
         )
-
-
-def first(program: Program, reached: set[int]) -> list[int]:
-    """The operations of those reached that read only what is not reached."""
-    found = [
-        i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
-    ]
-    written = [i for i in found if program.operations[i].operands]
-    return written or found
-
-
-def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
-    """The operations of those reached that lead to a value, itself included, in order."""
-    found: set[int] = set()
-    stack = [end]
-    while stack:
-        index = stack.pop()
-        if index in found or index not in reached:
-            continue
-        found.add(index)
-        stack += program.operations[index].inputs
-    return sorted(found)
-
-
-def _ends(program: Program, reached: set[int], roots: set[int]) -> list[tuple[int, int]]:
-    """Values that may end a fault, with the number of operations before each: few first."""
-    before: dict[int, int] = {}
-    bits: dict[int, int] = {}
-    boundary: set[int] = set()
-    for number, index in enumerate(sorted(reached)):
-        op = program.operations[index]
-        mask = 0 if op.is_layout or not op.operands else 1 << number
-        for i in op.inputs:
-            if i in reached:
-                mask |= bits[i]
-            else:
-                boundary.add(i)
-        bits[index] = mask
-        size = mask.bit_count()
-        if size <= LARGEST_REGION and op.mark is not None:
-            before[index] = size
-    if not reached:
-        boundary |= roots
-    ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
-    fixed = _fixed(program)
-    return sorted(
-        (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
-        key=lambda each: (each[1], each[0]),
-    )
-
-
-_FLOATING = ("flo", "com")
-
-
-def _fixed(program: Program) -> set[int]:
-    """Values that hold one number and depend neither on an input nor on a parameter."""
-    found, dataless = set(), set()
-    for op in program.operations:
-        if op.kind == "constant" or (op.kind == "operation" and all(i in dataless for i in op.inputs)):
-            dataless.add(op.index)
-            if op.mark is not None and op.mark[LEAST] == op.mark[MOST]:
-                found.add(op.index)
-    return found
-
-
-def _pairs(
-    a: Program, b: Program, ends_a: list[tuple[int, int]], ends_b: list[tuple[int, int]]
-) -> list[tuple[int, int, int, int]]:
-    """Pairs of ends that can hold the same value, small regions first, then those alike."""
-    found = []
-    by_size: dict[int, list[tuple[int, int]]] = {}
-    for y, size_b in ends_b:
-        by_size.setdefault(b.operations[y].size, []).append((y, size_b))
-    for x, size_a in ends_a:
-        of_a = a.operations[x]
-        n = of_a.size
-        fitting = [
-            each for m, ys in by_size.items() if n == m or (1 < n < m and m % n == 0) for each in ys
-        ]
-        for y, size_b in fitting:
-            of_b = b.operations[y]
-            if (of_a.dtype[:3] in _FLOATING) != (of_b.dtype[:3] in _FLOATING):
-                continue
-            unlike = (of_a.kind != of_b.kind) + (of_a.size != of_b.size) + (of_a.shape != of_b.shape)
-            size_b += 2 * (of_a.size != of_b.size)  # repeating A's value is a last resort
-            order = (size_a + size_b, abs(size_a - size_b), unlike, of_a.name != of_b.name, y, x)
-            found.append((order, (size_a, size_b, x, y)))
-    found.sort(key=lambda each: each[0])
-    return [each for _, each in found]
-
-
-def _window(program: Program, reached: set[int], ends: list[tuple[int, int]]) -> set[int]:
-    """The values that trials read: those that may be replaced and those that stand beside them."""
-    wanted = {index for index, _ in ends}
-    for index, _ in ends:
-        wanted.update(program.operations[index].inputs)
-    return wanted

@@ -25,6 +25,8 @@ class Source:
     file: str
     line: int
     function: str = ""
+    caller: Source | None = field(default=None, compare=False, repr=False)
+    """The line of the user's code that called the function."""
 
     @property
     def text(self) -> str:

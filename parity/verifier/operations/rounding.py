@@ -9,8 +9,8 @@ import numpy as np
 
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
-from parity.verifier.operations.places import Found, Region, distance
 from parity.verifier.operations.program import Operation, Program, Ref
+from parity.verifier.operations.region import Found, Region, distance
 
 FLOAT64 = 2.0**-53
 MARGIN = 8.0

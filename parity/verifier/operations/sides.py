@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.program import Kind, Program
+from parity.verifier.operations.sources import raised_at
 from vit_config import InputError
 
 
@@ -51,9 +52,17 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
         function = function.func
     if not callable(function):
         raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
-    if _is_torch(function, args, kwargs):
-        return _record_torch(function, args, kwargs, len(fixed), name, gradients)
-    return _record_jax(function, variables, args, kwargs, len(fixed), name)
+    try:
+        if _is_torch(function, args, kwargs):
+            return _record_torch(function, args, kwargs, len(fixed), name, gradients)
+        return _record_jax(function, variables, args, kwargs, len(fixed), name)
+    except Exception as error:
+        line = raised_at(error)
+        if line is None or isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{name}: {type(error).__name__} in {line.file}:{line.line}: {error}"
+        ) from error
 
 
 def _arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -121,8 +130,8 @@ def _record_torch(
     import torch
     from torch.utils._pytree import tree_map
 
-    from parity.verifier.operations.record_jax import rounding_of
-    from parity.verifier.operations.record_torch import named_tensors, record_torch
+    from parity.verifier.operations.aten.record import named_tensors, record_torch
+    from parity.verifier.operations.jaxprs.values import rounding_of
 
     epsilons: dict[int, float] = {}
     leaves: list[Any] = []
@@ -153,7 +162,11 @@ def _record_torch(
         function = function.module()
     call: Callable[[], Any] = lambda: function(*args, **kwargs)  # noqa: E731
     restore: list[tuple[Any, bool]] = []
-    if isinstance(function, torch.nn.Module):
+    if isinstance(function, torch.jit.ScriptModule):
+        function = wide(function)  # cannot be called with other parameters than its own
+        call = lambda: function(*args, **kwargs)  # noqa: E731
+        function_of_names = function.forward
+    elif isinstance(function, torch.nn.Module):
         held = {**dict(function.named_parameters()), **dict(function.named_buffers())}
         shared: dict[int, Any] = {}
         state = {path: shared.setdefault(id(each), wide(each)) for path, each in held.items()}
@@ -186,7 +199,7 @@ def _record_torch(
 def _record_jax(
     function: Any, variables: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: int, name: str
 ) -> Program:
-    from parity.verifier.operations.record_jax import record_jax
+    from parity.verifier.operations.jaxprs.record import record_jax
 
     trees: list[tuple[Kind, str, Any]] = []
     if _is_a(function, "flax.linen"):

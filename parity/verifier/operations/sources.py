@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sysconfig
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,8 +35,30 @@ def is_user(file: str) -> bool:
 
 
 def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
-    """The first user's frame of those given as (file, line, function), innermost first."""
-    for file, line, function in frames:
-        if is_user(file):
-            return Source(file, line, function)
-    return None
+    """The first user's frame of those given as (file, line, function), innermost first, with its
+    caller."""
+    found: list[tuple[str, int, str]] = []
+    for frame in frames:
+        if is_user(frame[0]):
+            found.append(frame)
+            if len(found) == 2:
+                return Source(*found[0], Source(*found[1]))
+    return Source(*found[0]) if found else None
+
+
+def raised_at(error: BaseException) -> Source | None:
+    """The innermost line of the user's code that an exception came through; None if this package raised
+    it by itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if is_user(frame.filename)]
+    entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
+    ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_HERE)]
+    called = not ours or frames[ours[-1]].name in _CALLS or (entered and entered[-1] > ours[-1])
+    if not theirs or not called:
+        return None
+    last = theirs[-1]
+    return Source(last.filename, last.lineno or 0, last.name)
+
+
+_CALLS = frozenset(["record", "call", "record_torch", "record_jax", "<lambda>", "__torch_dispatch__"])
+"""Functions of this package that call the program."""

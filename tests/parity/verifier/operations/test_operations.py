@@ -58,14 +58,15 @@ CAUSES = {
     "epsilon": "epsilon: 1e-05 where A has 1e-06",
     "exchanged": "transposed: axes 2 and 3 of [2, 5, 7, 7] exchanged",
     "unscaled": "scale left out: B's value is 2.449489743 times A's",
-    "scaled twice": "one scale too many: B's value is 0.4082482905 times A's",
+    "scaled twice": "one scale too many: only B has mul 0.4082482905 at operations_models.py:",
     "causal": "causal mask: only B has it",
     "transposed attention": "transposed: axes 2 and 3 of [2, 5, 7, 7] exchanged",
     "untransposed weight": "transposed: axes 0 and 1 of [30, 30] exchanged",
     "no residual": "residual left out: only A adds the value of operations_models.py:",
     "tanh": "activation: gelu, tanh where A has gelu",
-    "divided": "one scale too many: B's value is 0.003921568627 times A's",
+    "divided": "one scale too many: only B has div 255 at operations_models.py:",
     "flipped": "reversed: axis 1 of [1, 7, 30] runs backwards",
+    "no position": "one step too many: only B has operations_models.py:",
     "last token": "index: row 6 of axis 1 of [2, 7, 30] where A has row 0",
 }
 """What no exchange explains has no name."""

@@ -16,8 +16,22 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.jaxprs.equations import (
+    apply_power,
+    apply_rule,
+    bind,
+    keeps_numbers,
+    last_reads,
+    modules_of,
+    pick,
+    plain,
+    row_of,
+    stack,
+    written_by_jax,
+)
+from parity.verifier.operations.jaxprs.rules import RULES
+from parity.verifier.operations.jaxprs.values import leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
-from parity.verifier.operations.numpy_rules import RULES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
 
@@ -25,29 +39,6 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
                "y": "exponent",
                "start_indices": "start", "limit_indices": "limit", "new_dtype": "to"}  # fmt: skip
 """Parameters of equations that a formula shows."""
-
-
-def leaf_value(value: Any) -> Any:
-    """A leaf as numpy holds it: floating point in float64; keys of random generators stay JAX's."""
-    import jax
-
-    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return value
-    array = np.asarray(value)
-    if array.dtype.kind == "c":
-        return array.astype(np.complex128)
-    floating = array.dtype.kind == "f" or "float" in array.dtype.name
-    return array.astype(np.float64) if floating else array
-
-
-def rounding_of(dtype: Any) -> float:
-    """Half the distance of 1 to the next number; 0 of float64 and of what is no floating point type."""
-    import ml_dtypes
-
-    name = getattr(dtype, "name", str(dtype)).removeprefix("torch.")
-    if "float" not in name or name == "float64":
-        return 0.0
-    return float(ml_dtypes.finfo(name).eps) / 2
 
 
 def record_jax(
@@ -95,15 +86,6 @@ def _key(entry: Any) -> str:
 def _constant(recorder: _Recorder, value: Any) -> Any:
     array = leaf_value(value)
     return recorder.leaf("constant", "constant", array, rounding_of(getattr(value, "dtype", "float64")))
-
-
-def _literal(value: Any) -> Any:
-    """A number written in the program; one in float32 stands for the shortest decimal that rounds to
-    it."""
-    dtype = np.asarray(value).dtype
-    if dtype.name != "float64" and "float" in dtype.name:
-        return np.float64(str(np.asarray(value)[()])) if dtype.name == "float32" else np.float64(value)
-    return value if np.ndim(value) else np.asarray(value)[()]
 
 
 @dataclass(frozen=True)
@@ -156,13 +138,13 @@ class _Recorder:
         env.update(zip(jaxpr.invars, inputs, strict=True))
 
         def read(atom: Any) -> Any:
-            return _literal(atom.val) if hasattr(atom, "val") else env[atom]
+            return literal(atom.val) if hasattr(atom, "val") else env[atom]
 
-        last = _last_reads(jaxpr)
+        last = last_reads(jaxpr)
         for number, eqn in enumerate(jaxpr.eqns):
             operands = [read(each) for each in eqn.invars]
             line = self.line(eqn, call)
-            inner = ".".join(filter(None, (module, _modules(eqn))))
+            inner = ".".join(filter(None, (module, modules_of(eqn))))
             results = self.equation(eqn, operands, line, scope, inner)
             env.update(zip(eqn.outvars, results, strict=True))
             for variable in last.get(number, ()):
@@ -182,7 +164,7 @@ class _Recorder:
             return self.call(params["branches"][which], operands[1:], line, scope, module)
         inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
         if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
-            if name not in ("scan", "checkpoint") and _written_by_jax(inner):
+            if name not in ("scan", "checkpoint") and written_by_jax(inner):
                 scope = str(params.get("name", "")).lstrip("_") or scope
                 return self.fixed(inner, operands, line, scope, module)
             return self.call(inner, operands, line, scope, module)
@@ -216,19 +198,19 @@ class _Recorder:
         values = [_value(each) for each in operands]
         function = RULES.get(name)
         if function is None or any(isinstance(each, jax.Array) for each in values):
-            run = partial(_bind, eqn.primitive, {k: _wide(v) for k, v in params.items()})
+            run = partial(bind, eqn.primitive, {k: widened(v) for k, v in params.items()})
         else:
-            run = partial(_apply, function, params)
+            run = partial(apply_rule, function, params)
         common = str(JAX_NAMES.get(name, name))
-        layout = common in LAYOUT or (common == "convert" and _keeps_numbers(eqn))
-        label = ", ".join(f"{_ATTRIBUTES[k]}={_plain(params[k])}" for k in params if k in _ATTRIBUTES)
+        layout = common in LAYOUT or (common == "convert" and keeps_numbers(eqn))
+        label = ", ".join(f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
         epsilon = max(
             (rounding_of(v.aval.dtype) for v in eqn.outvars if hasattr(v.aval, "dtype")), default=0.0
         )
         tuple_operands = tuple(operands)
         if common == "pow" and name == "integer_pow":
             tuple_operands, label = (operands[0], int(params["y"])), ""
-            run = partial(_power, RULES[name], params)
+            run = partial(apply_power, RULES[name], params)
             values.append(int(params["y"]))
         op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
                        is_layout=layout, epsilon=epsilon)  # fmt: skip
@@ -239,7 +221,7 @@ class _Recorder:
         found = []
         for i, each in enumerate(result):
             op = Operation(
-                -1, common, (whole,), partial(_pick, i), "operation", f"[{i}]", line, module, scope
+                -1, common, (whole,), partial(pick, i), "operation", f"[{i}]", line, module, scope
             )
             op.epsilon = epsilon
             found.append(self.add(op, each))
@@ -257,7 +239,7 @@ class _Recorder:
         steps = range(p["length"])
         results: list[list[Any]] = []
         for t in reversed(steps) if p["reverse"] else steps:
-            row = [self.simple("slice", [each], partial(_row, t), f"[{t}]", line) for each in rows]
+            row = [self.simple("slice", [each], partial(row_of, t), f"[{t}]", line) for each in rows]
             out = self.call(p["jaxpr"], [*constants, *carry, *row], line, scope, module)
             carry = out[:carried]
             results.append(out[carried:])
@@ -265,7 +247,7 @@ class _Recorder:
             results.reverse()
         empty = p["jaxpr"].out_avals[carried:]
         stacked = [
-            self.simple("stack", [each[k] for each in results], _stack, "", line)
+            self.simple("stack", [each[k] for each in results], stack, "", line)
             if results
             else np.zeros((0, *aval.shape))
             for k, aval in enumerate(empty)
@@ -302,93 +284,5 @@ class _Recorder:
         return self.lines[key] or call
 
 
-def _written_by_jax(inner: Any) -> bool:
-    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
-    where = str(getattr(info, "func_src_info", "") or "").partition(" at ")[2]
-    return "/jax/" in where or "/optax/" in where
-
-
-def _modules(eqn: Any) -> str:
-    """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
-    transformations."""
-    parts = [p for p in str(eqn.source_info.name_stack).replace("/", ".").split(".") if p]
-    return ".".join(p for p in parts if p.isidentifier())
-
-
 def _value(each: Any) -> Any:
     return each.value if isinstance(each, _Live) else each
-
-
-def _last_reads(jaxpr: Any) -> dict[int, list[Any]]:
-    last: dict[Any, int] = {}
-    for number, eqn in enumerate(jaxpr.eqns):
-        for each in eqn.invars:
-            if not hasattr(each, "val"):
-                last[each] = number
-    for each in jaxpr.outvars:
-        last.pop(each, None) if not hasattr(each, "val") else None
-    found: dict[int, list[Any]] = {}
-    for variable, number in last.items():
-        found.setdefault(number, []).append(variable)
-    return found
-
-
-def _apply(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    with np.errstate(all="ignore"):
-        result = function(params, *(np.asarray(each) for each in operands))
-    return (
-        [np.asarray(each) for each in result]
-        if isinstance(result, (list, tuple))
-        else np.asarray(result)
-    )
-
-
-def _power(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    return _apply(function, params | {"y": operands[1]}, operands[:1])
-
-
-def _pick(number: int, operands: Sequence[Any]) -> Any:
-    return operands[0][number]
-
-
-def _row(number: int, operands: Sequence[Any]) -> Any:
-    return operands[0][number]
-
-
-def _stack(operands: Sequence[Any]) -> Any:
-    return np.stack([np.asarray(each) for each in operands])
-
-
-def _bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    import jax
-
-    with jax.enable_x64(True):
-        result = primitive.bind(*map(jax.numpy.asarray, operands), **primitive.get_bind_params(params))
-    return [_lowered(r) for r in result] if primitive.multiple_results else _lowered(result)
-
-
-def _lowered(result: Any) -> Any:
-    import jax
-
-    return result if jax.numpy.issubdtype(result.dtype, jax.dtypes.prng_key) else np.asarray(result)
-
-
-def _wide(value: Any) -> Any:
-    """A parameter that is a small floating point type becomes float64."""
-    if isinstance(value, (np.dtype, type)) and not isinstance(value, bool):
-        try:
-            return np.dtype(np.float64) if rounding_of(np.dtype(value)) else value
-        except TypeError:
-            return value
-    return value
-
-
-def _keeps_numbers(eqn: Any) -> bool:
-    kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
-    return all("float" in each for each in kinds) or all("int" in each for each in kinds)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, tuple):
-        return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
-    return getattr(value, "name", str(value))

@@ -12,33 +12,34 @@ import re
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
+from parity.verifier.operations.aten.calls import (
+    VIEWS,
+    attributes_of,
+    is_number,
+    name_of,
+    picker,
+    repeat,
+    to_numpy,
+    widened,
+    written_by,
+)
+from parity.verifier.operations.aten.rules import DECOMPOSITIONS
+from parity.verifier.operations.aten.storage import Storage, flat_of, geometry_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
-from parity.verifier.operations.torch_rules import DECOMPOSITIONS
 
 aten = torch.ops.aten
-
-_SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
-          torch.complex64: torch.complex128}  # fmt: skip
-_VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
-"""A value that is fed may have other strides."""
-
-
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's elements, shared where possible."""
-    tensor = tensor.detach().resolve_conj().resolve_neg()
-    return (tensor.double() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
 
 
 def record_torch(
@@ -112,7 +113,9 @@ class _Recorder(TorchDispatchMode):
         self.held: list[torch.Tensor] = []
         self.places: dict[Any, torch.Tensor] = {}
         """Of a program that runs backward: the last tensor at an address, of a geometry."""
-        self.storages: dict[int, _Storage] = {}
+        self.storages: dict[int, Storage] = {}
+        self.sharing: dict[int, list[int]] = {}
+        """By address of a storage: the operations whose values were kept in it."""
         self.stack: list[str] = []
         self.scope = ""
         self.line: Source | None = None
@@ -159,13 +162,21 @@ class _Recorder(TorchDispatchMode):
         self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
             self.register(tensor, op.index)
+            self.sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(op.index)
         return op.index
+
+    def unshare(self, tensor: Any) -> None:
+        """Before memory is written to, the values that were kept in it become copies."""
+        for index in self.sharing.pop(tensor.untyped_storage().data_ptr(), ()):
+            value = self.program.kept.get(index)
+            if isinstance(value, np.ndarray):
+                self.program.kept[index] = value.copy()
 
     def register(self, tensor: torch.Tensor, index: int) -> None:
         key = id(tensor)
         if self.hold:
             self.held.append(tensor)
-            self.places[(tensor.data_ptr(), *_geometry(tensor))] = tensor
+            self.places[(tensor.data_ptr(), *geometry_of(tensor))] = tensor
         self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor))
 
     def writes(self, tensor: torch.Tensor) -> int:
@@ -186,18 +197,18 @@ class _Recorder(TorchDispatchMode):
 
     def twin(self, tensor: torch.Tensor) -> int | None:
         """Autograd unpacks what it saved as a new tensor of the same storage."""
-        other = self.places.get((tensor.data_ptr(), *_geometry(tensor)))
+        other = self.places.get((tensor.data_ptr(), *geometry_of(tensor)))
         return None if other is None else self.nodes[id(other)][1]
 
-    def again(self, tensor: torch.Tensor, storage: _Storage) -> int:
+    def again(self, tensor: torch.Tensor, storage: Storage) -> int:
         """What a view holds after its storage was written to."""
-        if storage.geometry == _geometry(tensor):
+        if storage.geometry == geometry_of(tensor):
             self.register(tensor, storage.index)
             return storage.index
-        size, stride, offset = _geometry(tensor)
+        size, stride, offset = geometry_of(tensor)
 
         def run(operands: Sequence[Any]) -> Any:
-            flat = _flat(torch.from_numpy(operands[0]), storage_geometry, length)
+            flat = flat_of(torch.from_numpy(operands[0]), storage_geometry, length)
             return torch.as_strided(flat, size, stride, offset).numpy()
 
         storage_geometry, length = storage.geometry, storage.length
@@ -214,13 +225,7 @@ class _Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is not None:
             return self.forward_line(node)
-        frame = sys._getframe(2)
-        while frame is not None:
-            found = innermost([(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)])
-            if found is not None:
-                return found
-            frame = frame.f_back
-        return None
+        return innermost(_frames(sys._getframe(2)))
 
     def forward_line(self, node: Any) -> Source | None:
         """Of a backward operation, the line of the forward one."""
@@ -229,12 +234,12 @@ class _Recorder(TorchDispatchMode):
         return innermost((file, int(line), function) for file, line, function in reversed(frames))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        args, kwargs = _wide(args), _wide(kwargs or {})
+        args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
             outer = self.scope, self.line
             self.line = self.line or self.where()
-            self.scope = self.scope or _name(func)
+            self.scope = self.scope or name_of(func)
             try:
                 with self:
                     result = rule(*args, **kwargs)
@@ -252,22 +257,24 @@ class _Recorder(TorchDispatchMode):
             if isinstance(each, torch.Tensor):
                 operands.append(Ref(self.node(each)))
                 slots.append(position)
-            elif isinstance(each, float) or (type(each) is int and _is_number(func, position)):
+            elif isinstance(each, float) or (type(each) is int and is_number(func, position)):
                 operands.append(each)
                 slots.append(position)
-        writes = _written(func, args, kwargs)
+        writes = written_by(func, args, kwargs)
         written = [i for i, each in enumerate(flat) if any(each is w for w in writes)]
-        name = _name(func)
+        name = name_of(func)
         common = TORCH_NAMES.get(name, name)
         fixed = [None if i in slots else each for i, each in enumerate(flat)]
-        label = ", ".join(str(each).replace(" ", "") for each in _attributes(func, args, kwargs))
+        label = ", ".join(str(each).replace(" ", "") for each in attributes_of(func, args, kwargs))
         first = next((each for each in flat if isinstance(each, torch.Tensor)), None)
+        for each in writes:
+            self.unshare(each)
         result = func(*args, **kwargs)
         layout = common in LAYOUT or (
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run = _repeat(_VIEWS.get(func, func), fixed, slots, structure, written)
+        run = repeat(VIEWS.get(func, func), fixed, slots, structure, written)
         line = self.line or self.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
@@ -281,7 +288,7 @@ class _Recorder(TorchDispatchMode):
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, tensor in enumerate(tensors):
                 index = self.add(
-                    made((Ref(whole),), _picker(i), ""), None, to_numpy(tensor).copy(), always=random
+                    made((Ref(whole),), picker(i), ""), None, to_numpy(tensor).copy(), always=random
                 )
                 self.wrote(tensor, index)
             return result
@@ -292,7 +299,7 @@ class _Recorder(TorchDispatchMode):
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, each in enumerate(result):
                 if isinstance(each, torch.Tensor):
-                    op = made((Ref(whole),), _picker(i), f"[{i}]")
+                    op = made((Ref(whole),), picker(i), f"[{i}]")
                     op.is_layout = False
                     self.add(op, each, to_numpy(each), always=random)
         return result
@@ -303,15 +310,15 @@ class _Recorder(TorchDispatchMode):
         known = self.storages.get(storage._cdata)
         length = storage.nbytes() // tensor.element_size()
         if known is None or not known.alive():
-            known = self.storages[storage._cdata] = _Storage(weakref.ref(tensor), length)
-            known.index, known.geometry = index, _geometry(tensor)
+            known = self.storages[storage._cdata] = Storage(weakref.ref(tensor), length)
+            known.index, known.geometry = index, geometry_of(tensor)
             base = tensor if tensor._base is None else tensor._base
             known.keeper = base
             if base is not tensor:
                 entry = self.nodes.get(id(base))
                 before = entry[1] if entry is not None else None
-                self.scatter(known, before, _geometry(base), tensor, index)
-        elif _geometry(tensor) == known.geometry:
+                self.scatter(known, before, geometry_of(base), tensor, index)
+        elif geometry_of(tensor) == known.geometry:
             known.index = index
         else:
             self.scatter(known, known.index, known.geometry, tensor, index)
@@ -319,16 +326,16 @@ class _Recorder(TorchDispatchMode):
         self.register(tensor, index)
 
     def scatter(
-        self, storage: _Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
+        self, storage: Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
     ) -> None:
         """The whole of a storage after a part of it was written to."""
-        inner, length = _geometry(tensor), storage.length
+        inner, length = geometry_of(tensor), storage.length
         whole = torch.as_strided(tensor, *outer)
         if before is None:
             before = self.leaf(whole.clone(), "constant", "constant", 0.0)
 
         def run(operands: Sequence[Any]) -> Any:
-            flat = _flat(torch.from_numpy(operands[0]), outer, length)
+            flat = flat_of(torch.from_numpy(operands[0]), outer, length)
             torch.as_strided(flat, *inner).copy_(torch.from_numpy(operands[1]))
             return torch.as_strided(flat, *outer).numpy()
 
@@ -344,109 +351,7 @@ class _Recorder(TorchDispatchMode):
         storage.geometry = outer
 
 
-class _Storage:
-    """Memory that was written to: the operation that holds all of it now."""
-
-    def __init__(self, witness: Any, length: int) -> None:
-        self.length, self.writes, self.index = length, 0, -1
-        self.geometry: Any = None
-        self.keeper: Any = None
-
-    def alive(self) -> bool:
-        return self.keeper is not None
-
-
-def _flat(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:
-    flat = torch.zeros(length, dtype=tensor.dtype)
-    torch.as_strided(flat, *geometry).copy_(tensor)
-    return flat
-
-
-def _geometry(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
-
-
-def _name(func: Any) -> str:
-    return func._schema.name.partition("::")[2].removesuffix("_") or func._schema.name
-
-
-def _wide(tree: Any) -> Any:
-    flat, structure = tree_flatten(tree)
-    return tree_unflatten(
-        [_SMALL.get(each, each) if isinstance(each, torch.dtype) else each for each in flat], structure
-    )
-
-
-def _is_number(func: Any, position: int) -> bool:
-    """Whether an argument is a number that is computed with, not an axis or a size."""
-    arguments = func._schema.arguments
-    return position < len(arguments) and str(arguments[position].type) in (
-        "number",
-        "Scalar",
-        "float",
-        "Tensor",
-    )
-
-
-def _written(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    if not func._schema.is_mutable:
-        return []
-    found = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[position] if position < len(args) else kwargs.get(argument.name)
-            found += value if isinstance(value, (list, tuple)) else [value] if value is not None else []
-    return found
-
-
-def _attributes(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Axes, sizes and modes, for the formula."""
-    given = [*zip(func._schema.arguments, args, strict=False)]
-    given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
-    found = []
-    for argument, value in given:
-        kind = str(argument.type)
-        if (
-            isinstance(value, (torch.Tensor, float))
-            or value is None
-            or "Scalar" in kind
-            or kind == "number"
-        ):
-            continue
-        if isinstance(value, (int, str)) or (
-            isinstance(value, (list, tuple)) and all(type(v) is int for v in value)
-        ):
-            found.append(f"{argument.name}={value}")
-    return found
-
-
-def _picker(number: int) -> Callable[[Sequence[Any]], Any]:
-    return lambda operands: operands[0][number]
-
-
-def _repeat(
-    func: Any, fixed: list[Any], slots: list[int], structure: Any, written: list[int]
-) -> Callable[..., Any]:
-    def run(operands: Sequence[Any]) -> Any:
-        flat = list(fixed)
-        for position, each in zip(slots, operands, strict=True):
-            flat[position] = _tensor(each) if isinstance(each, (np.ndarray, np.generic)) else each
-        for position in written:
-            flat[position] = flat[position].clone()
-        args, kwargs = tree_unflatten(flat, structure)
-        with torch.no_grad():
-            result = func(*args, **kwargs)
-        if written:
-            return [to_numpy(flat[i]) for i in written]
-        if isinstance(result, torch.Tensor):
-            return to_numpy(result)
-        return [to_numpy(each) if isinstance(each, torch.Tensor) else each for each in result]
-
-    return run
-
-
-def _tensor(array: Any) -> torch.Tensor:
-    array = np.asarray(array)
-    if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
-        array = array.copy()
-    return torch.from_numpy(array)
+def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back

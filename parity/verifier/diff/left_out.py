@@ -1,0 +1,96 @@
+"""Tensors that no pair compares: those whose numbers the other side holds elsewhere are compared as sets
+of numbers, the rest is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.measure.error import relative_error
+from parity.measure.traces import Event, Stage, Trace
+from parity.verifier.diff.align import Alignment
+from parity.verifier.diff.judge import pairs_of, stages_of
+from parity.verifier.diff.rounding import Traces
+
+NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "updated")
+"""Stages whose tensors belong to parameters."""
+CLOSE = {"float64": 1e-9, "float32": 1e-3}
+"""Relative distance of sorted numbers up to which two sets of gradients are the same."""
+
+_Group = tuple[frozenset[str], frozenset[str]]
+"""Parameters of A and of B that hold the same numbers, packed or split."""
+
+
+def left_out(traces: Traces, alignment: Alignment) -> tuple[str, ...]:
+    """What was not compared of the first step: "stage: names of A's; names of B's".
+
+    A parameter that has no partner by its place may be another's under another name, or a part of one:
+    where the numbers are the same, its gradient and its moments are compared with the other's as sets of
+    numbers.
+    """
+    step_a, step_b = traces.a.steps[0], traces.b.steps[0]
+    groups: list[_Group] = []
+    found = []
+    for stage in NAMED:
+        if stage not in stages_of(traces.a, step_a) or stage not in stages_of(traces.b, step_b):
+            continue
+        pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
+        rest_a = _rest(traces.a, stage, step_a, {pair.a.site for pair in pairs})
+        rest_b = _rest(traces.b, stage, step_b, {pair.b.site for pair in pairs})
+        if stage == "parameters":
+            groups = list(_groups(traces, rest_a, rest_b))
+        names_a, names_b = _uncovered(traces, groups, rest_a, rest_b)
+        said = [
+            f"{side}'s {', '.join(names)}" for side, names in (("A", names_a), ("B", names_b)) if names
+        ]
+        if said:
+            found.append(f"{stage}: {'; '.join(said)}")
+    return tuple(found)
+
+
+def _rest(trace: Trace, stage: Stage, step: int, paired: set[object]) -> list[Event]:
+    return [each for each in trace.of(stage, step) if each.site not in paired]
+
+
+def _groups(traces: Traces, rest_a: list[Event], rest_b: list[Event]) -> Iterator[_Group]:
+    """The smallest sets of unpaired parameters that hold the same numbers on both sides."""
+    values_a = {e.path: np.unique(traces.a.read(e)) for e in rest_a if e.statistics is None}
+    values_b = {e.path: np.unique(traces.b.read(e)) for e in rest_b if e.statistics is None}
+    linked: dict[str, set[str]] = {a: set() for a in values_a}
+    for a, mine in values_a.items():
+        for b, theirs in values_b.items():
+            small, large = sorted((mine, theirs), key=len)
+            if np.isin(small, large).all():
+                linked[a].add(b)
+    while linked:
+        a, partners = next(iter(linked.items()))
+        group_a, group_b = {a}, set(partners)
+        while more := {x for x, ys in linked.items() if ys & group_b} - group_a:
+            group_a |= more
+            group_b |= {y for x in more for y in linked[x]}
+        for each in group_a:
+            linked.pop(each)
+        if group_b:
+            yield frozenset(group_a), frozenset(group_b)
+
+
+def _uncovered(
+    traces: Traces, groups: list[_Group], rest_a: list[Event], rest_b: list[Event]
+) -> tuple[list[str], list[str]]:
+    names_a, names_b = [each.path for each in rest_a], [each.path for each in rest_b]
+    for of_a, of_b in groups:
+        mine, theirs = _numbers(traces.a, rest_a, of_a), _numbers(traces.b, rest_b, of_b)
+        if mine.size != theirs.size:
+            continue
+        close = max(CLOSE.get(str(each.dtype), CLOSE["float32"]) for each in (mine, theirs))
+        if relative_error(theirs.astype(np.float64), mine.astype(np.float64)) <= close:
+            names_a = [each for each in names_a if each not in of_a]
+            names_b = [each for each in names_b if each not in of_b]
+    return names_a, names_b
+
+
+def _numbers(trace: Trace, events: list[Event], names: frozenset[str]) -> np.ndarray:
+    """The numbers of some parameters, sorted."""
+    read = [np.ravel(trace.read(each)) for each in events if each.path in names]
+    return np.sort(np.concatenate(read)) if read else np.zeros(0)

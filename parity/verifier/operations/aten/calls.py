@@ -1,0 +1,116 @@
+"""One call of an operator: what it reads and writes, what a formula says of it, how it runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+aten = torch.ops.aten
+
+_SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
+          torch.complex64: torch.complex128}  # fmt: skip
+VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
+"""A value that is fed may have other strides."""
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    """A tensor's elements, shared where possible."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    return (tensor.double() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+
+
+def name_of(func: Any) -> str:
+    """The operator's name without its overload; what writes in place is called as what does not."""
+    return func._schema.name.partition("::")[2].removesuffix("_") or func._schema.name
+
+
+def widened(tree: Any) -> Any:
+    """Arguments in which every small floating point type is float64."""
+    flat, structure = tree_flatten(tree)
+    return tree_unflatten(
+        [_SMALL.get(each, each) if isinstance(each, torch.dtype) else each for each in flat], structure
+    )
+
+
+def is_number(func: Any, position: int) -> bool:
+    """Whether an argument is a number that is computed with, not an axis or a size."""
+    arguments = func._schema.arguments
+    return position < len(arguments) and str(arguments[position].type) in (
+        "number",
+        "Scalar",
+        "float",
+        "Tensor",
+    )
+
+
+def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors among the arguments that an operator writes into."""
+    if not func._schema.is_mutable:
+        return []
+    found = []
+    for position, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            value = args[position] if position < len(args) else kwargs.get(argument.name)
+            found += value if isinstance(value, (list, tuple)) else [value] if value is not None else []
+    return found
+
+
+def attributes_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """Axes, sizes and modes, for the formula."""
+    given = [*zip(func._schema.arguments, args, strict=False)]
+    given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
+    found = []
+    for argument, value in given:
+        kind = str(argument.type)
+        if (
+            isinstance(value, (torch.Tensor, float))
+            or value is None
+            or "Scalar" in kind
+            or kind == "number"
+        ):
+            continue
+        if isinstance(value, (int, str)) or (
+            isinstance(value, (list, tuple)) and all(type(v) is int for v in value)
+        ):
+            found.append(f"{argument.name}={value}")
+    return found
+
+
+def picker(number: int) -> Callable[[Sequence[Any]], Any]:
+    """The function that takes one of several results."""
+    return lambda operands: operands[0][number]
+
+
+def repeat(
+    func: Any, fixed: list[Any], slots: list[int], structure: Any, written: list[int]
+) -> Callable[..., Any]:
+    """The function that calls an operator again with other operands."""
+
+    def run(operands: Sequence[Any]) -> Any:
+        flat = list(fixed)
+        for position, each in zip(slots, operands, strict=True):
+            flat[position] = tensor_of(each) if isinstance(each, (np.ndarray, np.generic)) else each
+        for position in written:
+            flat[position] = flat[position].clone()
+        args, kwargs = tree_unflatten(flat, structure)
+        with torch.no_grad():
+            result = func(*args, **kwargs)
+        if written:
+            return [to_numpy(flat[i]) for i in written]
+        if isinstance(result, torch.Tensor):
+            return to_numpy(result)
+        return [to_numpy(each) if isinstance(each, torch.Tensor) else each for each in result]
+
+    return run
+
+
+def tensor_of(array: Any) -> torch.Tensor:
+    """A numpy array as a tensor, copied where torch cannot share it."""
+    array = np.asarray(array)
+    if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
+        array = array.copy()
+    return torch.from_numpy(array)

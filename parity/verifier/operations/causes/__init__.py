@@ -1,0 +1,45 @@
+"""Names for what went wrong, judged on the two small formulas.
+
+Each name stands for one exchange, and is given only if that exchange turns B's value into A's, behind
+which everything is known to meet. What fits no exchange has no name.
+"""
+
+from __future__ import annotations
+
+from parity.verifier.operations.causes import activations, masks, numbers, operators, order, reads, skips
+from parity.verifier.operations.causes.exchange import Cause
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.region import Found
+
+_JUDGES = (
+    numbers.judge,
+    activations.judge,
+    masks.judge,
+    skips.judge,
+    order.judge,
+    reads.row,
+    operators.judge,
+    reads.operand,
+    operators.axes,
+    numbers.factor,
+)
+"""From what says most to what says least."""
+
+
+def cause_of(found: Found, index: Index) -> Cause:
+    """The first exchange that explains a place, or two empty strings."""
+    if found.instead.dtype.kind not in "fc":
+        return order.judge(found, index) or ("", "")
+    read = reads.other_value(found, index)
+    if read is not None:
+        return read
+    if found.value.shape != found.instead.shape:
+        return "", ""
+    for judge in _JUDGES:
+        said = judge(found, index)
+        if said is not None:
+            return said
+    return "", ""
+
+
+__all__ = ["Cause", "cause_of"]

@@ -1,0 +1,92 @@
+"""B's region run again with one thing exchanged, and whether that makes it A's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Operation
+from parity.verifier.operations.region import Found, Region, distance
+
+Cause = tuple[str, str]
+"""Name and one sentence."""
+
+
+def is_a(found: Found, value: Any) -> bool:
+    """Whether a value is A's, far closer than B's own is; None is no value."""
+    return value is not None and closer(found.value, value, found.error)
+
+
+def is_b(found: Found, value: Any) -> bool:
+    """Whether a value is B's own, far closer than A's is."""
+    return closer(found.instead, value, found.error)
+
+
+def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
+    """Whether a value is the one wanted, up to rounding and far less than an error."""
+    value = np.asarray(value)
+    return value.shape == np.shape(wanted) and distance(wanted, value) <= min(1e-9, 1e-4 * error)
+
+
+def rerun(
+    region: Region,
+    changed: Mapping[int, Operation] | None = None,
+    given: Mapping[int, Any] | None = None,
+) -> Any:
+    """The value at a region's end with operations exchanged, or values; None where that cannot run.
+
+    Args:
+        region: what is run; what it reads from outside stays.
+        changed: operations to run in the place of those with their index.
+        given: values to take instead of what operations yield, in the region or outside.
+    """
+    changed, given = changed or {}, given or {}
+    program, inside = region.program, set(region.operations)
+    needed = {i for o in region.operations for i in changed.get(o, program.operations[o]).inputs}
+    known = {**program.values(sorted(needed - inside - set(given))), **given}
+    try:
+        with np.errstate(all="ignore"):
+            for each in region.operations:
+                if each not in given:
+                    known[each] = program.apply(changed.get(each, program.operations[each]), known, {})
+    except Exception:  # other shapes may not fit what follows
+        return None
+    return known.get(region.end)
+
+
+def outside(region: Region) -> list[int]:
+    """What a region reads; its end where it computes nothing."""
+    inside = set(region.operations)
+    read = {i for o in region.operations for i in region.program.operations[o].inputs} - inside
+    return sorted(read) or [region.end]
+
+
+def computing(region: Region) -> list[Operation]:
+    """The operations of a region that do more than move elements."""
+    ops = (region.program.operations[i] for i in region.operations)
+    return [op for op in ops if not op.is_layout]
+
+
+def same(one: Operation, other: Operation, index: Index) -> bool:
+    """Whether two values, of either program, hold the same numbers."""
+    a, b = index.meets(one), index.meets(other)
+    return bool({each.index for each in a} & {each.index for each in b})
+
+
+def where(operation: Operation) -> str:
+    """How a message calls a value: by its path or by its line."""
+    return str(operation.label if operation.run is None else operation.source or operation.name)
+
+
+def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:
+    """The operations that a value depends on, itself excluded."""
+    program, seen, stack = region.program, set(), list(region.program.operations[index].inputs)
+    while stack and len(seen) < limit:
+        each = stack.pop()
+        if each not in seen:
+            seen.add(each)
+            yield each
+            stack += program.operations[each].inputs

@@ -1,0 +1,140 @@
+"""A number of B's formula that is another one in A's: written, held in a constant, or a factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import Cause, closer, is_a, rerun
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Operation, Ref
+from parity.verifier.operations.region import Found, Region, distance
+
+SMALL = 0.01
+"""Numbers below are added to keep a divisor from zero."""
+MOST_TRIALS = 100
+
+
+@dataclass(frozen=True)
+class _Slot:
+    """A place of a formula at which a number stands."""
+
+    operation: Operation
+    position: int
+    value: Any
+    leaf: int | None
+    """The constant that holds it; None where it is written in the operation."""
+
+    def holds(self, other: Any) -> bool:
+        return np.shape(self.value) == np.shape(other) and bool(np.all(self.value == other))
+
+    def text(self) -> str:
+        flat = np.ravel(self.value)
+        text = ", ".join(f"{float(each):.10g}" for each in flat[:3])
+        return text if flat.size == 1 else f"[{text}{', …' if flat.size > 3 else ''}]"
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """One number of B's formula exchanged for one of A's, or all of them for those at their places."""
+    slots, wanted = list(_slots(found.b)), list(_slots(found.a))
+    tried = 0
+    for slot in slots:
+        for other in wanted:
+            if tried >= MOST_TRIALS:
+                break
+            if slot.holds(other.value):
+                continue
+            tried += 1
+            if is_a(found, _exchanged(found.b, [(slot, other.value)])):
+                return _name(slot, other), f"{slot.text()} where A has {other.text()}"
+    differing = [(b, a.value) for b, a in zip(slots, wanted, strict=False) if not b.holds(a.value)]
+    if len(slots) == len(wanted) and len(differing) > 1 and is_a(found, _exchanged(found.b, differing)):
+        pairs = [(b, a) for b, a in zip(slots, wanted, strict=True) if not b.holds(a.value)]
+        return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
+    return None
+
+
+def _name(slot: _Slot, other: _Slot) -> str:
+    if (
+        slot.operation.name not in ("add", "maximum")
+        or np.size(slot.value) > 1
+        or np.size(other.value) > 1
+    ):
+        return "number"
+    small = max(abs(float(np.ravel(each.value)[0])) for each in (slot, other)) < SMALL
+    return "epsilon" if small else "number"
+
+
+def _slots(region: Region) -> Iterator[_Slot]:
+    for index in region.operations:
+        op = region.program.operations[index]
+        for position, each in enumerate(op.operands if not op.is_layout else ()):
+            if isinstance(each, Ref):
+                leaf = _constant(region, each.index)
+                if leaf is not None:
+                    yield _Slot(op, position, region.program.values([each.index])[each.index], leaf)
+            elif not isinstance(each, bool) and np.ndim(each) == 0 and np.isreal(each):
+                yield _Slot(op, position, float(each), None)
+
+
+def _constant(region: Region, index: int) -> int | None:
+    """The small constant that an operand is, seen through what only moves it."""
+    start, program = index, region.program
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+    op = program.operations[index]
+    return start if op.kind == "constant" and op.size <= 64 and op.dtype[:3] == "flo" else None
+
+
+def _exchanged(region: Region, pairs: list[tuple[_Slot, Any]]) -> Any:
+    changed: dict[int, Operation] = {}
+    for slot, value in pairs:
+        op = changed.get(slot.operation.index, slot.operation)
+        before, after = op.operands[: slot.position], op.operands[slot.position + 1 :]
+        if np.ndim(value) == 0:
+            new = float(value)
+        elif np.ndim(slot.value) == np.ndim(value):
+            new = np.asarray(value)
+        else:
+            new = _as_shape(np.asarray(value), slot.value)
+        changed[op.index] = replace(op, operands=(*before, new, *after))
+    return rerun(region, changed)
+
+
+def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
+    return value.reshape(np.shape(like)) if value.size == np.size(like) else value
+
+
+def factor(found: Found, _: Index) -> Cause | None:
+    """One factor for all elements."""
+    a, b = found.value.ravel(), found.instead.ravel()
+    if a.dtype.kind != "f" or not a.size or not np.isfinite(a).all() or not np.isfinite(b).all():
+        return None
+    ratio = float(np.dot(a, b) / np.dot(a, a)) if a.any() else 0.0
+    if a.size < 3 or ratio == 0 or distance(found.value, found.instead / ratio) > 1e-12:
+        return None
+    if ratio == -1:
+        return "sign", "B's value is A's with the other sign"
+    for n in _reduced(found):
+        for power, said in ((1, ""), (0.5, "the root of ")):
+            for which, wanted in (("n - 1 for n", n / (n - 1)), ("n for n - 1", (n - 1) / n)):
+                if closer(np.asarray(wanted**power), np.asarray(ratio), 1.0):
+                    return which, f"B's value is {said}{wanted * n:.10g} / {n} times A's"
+    of_a, of_b = (any(slot.operation.name in ("mul", "div") for slot in _slots(each))
+                  for each in (found.a, found.b))  # fmt: skip
+    name = "factor" if of_a == of_b else "scale left out" if of_a else "one scale too many"
+    return name, f"B's value is {ratio:.10g} times A's"
+
+
+def _reduced(found: Found) -> list[int]:
+    """How many elements the reductions of a place run over."""
+    sizes = set()
+    for region in (found.a, found.b):
+        for index in region.operations:
+            op = region.program.operations[index]
+            if op.name in ("sum", "mean", "var", "std") and op.inputs and op.size:
+                sizes.add(region.program.operations[op.inputs[0]].size // op.size)
+    return sorted(size for size in sizes if size > 1)

@@ -1,0 +1,89 @@
+"""The same numbers in another order."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import Cause, is_a, is_b, same
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.region import Found, Region
+
+LARGEST = 1 << 20
+"""Elements up to which orders are tried."""
+STEPS = 6
+"""Operations before the end whose value's axes are tried in another order."""
+
+
+def judge(found: Found, index: Index) -> Cause | None:
+    """The same numbers in another order."""
+    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    b = found.instead
+    if not (found.traced or same(*ends, index)) or b.size > LARGEST:
+        return None
+    for axis in range(b.ndim):
+        if is_a(found, np.flip(b, axis)):
+            return "reversed", f"axis {axis} of {list(b.shape)} runs backwards"
+    for i in range(b.ndim):
+        for j in range(i + 1, b.ndim):
+            if is_a(found, b.swapaxes(i, j)):
+                return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
+    for axis in range(b.ndim):
+        said = _along(found, b, axis)
+        if said is not None:
+            return said
+    return _moved(found, index)
+
+
+def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
+    n = b.shape[axis]
+    for shift in range(1, n) if n <= 64 else ():
+        if is_a(found, np.roll(b, shift, axis)):
+            name = "halves exchanged" if 2 * shift == n and n > 2 else "shifted"
+            said = "has its halves exchanged" if name != "shifted" else f"is shifted by {shift}"
+            return name, f"axis {axis} of {list(b.shape)} {said}"
+    for split in (k for k in range(2, n) if n % k == 0):
+        parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
+        if is_a(found, parts.swapaxes(axis, axis + 1).reshape(b.shape)):
+            return "axis split the other way round", f"{n} = {split} x {n // split}"
+    return None
+
+
+def _moved(found: Found, index: Index) -> Cause | None:
+    """Both are reshapes of one value, with its axes in two orders."""
+    end = found.b.program.operations[found.b.end]
+    partners = (index.program.values([each.index])[each.index] for each in index.meets(end))
+    tried = set()
+    for source in (*_sources(found.b), *_sources(found.a), *partners):
+        source = np.asarray(source).squeeze()
+        if source.size != found.instead.size or source.ndim > 6 or source.shape in tried:
+            continue
+        tried.add(source.shape)
+        orders = list(permutations(range(source.ndim)))
+        of_a = next((o for o in orders if is_a(found, _as(source, o, found.value.shape))), None)
+        of_b = next((o for o in orders if is_b(found, _as(source, o, found.instead.shape))), None)
+        if of_a is not None and of_b is not None:
+            plain = of_b == tuple(range(source.ndim))
+            name = "reshaped without moving axes" if plain else "transposed"
+            return name, f"axes {list(of_b)} of {list(source.shape)} where A has {list(of_a)}"
+    return None
+
+
+def _as(source: np.ndarray, order: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    return source.transpose(order).reshape(shape)
+
+
+def _sources(region: Region) -> list[np.ndarray]:
+    """The values that moves alone turn into a region's end, the nearest first."""
+    found, index = [], region.end
+    for _ in range(STEPS):
+        op = region.program.operations[index]
+        moves = op.is_layout or op.name in ("concat", "stack", "slice", "split", "unfold")
+        if not moves or len(op.inputs) != 1:
+            break
+        index = op.inputs[0]
+        value = region.program.values([index])[index]
+        if isinstance(value, np.ndarray):
+            found.append(value)
+    return found

@@ -1,0 +1,121 @@
+"""An operation of B that reads another value than A's does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import Cause, computing, is_a, outside, rerun, where
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Operation, Program, Ref
+from parity.verifier.operations.region import Found, Region, distance
+
+LARGEST = 24
+"""Operations of a region up to which the operands of each are exchanged."""
+MOST_TRIALS = 120
+
+
+def other_value(found: Found, index: Index) -> Cause | None:
+    """Nothing is computed wrongly, but B's next operation reads another of B's own values."""
+    if computing(found.b) or computing(found.a) or not found.b.readers:
+        return None
+    a, b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    if {each.index for each in index.meets(a)} & {each.index for each in index.meets(b)}:
+        return None
+    if a.kind == "parameter" or b.kind == "parameter":
+        return None
+    held = _held(found.b.program, a, index)
+    if held is None:
+        return None
+    return "other value read", f"the value of {where(b)} where A reads that of {where(held)}"
+
+
+def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
+    """The value of B that is one of A's."""
+    partners = {each.index for each in index.meets(wanted)}
+    for op in program.operations:
+        if op.run is None and op.kind == "operation":
+            continue  # fed with A's value before
+        if op.mark is not None and partners & {each.index for each in index.meets(op)}:
+            return op
+    return None
+
+
+def operand(found: Found, index: Index) -> Cause | None:
+    """An operand exchanged for a value that A's region reads."""
+    region = found.b
+    if not region.operations or len(region.operations) > LARGEST:
+        return None
+    wanted = _wanted(found, index)
+    tried = 0
+    for op in computing(region):
+        for position, each in enumerate(op.operands):
+            if not isinstance(each, Ref):
+                continue
+            old = region.program.operations[each.index]
+            for other, value in wanted:
+                if other.index == old.index or tried >= MOST_TRIALS:
+                    continue
+                for way in _ways(value, old.shape):
+                    tried += 1
+                    operands = (*op.operands[:position], way, *op.operands[position + 1 :])
+                    if is_a(found, rerun(region, {op.index: replace(op, operands=operands)})):
+                        return "other value read", (
+                            f"{op.name} reads {where(old)} where A reads {where(other)}"
+                        )
+    return None
+
+
+def _wanted(found: Found, index: Index) -> list[tuple[Operation, Any]]:
+    """What A's region reads, where B has it, too."""
+    program, found_values = found.b.program, []
+    for i in outside(found.a):
+        op = found.a.program.operations[i]
+        if op.mark is None or op.dtype[:3] not in ("flo", "com"):
+            continue
+        held = _held(program, op, index)
+        if held is not None:
+            found_values.append((held, found.a.program.values([i])[i]))
+    return found_values[:8]
+
+
+def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
+    value = np.asarray(value)
+    if value.size == np.prod(shape):
+        return [way for way, _ in zip(arrangements(value, shape), range(3), strict=False)]
+    return [value]
+
+
+def row(found: Found, _: Index) -> Cause | None:
+    """Another row of the same table."""
+    for x in found.b.program.values(_sources(found.b)).values():
+        if not isinstance(x, np.ndarray) or x.size > 1 << 22:
+            continue
+        for axis in range(x.ndim):
+            rows = np.moveaxis(x, axis, 0)
+            if [n for n in rows.shape[1:] if n > 1] != [n for n in found.value.shape if n > 1]:
+                continue
+            rows = rows.reshape(-1, *found.value.shape)
+            of_a = [i for i, row in enumerate(rows) if is_a(found, row)]
+            of_b = [i for i, row in enumerate(rows) if distance(found.instead, row) <= 1e-12]
+            if len(of_a) == 1 and len(of_b) == 1:
+                return (
+                    "index",
+                    f"row {of_b[0]} of axis {axis} of {list(x.shape)} where A has row {of_a[0]}",
+                )
+    return None
+
+
+def _sources(region: Region) -> list[int]:
+    """Values a few moves before the end of a region."""
+    found, index = [], region.end
+    for _ in range(4):
+        inputs = region.program.operations[index].inputs
+        if len(inputs) != 1:
+            break
+        index = inputs[0]
+        found.append(index)
+    return found

@@ -1,0 +1,98 @@
+"""Where a fault may end: pairs of values, one of each program, that can hold the same numbers."""
+
+from __future__ import annotations
+
+from parity.verifier.operations.fingerprint import LEAST, MOST
+from parity.verifier.operations.program import Program
+
+LARGEST_REGION = 60
+"""Operations before a value, layout not counted, up to which it may be the end of a fault."""
+
+
+def ends_of(
+    program: Program, reached: set[int], roots: set[int], depth: int = 0
+) -> list[tuple[int, int]]:
+    """Values that may end a fault, with the number of operations before each: few first.
+
+    Args:
+        program: its program.
+        reached: operations from which a path leads to a root through no meeting value.
+        roots: outputs that differ.
+        depth: how many operations before those reached count, too: angles that meet, where the cosines
+            and the sines of the same angles do not, because the other program computes them twice.
+    """
+    before: dict[int, int] = {}
+    bits: dict[int, int] = {}
+    boundary: set[int] = set()
+    for number, index in enumerate(sorted(reached)):
+        op = program.operations[index]
+        mask = 0 if op.is_layout or not op.operands else 1 << number
+        for i in op.inputs:
+            if i in reached:
+                mask |= bits[i]
+            else:
+                boundary.add(i)
+        bits[index] = mask
+        size = mask.bit_count()
+        if size <= LARGEST_REGION and op.mark is not None:
+            before[index] = size
+    if not reached:
+        boundary |= roots
+    edge = boundary
+    for _ in range(depth):
+        edge = {i for each in edge for i in program.operations[each].inputs} - boundary
+        boundary = boundary | edge
+    ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
+    fixed = _fixed(program)
+    return sorted(
+        (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
+        key=lambda each: (each[1], each[0]),
+    )
+
+
+_FLOATING = ("flo", "com")
+
+
+def _fixed(program: Program) -> set[int]:
+    """Values that hold one number and depend neither on an input nor on a parameter."""
+    found, dataless = set(), set()
+    for op in program.operations:
+        if op.kind == "constant" or (op.kind == "operation" and all(i in dataless for i in op.inputs)):
+            dataless.add(op.index)
+            if op.mark is not None and op.mark[LEAST] == op.mark[MOST]:
+                found.add(op.index)
+    return found
+
+
+def pairs_of(
+    a: Program, b: Program, ends_a: list[tuple[int, int]], ends_b: list[tuple[int, int]]
+) -> list[tuple[int, int, int, int]]:
+    """Pairs of ends that can hold the same value, small regions first, then those alike."""
+    found = []
+    by_size: dict[int, list[tuple[int, int]]] = {}
+    for y, size_b in ends_b:
+        by_size.setdefault(b.operations[y].size, []).append((y, size_b))
+    for x, size_a in ends_a:
+        of_a = a.operations[x]
+        n = of_a.size
+        fitting = [
+            each for m, ys in by_size.items() if n == m or (1 < n < m and m % n == 0) for each in ys
+        ]
+        for y, size_b in fitting:
+            of_b = b.operations[y]
+            if (of_a.dtype[:3] in _FLOATING) != (of_b.dtype[:3] in _FLOATING):
+                continue
+            unlike = (of_a.kind != of_b.kind) + (of_a.size != of_b.size) + (of_a.shape != of_b.shape)
+            size_b += 2 * (of_a.size != of_b.size)  # repeating A's value is a last resort
+            order = (size_a + size_b, abs(size_a - size_b), unlike, of_a.name != of_b.name, y, x)
+            found.append((order, (size_a, size_b, x, y)))
+    found.sort(key=lambda each: each[0])
+    return [each for _, each in found]
+
+
+def window_of(program: Program, reached: set[int], ends: list[tuple[int, int]]) -> set[int]:
+    """The values that trials read: those that may be replaced and those that stand beside them."""
+    wanted = {index for index, _ in ends}
+    for index, _ in ends:
+        wanted.update(program.operations[index].inputs)
+    return wanted

@@ -1,0 +1,92 @@
+"""One equation of a jaxpr: how it runs again, and what is known of it besides its operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.jaxprs.values import lowered
+
+
+def apply_rule(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """A primitive in numpy."""
+    with np.errstate(all="ignore"):
+        result = function(params, *(np.asarray(each) for each in operands))
+    return (
+        [np.asarray(each) for each in result]
+        if isinstance(result, (list, tuple))
+        else np.asarray(result)
+    )
+
+
+def apply_power(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """An integer power, whose exponent is the second operand."""
+    return apply_rule(function, params | {"y": operands[1]}, operands[:1])
+
+
+def pick(number: int, operands: Sequence[Any]) -> Any:
+    """One of several results."""
+    return operands[0][number]
+
+
+def row_of(number: int, operands: Sequence[Any]) -> Any:
+    """One step's part of what a scan runs over."""
+    return operands[0][number]
+
+
+def stack(operands: Sequence[Any]) -> Any:
+    """What the steps of a scan put out."""
+    return np.stack([np.asarray(each) for each in operands])
+
+
+def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """A primitive as JAX runs it, in float64."""
+    import jax
+
+    with jax.enable_x64(True):
+        result = primitive.bind(*map(jax.numpy.asarray, operands), **primitive.get_bind_params(params))
+    return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
+
+
+def keeps_numbers(eqn: Any) -> bool:
+    """Whether a conversion is between types of one kind."""
+    kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
+    return all("float" in each for each in kinds) or all("int" in each for each in kinds)
+
+
+def plain(value: Any) -> str:
+    """A parameter of an equation as a formula shows it."""
+    if isinstance(value, tuple):
+        return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
+    return getattr(value, "name", str(value))
+
+
+def last_reads(jaxpr: Any) -> dict[int, list[Any]]:
+    """Of each equation, by its number, the variables that no later one reads."""
+    last: dict[Any, int] = {}
+    for number, eqn in enumerate(jaxpr.eqns):
+        for each in eqn.invars:
+            if not hasattr(each, "val"):
+                last[each] = number
+    for each in jaxpr.outvars:
+        last.pop(each, None) if not hasattr(each, "val") else None
+    found: dict[int, list[Any]] = {}
+    for variable, number in last.items():
+        found.setdefault(number, []).append(variable)
+    return found
+
+
+def modules_of(eqn: Any) -> str:
+    """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
+    transformations."""
+    parts = [p for p in str(eqn.source_info.name_stack).replace("/", ".").split(".") if p]
+    return ".".join(p for p in parts if p.isidentifier())
+
+
+def written_by_jax(inner: Any) -> bool:
+    """Whether a called function is JAX's own."""
+    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
+    where = str(getattr(info, "func_src_info", "") or "").partition(" at ")[2]
+    return "/jax/" in where or "/optax/" in where

@@ -1,0 +1,149 @@
+"""Where an order arose: numbers that are right but stand in another order are followed back to the move
+that put them there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import closer, outside, rerun
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.region import Found, Region, distance
+
+MOST_TRIALS = 64
+MOST_PARTNERS = 16
+MOST_BEFORE = 6
+MOST_WAYS = 4
+"""Orders of a value that are tried."""
+LARGEST = 1 << 20
+"""Elements up to which orders are compared."""
+
+_Wrong = tuple[int, np.ndarray]
+"""An operation of B, and its value in the order that A's has."""
+
+
+def origin(found: Found, index: Index) -> Found:
+    """The place moved to the operations that brought B's numbers into their order.
+
+    The place as it is, where not an order alone is wrong.
+    """
+    program = found.b.program
+    if found.value.size > LARGEST or not found.closed:
+        return found
+    if _same_numbers(found.value, found.instead):
+        wrong: list[_Wrong] = [(found.b.end, np.asarray(found.value))]
+    else:
+        wrong = _misordered(found.b, found.value, index)
+    made: dict[int, np.ndarray] = {}
+    seen: set[int] = set()
+    while wrong:
+        end, value = wrong.pop(0)
+        if end in seen:
+            continue
+        seen.add(end)
+        if program.operations[end].run is None:
+            return found  # a leaf in another order is a parameter's or an input's fault
+        before = _misordered(Region(program, end, [end]), value, index)
+        wrong += before
+        if not before:
+            made[end] = value
+    if not made or (list(made) == [found.b.end] and found.b.operations):
+        return found
+    first = min(made)
+    partners = index.meets(program.operations[first])
+    return Found(
+        Region(found.a.program, partners[0].index if partners else found.a.end, []),
+        Region(program, first, sorted({i for end in made for i in _unmet(found.b, end, index)})),
+        made[first],
+        program.values([first])[first],
+        repaired=found.repaired,
+        traced=True,
+    )
+
+
+def _unmet(region: Region, end: int, index: Index) -> list[int]:
+    """An operation, and those before it whose values are not A's in any order."""
+    found, stack = [], [end]
+    while stack and len(found) < MOST_BEFORE:
+        each = stack.pop()
+        op = region.program.operations[each]
+        if each not in found and op.run is not None and (each == end or not index.meets(op)):
+            found.append(each)
+            stack += op.inputs
+    return found
+
+
+def _same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
+    if a.size != b.size or "c" in a.dtype.kind + b.dtype.kind:
+        return False
+    return distance(np.sort(a, axis=None), np.sort(b, axis=None)) <= 1e-9
+
+
+def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
+    """The values that a region reads which, in A's order, give the value that is wanted; the fewest."""
+    program = region.program
+    own = program.values([region.end])[region.end]
+    error = distance(np.asarray(wanted), np.asarray(own))
+
+    def fits(given: dict[int, np.ndarray]) -> bool:
+        value = rerun(region, given=given)
+        return value is not None and closer(wanted, value, error)
+
+    for alike in (True, False):
+        ways = {i: found for i in outside(region)
+                if i != region.end and (found := _orders(region, i, index, alike=alike))}  # fmt: skip
+        for i, each in ways.items():
+            for way in each:
+                if fits({i: way}):
+                    return [(i, way)]
+        for chosen in islice(product(*ways.values()), MOST_TRIALS) if len(ways) > 1 else ():
+            given = dict(zip(ways, chosen, strict=True))
+            if fits(given):
+                return list(_fewest(given, fits).items())
+    return []
+
+
+def _fewest(
+    given: dict[int, np.ndarray], fits: Callable[[dict[int, np.ndarray]], bool]
+) -> dict[int, np.ndarray]:
+    """Those values of a set that are needed."""
+    for i in list(given):
+        rest = {j: way for j, way in given.items() if j != i}
+        if rest and fits(rest):
+            given = rest
+    return given
+
+
+def _orders(region: Region, read: int, index: Index, *, alike: bool) -> list[np.ndarray]:
+    """A's orders of a value that B holds in none of them.
+
+    Args:
+        region: what reads it.
+        read: the value.
+        index: A's values.
+        alike: whether only those of A's count that have the same axes; others can be split in several
+            ways.
+    """
+    program = region.program
+    op = program.operations[read]
+    own = program.values([read])[read]
+    if not isinstance(own, np.ndarray) or own.size > LARGEST or own.size < 2:
+        return []
+    found: list[np.ndarray] = []
+    partners = [each for each in index.meets(op) if not alike or _axes(each.shape) == _axes(op.shape)]
+    for partner in partners[:MOST_PARTNERS]:
+        value = index.program.values([partner.index])[partner.index]
+        for way in arrangements(np.asarray(value), own.shape):
+            if distance(way, own) <= 1e-9:
+                return []
+            if len(found) < MOST_WAYS and not any(np.array_equal(way, each) for each in found):
+                found.append(way)
+    return found
+
+
+def _axes(shape: tuple[int, ...]) -> list[int]:
+    return sorted(n for n in shape if n > 1)

@@ -1,0 +1,79 @@
+"""A place at which two programs part: a region of each, and the value behind which all meets again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parity.verifier.operations.program import Program
+
+
+@dataclass
+class Region:
+    """The operations of one side that belong to a fault, and what they read from outside."""
+
+    program: Program
+    end: int
+    """The value behind which all meets."""
+    operations: list[int]
+    readers: list[int] = field(default_factory=list)
+    """Where nothing was computed wrongly but something else read: the operations that read it."""
+
+
+@dataclass
+class Found:
+    """One place at which the programs part."""
+
+    a: Region
+    b: Region
+    value: np.ndarray
+    """A's value in B's layout."""
+    instead: np.ndarray
+    """B's own."""
+    closed: bool = True
+    repaired: Program | None = None
+    """B fed with A's value here."""
+    traced: bool = False
+    """Whether it was moved to where an order arose."""
+
+    @property
+    def error(self) -> float:
+        """||a - b|| / ||a||."""
+        return distance(self.value, self.instead)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Relative distance in the norm; of infinities, whether they stand at the same places."""
+    if np.shape(a) != np.shape(b):
+        return np.inf
+    a, b = np.asarray(a, np.complex128 if np.iscomplexobj(a) else np.float64), np.asarray(b)
+    big_a, big_b = ~(np.abs(a) < 1e30), ~(np.abs(b) < 1e30)
+    if (big_a != big_b).any():
+        return np.inf
+    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
+    norm = float(np.linalg.norm(a))
+    apart = float(np.linalg.norm(a - b))
+    return 0.0 if not apart else apart / norm if norm else np.inf
+
+
+def first(program: Program, reached: set[int]) -> list[int]:
+    """The operations of those reached that read only what is not reached."""
+    found = [
+        i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
+    ]
+    written = [i for i in found if program.operations[i].operands]
+    return written or found
+
+
+def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
+    """The operations of those reached that lead to a value, itself included, in order."""
+    found: set[int] = set()
+    stack = [end]
+    while stack:
+        index = stack.pop()
+        if index in found or index not in reached:
+            continue
+        found.add(index)
+        stack += program.operations[index].inputs
+    return sorted(found)
