@@ -9,6 +9,7 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig
 from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.pretrained import About
 from vit_jax.drop import Dropout
 from vit_jax.init import draw_anew
 from vit_jax.leaves import leaves
@@ -19,6 +20,7 @@ class Features:
     """timm's methods of a Vision Transformer, as a part of the model; each has timm's meaning."""
 
     cfg: ViTConfig
+    about: About
     run_blocks: Callable[..., Iterator[tuple[jax.Array, Any]]]
     normalise: Callable[[jax.Array], jax.Array]
     pool_tokens: Callable[[jax.Array], jax.Array]
@@ -154,6 +156,7 @@ class Features:
             ConfigError: the schema contradicts it, as a distillation token does ``avg``.
         """
         self.cfg = cfg = with_head(self.cfg, num_classes, global_pool)
+        self.about = self.about.with_another_head()
         if cfg.pool != "map":
             self.attn_pool = None
         self.pool = make_pool(cfg)

@@ -8,6 +8,7 @@ from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.numerics.tables import fixed_position_table
+from vit_config.pretrained import Pretrained
 from vit_jax.block import make_block
 from vit_jax.drop import Dropout, PatchDropout
 from vit_jax.features import Features
@@ -21,7 +22,7 @@ from vit_jax.positions import resample_positions
 from vit_jax.rope import Rotation, make_rope, make_rotation
 
 
-class ViT(Features, nnx.Module):
+class ViT(Features, Pretrained, nnx.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
     It computes in the type of its parameters. Randomness is an argument of the call, not a mode: with

@@ -8,6 +8,7 @@ from torch import nn
 
 from vit_config import InputError, ViTConfig
 from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.pretrained import About
 from vit_torch.drop import Dropout
 from vit_torch.init import draw_anew
 from vit_torch.leaves import leaves
@@ -18,6 +19,7 @@ class Features:
     """timm's methods of a Vision Transformer, as a part of the model; each has timm's meaning."""
 
     cfg: ViTConfig
+    about: About
     run_blocks: Callable[..., Iterator[tuple[torch.Tensor, Any]]]
     normalise: Callable[[torch.Tensor], torch.Tensor]
     pool_tokens: Callable[[torch.Tensor], torch.Tensor]
@@ -144,6 +146,7 @@ class Features:
             ConfigError: the schema contradicts it, as a distillation token does ``avg``.
         """
         self.cfg = cfg = with_head(self.cfg, num_classes, global_pool)
+        self.about = self.about.with_another_head()
         if cfg.pool != "map":
             self.attn_pool = None
         self.pool = make_pool(cfg)

@@ -7,6 +7,7 @@ from torch import nn
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.numerics.tables import fixed_position_table
+from vit_config.pretrained import Pretrained
 from vit_torch.block import make_block
 from vit_torch.drop import Dropout, PatchDropout
 from vit_torch.features import Features
@@ -20,7 +21,7 @@ from vit_torch.positions import resample_positions
 from vit_torch.rope import Rotation, make_rope, make_rotation
 
 
-class ViT(Features, nn.Module):
+class ViT(Features, Pretrained, nn.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
     It computes in the type of its parameters. Randomness is torch's mode: `train()` drops, `eval()`

@@ -21,7 +21,7 @@ from parity.porting.formats import write_msgpack, write_npz, write_safetensors, 
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.flatten import nested
 from parity.porting.metadata import Card
-from parity.porting.provenance import Hop, digest_of, to_json, versions
+from parity.porting.provenance import Hop, digest_of, to_json
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import atomic_folder
@@ -191,7 +191,7 @@ def convert(
         digest = beside.submit(digest_of, source.container.files)  # reads all of it, meanwhile
 
         def hops() -> tuple[Hop, ...]:
-            return (*source.hops, _hop(target, digest.result()))
+            return (*source.hops, source.hop(digest.result(), target.state.said))
 
         writing = Writing(target, _metadata(target), lambda: _late(hops()), progress, force)
         if SUFFIXES.get(out.suffix):
@@ -324,27 +324,15 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 
 
-def _hop(target: Target, digest: str) -> Hop:
-    source = target.source
-    return Hop(
-        source=source.name,
-        digest=digest,
-        container=source.container.kind,
-        dialect=source.dialect.name,
-        license=source.license,
-        done=(*source.notes, *target.state.said),
-        versions=versions(),
-    )
-
-
 def _metadata(target: Target) -> dict[str, str]:
     """What the written file says of itself; the source's digest is not known yet."""
+    source = target.source
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
         **target.card.to_metadata(),
         "vit.dialect": target.dialect.name,
-        **_late((*target.source.hops, _hop(target, UNKNOWN))),
+        **_late((*source.hops, source.hop(UNKNOWN, target.state.said))),
     }
 
 
