@@ -93,18 +93,19 @@ def _loaded(code):
     ("code", "absent"),
     [
         ("import vit_config", {"jax", "flax", "torch", "vit_jax", "vit_torch", "parity", "tensorflow"}),
-        ("import vit_jax", {"torch", "vit_torch", "parity", "tensorflow", "grain"}),
-        ("import vit_torch", {"jax", "flax", "vit_jax", "parity", "tensorflow", "grain"}),
         (
-            "import vit_torch.train.run, vit_torch.train.checkpoint",
-            {"jax", "flax", "vit_jax", "parity", "tensorflow", "grain"},
+            "import vit_train.data, vit_train.conduct",
+            {"jax", "flax", "torch", "vit_jax", "vit_torch", "parity", "tensorflow"},
         ),
-        ("import parity", {"jax", "torch", "vit_jax", "vit_torch"}),
-        ("import vit_train.data", {"torch", "vit_torch", "parity", "tensorflow", "jax", "grain"}),
-        ("import vit_train.conduct", {"torch", "vit_torch", "parity", "tensorflow", "jax", "grain"}),
-        ("import vit_jax.train.run", {"torch", "vit_torch", "parity", "tensorflow", "grain"}),
-        ("import parity.cli.support.train_options", {"jax", "torch"}),
-        ("import parity.cli.dispatch", {"jax", "torch"}),
+        ("import vit_jax, vit_jax.train.run", {"torch", "vit_torch", "parity", "tensorflow"}),
+        (
+            "import vit_torch, vit_torch.train.run, vit_torch.train.checkpoint",
+            {"jax", "flax", "vit_jax", "parity", "tensorflow"},
+        ),
+        (
+            "import parity, parity.cli.dispatch, parity.cli.support.train_options",
+            {"jax", "torch", "vit_jax", "vit_torch"},
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

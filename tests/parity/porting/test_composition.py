@@ -81,8 +81,11 @@ def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, st
     return "parity", source.dialect.name
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if i % 5 else []) for i, n in enumerate(WRITTEN)],
+)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_two_conversions_are_one(name: str, seed: int, tmp_path: Path) -> None:
     sample = write_sample(*called(name), tmp_path)
     source = read_checkpoint(sample.folder / sample.entry)

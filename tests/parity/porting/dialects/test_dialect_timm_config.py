@@ -98,7 +98,10 @@ def aside(cfg):
     return cfg.replace(**{**ASIDE, "layer_scale": cfg.layer_scale and 1.0})
 
 
-@pytest.mark.parametrize("case", TOLD)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if i % 5 else []) for i, case in enumerate(TOLD)],
+)
 def test_a_config_json_says_what_was_changed(case):
     """timm builds the model that was meant, and what it was told is read as that."""
     name, changes = TOLD[case]
