@@ -23,7 +23,13 @@ Model = Any
 
 
 def create_model(
-    name: str, *, framework: Framework, pretrained: bool = False, seed: int = 0, **changes: Any
+    name: str,
+    *,
+    framework: Framework,
+    pretrained: bool = False,
+    seed: int = 0,
+    kernel: str = "auto",
+    **changes: Any,
 ) -> Model:
     """Build one twin by name, as `timm.create_model` does; the other framework is not imported.
 
@@ -34,6 +40,8 @@ def create_model(
         pretrained: load the weights of the tag from the Hugging Face Hub (timm's default tag if the name
             has none). The model's configuration is then what the weights were made for.
         seed: of the initial values.
+        kernel: how attention is computed, one of the twin's `kernels.KERNELS`; fused for inference where
+            that is faster, unless it is said.
         changes: fields of `ViTConfig` that differ from the preset, such as ``num_classes=10``; with
             `pretrained`, ``num_classes`` and ``image_size`` only: the head is then drawn anew, learned
             positions are resampled by the configuration's own rule.
@@ -51,40 +59,44 @@ def create_model(
     twin = twin_of(framework)
     if not pretrained:
         cfg = preset(name).replace(**changes)
-        return _drawn(twin, framework, cfg, seed)
+        return _drawn(twin, framework, cfg, seed, kernel)
     if other := sorted(set(changes) - {"num_classes", "image_size"}):
         raise ConfigError(
             f"pretrained = True keeps the weights' configuration, but {', '.join(other)} would change"
             " it; leave it out, or use pretrained = False"
         )
-    loaded = load(name if is_path(name) else f"timm:{name}", framework=framework)
+    loaded = load(name if is_path(name) else f"timm:{name}", framework=framework, kernel=kernel)
     if all(getattr(loaded.config, field) == value for field, value in changes.items()):
         return loaded.model
     arrays = twin.to_arrays(loaded.model)
-    cfg = loaded.config
+    cfg, about = loaded.config, loaded.model.about
     if size := changes.get("image_size"):
         from vit_config import resize_weights
 
         cfg, arrays = resize_weights(cfg, arrays, image_size=size)
+        about = about.of_another_size()
     if changes.get("num_classes", cfg.num_classes) != cfg.num_classes:
         cfg = cfg.replace(num_classes=changes["num_classes"])
-        fresh = twin.to_arrays(_drawn(twin, framework, cfg, seed))
+        fresh = twin.to_arrays(_drawn(twin, framework, cfg, seed, kernel))
         kept = {each: value for each, value in arrays.items() if not each.startswith("head")}
         arrays = {each: kept.get(each, value) for each, value in fresh.items()}
-    return twin.from_arrays(cfg, arrays)
+        about = about.with_another_head()
+    model = twin.from_arrays(cfg, arrays, kernel=kernel)
+    model.about = about
+    return model
 
 
-def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int) -> Model:
+def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int, kernel: str) -> Model:
     """A model with initial values."""
     if framework == "jax":
         from flax import nnx
 
-        return twin.ViT(cfg, rngs=nnx.Rngs(seed))
+        return twin.ViT(cfg, kernel=kernel, rngs=nnx.Rngs(seed))
     import torch
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return twin.ViT(cfg)
+        return twin.ViT(cfg, kernel=kernel)
 
 
 def check(subject: str | Path | ViTConfig, **options: Any) -> Report:

@@ -52,12 +52,7 @@ class Attention(Heads, nnx.Module):
         return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def __call__(
-        self,
-        x: jax.Array,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
-        rngs: nnx.Rngs | None = None,
+        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
         """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None."""
         q, k, v = self.split_heads(x)
@@ -65,7 +60,7 @@ class Attention(Heads, nnx.Module):
         if rotation is not None:
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
         bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
-        y, weights = self.mix(q, k, v, bias=bias, kernel=kernel, rngs=rngs)
+        y, weights = self.mix(q, k, v, bias=bias, rngs=rngs)
         y = y.reshape(*x.shape[:2], -1)  # (B, N, h d)
         y = y if self.norm is None else self.norm(y)
         y = y if self.proj is None else self.proj(y)  # (B, N, D)

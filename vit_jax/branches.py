@@ -22,15 +22,10 @@ class AttentionBranch(nnx.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def __call__(
-        self,
-        x: jax.Array,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
-        rngs: nnx.Rngs | None = None,
+        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to what is added to them, and the attention weights or None."""
-        y, weights = self.attn(self.norm(x), rotation=rotation, kernel=kernel, rngs=rngs)
+        y, weights = self.attn(self.norm(x), rotation=rotation, rngs=rngs)
         return self.drop_path(self.ls(y), rngs=rngs), weights
 
 
@@ -57,15 +52,10 @@ class ParallelBranchesBlock(nnx.Module):
         self.ffns = nnx.List([MlpBranch(cfg, index, rngs=rngs) for _ in branches])
 
     def __call__(
-        self,
-        x: jax.Array,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
-        rngs: nnx.Rngs | None = None,
+        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
-        results = [branch(x, rotation=rotation, kernel=kernel, rngs=rngs) for branch in self.attns]
+        results = [branch(x, rotation=rotation, rngs=rngs) for branch in self.attns]
         x = x + sum(y for y, _ in results)
         x = x + sum(branch(x, rngs=rngs) for branch in self.ffns)
         weights = [each for _, each in results if each is not None]

@@ -39,7 +39,7 @@ def make_merge(cfg: ViTConfig, abstract: nnx.Module | None = None) -> Callable[[
     return merge
 
 
-def make_apply(cfg: ViTConfig) -> Callable[..., ViTOutput]:
+def make_apply(cfg: ViTConfig, *, kernel: str = "auto") -> Callable[..., ViTOutput]:
     """The forward pass as ``apply(params, images, **options)``; options as `ViT.__call__` takes."""
-    merge = make_merge(cfg)
+    merge = make_merge(cfg, abstract_model(cfg, kernel=kernel))
     return lambda params, images, **options: merge(params)(images, **options)

@@ -6,9 +6,10 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from vit_config import ViTConfig
+from vit_config import InputError, ViTConfig
 from vit_jax.drop import Dropout
-from vit_jax.kernels import attend
+from vit_jax.kernels import KERNELS, attend
+from vit_jax.leaves import walk
 from vit_jax.norm import RMSNorm, make_norm
 
 
@@ -16,6 +17,8 @@ class Heads:
     """Plain heads, as a part of a module."""
 
     attn_drop: Dropout
+    kernel: str = "auto"
+    """How attention is computed, one of `vit_jax.kernels.KERNELS`; see `set_kernel`."""
 
     def qk_dim(self, head_dim: int) -> int:
         """Width of one query or key."""
@@ -40,11 +43,10 @@ class Heads:
         v: jax.Array,
         *,
         bias: jax.Array | None,
-        kernel: str,
         rngs: nnx.Rngs | None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Mix the values of all tokens; arguments and results as `attend`."""
-        return attend(q, k, v, bias=bias, kernel=kernel, drop=self.attn_drop, rngs=rngs)
+        return attend(q, k, v, bias=bias, kernel=self.kernel, drop=self.attn_drop, rngs=rngs)
 
 
 class DifferentialHeads(Heads):
@@ -79,7 +81,6 @@ class DifferentialHeads(Heads):
         v: jax.Array,
         *,
         bias: jax.Array | None,
-        kernel: str,
         rngs: nnx.Rngs | None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Subtract the second attention from the first (equations 1 and 3).
@@ -91,7 +92,7 @@ class DifferentialHeads(Heads):
         Returns:
             (B, N, h, d), and the difference of the weights (B, h, N, N) or None.
         """
-        options = {"bias": bias, "kernel": kernel, "drop": self.attn_drop, "rngs": rngs}
+        options = {"bias": bias, "kernel": self.kernel, "drop": self.attn_drop, "rngs": rngs}
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
         y2, weights2 = attend(q[:, :, 1::2], k[:, :, 1::2], v, **options)
         factor = self.difference().astype(v.dtype)
@@ -99,3 +100,18 @@ class DifferentialHeads(Heads):
         if weights1 is None or weights2 is None:
             return y, None
         return y, weights1 - factor * weights2
+
+
+def set_kernel(model: nnx.Module, kernel: str) -> None:
+    """Choose how a model computes attention: one of `vit_jax.kernels.KERNELS`.
+
+    It is no part of the schema, and no file holds it.
+
+    Raises:
+        InputError: there is no such kernel.
+    """
+    if kernel not in KERNELS:
+        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
+    for _, module in walk(model):
+        if isinstance(module, Heads):
+            module.kernel = kernel

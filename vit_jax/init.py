@@ -1,6 +1,7 @@
 """Drawing initial values by the recipes of `vit_config.init`."""
 
 import zlib
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -8,12 +9,16 @@ from flax import nnx
 
 from vit_config import ViTConfig
 from vit_config.init import Draw, initial_draws, rotary_scale
-from vit_jax.leaves import leaves
+from vit_jax.leaves import Leaf, leaves
 
 
 def initialise(model: nnx.Module, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
     """Draw every parameter of a model anew, each from a key of its own name."""
-    parts = leaves(model)
+    draw_anew(cfg, leaves(model), rngs=rngs)
+
+
+def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf], *, rngs: nnx.Rngs) -> None:
+    """Draw some parameters anew; a bias is drawn with its weight."""
     draws = initial_draws(
         cfg, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
@@ -25,7 +30,7 @@ def initialise(model: nnx.Module, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         rows, *behind = leaf.shape or (1,)
         shape = (rows // len(shares), *behind) if leaf.shape else ()
         keys = [name_key] if len(shares) == 1 else jax.random.split(name_key, len(shares))
-        drawn = [sample(draw, each, shape, dtype) for draw, each in zip(shares, keys, strict=True)]
+        drawn = [sample(share, each, shape, dtype) for share, each in zip(shares, keys, strict=True)]
         value = drawn[0] if len(shares) == 1 else jnp.concatenate(drawn)
         leaf.variable.set_value(leaf.from_common(value))
 

@@ -7,9 +7,11 @@ from flax import nnx
 from vit_config import InputError
 from vit_jax.drop import Dropout
 
-KERNELS = ("reference", "xla", "cudnn")
-"""``reference`` is plain einsum and softmax; the others are `jax.nn.dot_product_attention`, which
-computes in float32 even for float64 inputs."""
+KERNELS = ("auto", "reference", "xla", "cudnn")
+"""``reference`` is plain einsum and softmax, which XLA fuses; ``xla`` and ``cudnn`` are
+`jax.nn.dot_product_attention`, which computes in float32 even for float64 inputs. ``auto`` is
+``reference``: on a CPU it is faster than ``xla`` (docs/performance.md), and ``cudnn`` takes half
+precision on a GPU alone."""
 
 
 def attend(
@@ -36,13 +38,13 @@ def attend(
         fast kernel, which never forms them.
 
     Raises:
-        InputError: an unknown kernel, or a fast one while attention weights are dropped.
+        InputError: a fast kernel while attention weights are dropped.
     """
     scale = q.shape[-1] ** -0.5
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = (jnp.repeat(x, groups, axis=2) for x in (k, v))  # (B, M, h, d)
-    if kernel == "reference":
+    if kernel in ("auto", "reference"):
         # heads first, as products of many matrices run: XLA would transpose for each product, both ways
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q * scale, k, v))  # (B, h, N or M, d)
         logits = jnp.einsum("bhnd,bhmd->bhnm", q, k)
@@ -52,8 +54,6 @@ def attend(
         kept = weights if drop is None else drop(weights, rngs=rngs)
         y = jnp.einsum("bhnm,bhmd->bhnd", kept, v)
         return jnp.swapaxes(y, 1, 2), weights  # (B, N, h, d)
-    if kernel not in ("xla", "cudnn"):
-        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
     if rngs is not None and drop is not None and drop.rate:
         raise InputError(
             f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
@@ -63,7 +63,7 @@ def attend(
     # the kernel wants values as wide as keys; those of differential heads are twice as wide
     parts = jnp.split(v, v.shape[-1] // k.shape[-1], axis=-1)
     mixed = [
-        jax.nn.dot_product_attention(q, k, part, bias, scale=scale, implementation=kernel)
+        jax.nn.dot_product_attention(q, k, part, bias, scale=scale, implementation=kernel)  # type: ignore[call-overload]
         for part in parts
     ]
     return jnp.concatenate(mixed, axis=-1), None

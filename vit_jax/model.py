@@ -1,31 +1,45 @@
 """The Vision Transformer."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.numerics.tables import fixed_position_table
+from vit_config.pretrained import Pretrained
 from vit_jax.block import make_block
 from vit_jax.drop import Dropout, PatchDropout
+from vit_jax.features import Features
+from vit_jax.heads import set_kernel
 from vit_jax.init import initialise
 from vit_jax.linear import Linear, add_broadcast
-from vit_jax.norm import Identity, make_norm
+from vit_jax.norm import make_norm
 from vit_jax.patch import make_patch_embed
-from vit_jax.pooling import AttentionPool, Pool
+from vit_jax.pooling import AttentionPool, make_pool
 from vit_jax.positions import resample_positions
 from vit_jax.rope import Rotation, make_rope, make_rotation
 
 
-class ViT(nnx.Module):
+class ViT(Features, Pretrained, nnx.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
     It computes in the type of its parameters. Randomness is an argument of the call, not a mode: with
     `rngs` the call drops and is a training pass, without it is deterministic.
     """
 
-    def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
-        D, C = cfg.hidden_size, cfg.num_classes
+    def __init__(self, cfg: ViTConfig, *, kernel: str = "auto", rngs: nnx.Rngs):
+        """Build a model with initial values.
+
+        Args:
+            kernel: how attention is computed, one of `vit_jax.kernels.KERNELS`; see `set_kernel`.
+            rngs: a stream ``params``.
+
+        Raises:
+            InputError: there is no such kernel.
+        """
+        D = cfg.hidden_size
         self.cfg = cfg
         self.patch_embed = make_patch_embed(cfg, rngs=rngs)
         self.cls_token = nnx.Param(jnp.zeros((1, 1, D))) if cfg.class_token else None
@@ -44,16 +58,23 @@ class ViT(nnx.Module):
         self.norm_pre = make_norm(cfg, D, rngs=rngs) if cfg.pre_norm else None
         self.blocks = nnx.List([make_block(cfg, i, rngs=rngs) for i in range(cfg.depth)])
         self.norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "pre_pool" else None
-        self.pool = Pool(cfg) if cfg.pool != "map" else Identity()
+        self.pool = make_pool(cfg)
         self.attn_pool = AttentionPool(cfg, rngs=rngs) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D, rngs=rngs) if cfg.final_norm == "post_pool" else None
-        self.head_drop = Dropout(cfg.dropout_head)
-        inputs, hidden, bias = cfg.head_inputs, cfg.head_hidden, cfg.head_bias
-        self.pre_logits = Linear(inputs, hidden, rngs=rngs) if hidden else None
-        self.head = Linear(hidden or inputs, C, use_bias=bias, rngs=rngs) if C else None
-        distilled = C and cfg.distill_token
-        self.head_dist = Linear(D, C, use_bias=bias, rngs=rngs) if distilled else None
+        hidden = cfg.head_hidden
+        self.pre_logits = Linear(cfg.head_inputs, hidden, rngs=rngs) if hidden else None
+        self.add_head(cfg, rngs=rngs)
         initialise(self, cfg, rngs=rngs)
+        set_kernel(self, kernel)
+
+    def add_head(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
+        """Create the head, and that of the distillation token."""
+        C, bias = cfg.num_classes, cfg.head_bias
+        inputs = cfg.head_hidden or cfg.head_inputs
+        self.head_drop = Dropout(cfg.dropout_head)
+        self.head = Linear(inputs, C, use_bias=bias, rngs=rngs) if C else None
+        distilled = C and cfg.distill_token
+        self.head_dist = Linear(cfg.hidden_size, C, use_bias=bias, rngs=rngs) if distilled else None
 
     def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
         """The position table (1, rows, D) for an image of that grid, prefix rows first."""
@@ -91,6 +112,34 @@ class ViT(nnx.Module):
         angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
         return x, [make_rotation(block_angles, kept) for block_angles in angles]
 
+    def run_blocks(
+        self, images: jax.Array, *, rngs: nnx.Rngs | None = None
+    ) -> Iterator[tuple[jax.Array, jax.Array | None]]:
+        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
+
+        Args:
+            images: (B, H, W, C), normalised.
+
+        Raises:
+            InputError: an image the model was not built for.
+        """
+        if images.ndim != 4:
+            raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
+        self.cfg.check_image(*images.shape[1:])
+        x, rotations = self.embed(images, rngs=rngs)
+        for block, rotation in zip(self.blocks, rotations, strict=True):
+            x, weights = block(x, rotation=rotation, rngs=rngs)
+            yield x, weights
+
+    def normalise(self, x: jax.Array) -> jax.Array:
+        """The final norm of all tokens (B, P + N, D), where the schema has one before pooling."""
+        return x if self.norm is None else self.norm(x)
+
+    def pool_tokens(self, x: jax.Array) -> jax.Array:
+        """Tokens (B, P + N, D) to what the head sees, or the tanh layer before it: (B, D)."""
+        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
+        return pooled if self.fc_norm is None else self.fc_norm(pooled)
+
     def classify(self, x: jax.Array, pooled: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
         """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
 
@@ -107,11 +156,18 @@ class ViT(nnx.Module):
         by_class = self.head(self.head_drop(x[:, 0], rngs=rngs))
         return jnp.stack([by_class, self.head_dist(self.head_drop(x[:, 1], rngs=rngs))])
 
+    def combine(self, by_head: jax.Array) -> jax.Array:
+        """The logits of each head (heads, B, num_classes) to the model's (B, num_classes)."""
+        logits = by_head.mean(axis=0)
+        if self.cfg.head_activation == "softmax":
+            wide = jnp.promote_types(logits.dtype, jnp.float32)
+            logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)
+        return logits
+
     def __call__(
         self,
         images: jax.Array,
         *,
-        kernel: str = "reference",
         return_attention: bool = False,
         return_blocks: bool = False,
         rngs: nnx.Rngs | None = None,
@@ -120,7 +176,6 @@ class ViT(nnx.Module):
 
         Args:
             images: (B, H, W, C), normalised.
-            kernel: attention kernel, one of `vit_jax.kernels.KERNELS`.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -128,34 +183,23 @@ class ViT(nnx.Module):
             InputError: an image the model was not built for, or attention weights asked of a fast
                 kernel.
         """
-        if images.ndim != 4:
-            raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
-        _, H, W, C = images.shape
-        self.cfg.check_image(H, W, C)
-        if return_attention and kernel != "reference":
-            raise InputError(
-                f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"
-                ' use kernel = "reference"'
-            )
-        x, rotations = self.embed(images, rngs=rngs)
-        attention, blocks = [], []
-        for block, rotation in zip(self.blocks, rotations, strict=True):
-            x, weights = block(x, rotation=rotation, kernel=kernel, rngs=rngs)
+        x, attention, blocks = images, [], []
+        for x, weights in self.run_blocks(images, rngs=rngs):
             if return_attention:
                 attention.append(weights)
             if return_blocks:
                 blocks.append(x)
-        x = x if self.norm is None else self.norm(x)
-        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))  # (B, D)
-        pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
+        if attention and attention[0] is None:
+            raise InputError(
+                "return_attention = True needs the weights that the model's kernel never forms; call"
+                ' set_kernel(model, "auto")'
+            )
+        x = self.normalise(x)
+        pooled = self.pool_tokens(x)  # (B, D)
         by_head = self.classify(x, pooled, rngs=rngs)  # (heads, B, num_classes)
-        logits = by_head.mean(axis=0)
-        if self.cfg.head_activation == "softmax":
-            wide = jnp.promote_types(logits.dtype, jnp.float32)
-            logits = jax.nn.softmax(logits.astype(wide), axis=-1).astype(logits.dtype)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
-            logits=logits,
+            logits=self.combine(by_head),
             pooled=pooled,
             prefix_tokens=x[:, :P],
             patch_tokens=x[:, P:],

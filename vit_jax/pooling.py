@@ -8,7 +8,7 @@ from vit_config import ViTConfig
 from vit_jax.kernels import attend
 from vit_jax.linear import Linear
 from vit_jax.mlp import Mlp
-from vit_jax.norm import make_norm
+from vit_jax.norm import Identity, make_norm
 
 
 class Pool(nnx.Module):
@@ -54,3 +54,8 @@ class AttentionPool(nnx.Module):
         y = self.proj(y.reshape(B, 1, D))
         y = y + self.mlp(self.norm(y))
         return y[:, 0]
+
+
+def make_pool(cfg: ViTConfig) -> nnx.Module:
+    """The schema's pooling; attention pooling stands before it and leaves nothing to do."""
+    return Identity() if cfg.pool == "map" else Pool(cfg)

@@ -87,13 +87,13 @@ def make_gradients(
         ConfigError: the recipe distills, and the model has no head for it.
     """
     check_distillation(recipe, cfg)
-    apply = make_apply(cfg)
+    apply = make_apply(cfg, kernel=recipe.kernel)
     dtype = jnp.dtype(recipe.dtype)
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         computed = {name: value.astype(dtype) for name, value in params.items()}
         images = batch["image"].astype(dtype)
-        output = apply(computed, images, kernel=recipe.kernel, rngs=nnx.Rngs(dropout=key))
+        output = apply(computed, images, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
         return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
 
@@ -160,12 +160,12 @@ def make_eval_step(
     cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
 ) -> Callable[[Params, Batch], Metrics]:
     """The pure function that sums loss, right answers and images over one padded batch."""
-    apply = make_apply(cfg)
+    apply = make_apply(cfg, kernel=recipe.kernel)
     dtype = jnp.dtype(recipe.dtype)
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
         computed = {name: value.astype(dtype) for name, value in params.items()}
-        logits = apply(computed, batch["image"].astype(dtype), kernel=recipe.kernel).logits
+        logits = apply(computed, batch["image"].astype(dtype)).logits
         mask = batch["mask"]
         sums = {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),

@@ -43,22 +43,22 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
     )
 
 
-def abstract_model(cfg: ViTConfig) -> ViT:
+def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
     """The model's tree with shapes in place of values; nothing is allocated."""
 
     def build() -> ViT:
         key = jax.random.key(0)
         always: Any = SimpleNamespace(params=lambda: key)  # a stream's many keys would all be traced
-        return ViT(cfg, rngs=always)
+        return ViT(cfg, kernel=kernel, rngs=always)
 
     return nnx.eval_shape(build)
 
 
-def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray]) -> ViT:
+def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
     """A model with the given parameters, in their type.
 
     Raises:
         WeightsError: see `to_state`.
     """
-    model = abstract_model(cfg)
+    model = abstract_model(cfg, kernel=kernel)
     return nnx.merge(nnx.graphdef(model), to_state(model, arrays))

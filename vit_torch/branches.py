@@ -22,14 +22,10 @@ class AttentionBranch(nn.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self,
-        x: torch.Tensor,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
+        self, x: torch.Tensor, *, rotation: Rotation | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to what is added to them, and the attention weights or None."""
-        y, weights = self.attn(self.norm(x), rotation=rotation, kernel=kernel)
+        y, weights = self.attn(self.norm(x), rotation=rotation)
         return self.drop_path(self.ls(y)), weights
 
 
@@ -58,14 +54,10 @@ class ParallelBranchesBlock(nn.Module):
         self.ffns = nn.ModuleList([MlpBranch(cfg, index) for _ in branches])
 
     def forward(
-        self,
-        x: torch.Tensor,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
+        self, x: torch.Tensor, *, rotation: Rotation | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
-        results = [branch(x, rotation=rotation, kernel=kernel) for branch in self.attns]
+        results = [branch(x, rotation=rotation) for branch in self.attns]
         x = x + sum(y for y, _ in results)
         x = x + sum(branch(x) for branch in self.ffns)
         weights = [each for _, each in results if each is not None]

@@ -5,9 +5,10 @@ import math
 import torch
 from torch import nn
 
-from vit_config import ViTConfig
+from vit_config import InputError, ViTConfig
 from vit_torch.drop import Dropout
-from vit_torch.kernels import attend
+from vit_torch.kernels import KERNELS, attend
+from vit_torch.leaves import walk
 from vit_torch.norm import RMSNorm, make_norm
 
 
@@ -15,6 +16,8 @@ class Heads:
     """Plain heads, as a part of a module."""
 
     attn_drop: Dropout
+    kernel: str = "auto"
+    """How attention is computed, one of `vit_torch.kernels.KERNELS`; see `set_kernel`."""
 
     def qk_dim(self, head_dim: int) -> int:
         """Width of one query or key."""
@@ -39,10 +42,9 @@ class Heads:
         v: torch.Tensor,
         *,
         bias: torch.Tensor | None,
-        kernel: str,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Mix the values of all tokens; arguments and results as `attend`."""
-        return attend(q, k, v, bias=bias, kernel=kernel, drop=self.attn_drop)
+        return attend(q, k, v, bias=bias, kernel=self.kernel, drop=self.attn_drop)
 
 
 class DifferentialHeads(Heads):
@@ -77,7 +79,6 @@ class DifferentialHeads(Heads):
         v: torch.Tensor,
         *,
         bias: torch.Tensor | None,
-        kernel: str,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Subtract the second attention from the first (equations 1 and 3).
 
@@ -88,7 +89,7 @@ class DifferentialHeads(Heads):
         Returns:
             (B, N, h, d), and the difference of the weights (B, h, N, N) or None.
         """
-        options = {"bias": bias, "kernel": kernel, "drop": self.attn_drop}
+        options = {"bias": bias, "kernel": self.kernel, "drop": self.attn_drop}
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
         y2, weights2 = attend(q[:, :, 1::2], k[:, :, 1::2], v, **options)
         factor = self.difference().to(v.dtype)
@@ -96,3 +97,18 @@ class DifferentialHeads(Heads):
         if weights1 is None or weights2 is None:
             return y, None
         return y, weights1 - factor * weights2
+
+
+def set_kernel(model: nn.Module, kernel: str) -> None:
+    """Choose how a model computes attention: one of `vit_torch.kernels.KERNELS`.
+
+    It is no part of the schema, and no file holds it.
+
+    Raises:
+        InputError: there is no such kernel.
+    """
+    if kernel not in KERNELS:
+        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
+    for _, module in walk(model):
+        if isinstance(module, Heads):
+            module.kernel = kernel

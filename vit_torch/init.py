@@ -1,25 +1,31 @@
 """Drawing initial values by the recipes of `vit_config.init`."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
 from vit_config import ViTConfig
 from vit_config.init import Draw, initial_draws, rotary_scale
-from vit_torch.leaves import leaves
+from vit_torch.leaves import Leaf, leaves
+
+
+def initialise(model: nn.Module, cfg: ViTConfig) -> None:
+    """Draw every parameter of a model anew, from torch's default generator."""
+    draw_anew(cfg, leaves(model))
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, cfg: ViTConfig) -> None:
-    """Draw every parameter of a model anew, from torch's default generator."""
-    parts = leaves(model)
+def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf]) -> None:
+    """Draw some parameters anew; a bias is drawn with its weight."""
     draws = initial_draws(
         cfg, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
     for leaf in parts:
         shares = draws[leaf.name]
         tensors = [leaf.variable] if len(shares) == 1 else leaf.variable.chunk(len(shares))
-        for draw, tensor in zip(shares, tensors, strict=True):
-            sample(draw, tensor)
+        for share, tensor in zip(shares, tensors, strict=True):
+            sample(share, tensor)
 
 
 def sample(draw: Draw, tensor: torch.Tensor) -> torch.Tensor:

@@ -1,14 +1,32 @@
 """Scaled dot-product attention: one reference path in any precision, and a named fast kernel."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch.nn import functional as F
 
 from vit_config import InputError
 from vit_torch.drop import Dropout
 
-KERNELS = ("reference", "sdpa")
+KERNELS = ("auto", "reference", "sdpa")
 """``reference`` is plain einsum and softmax; ``sdpa`` is torch's scaled_dot_product_attention, which
-chooses the fastest implementation of the device."""
+chooses the fastest implementation of the device. ``auto`` is ``sdpa`` for inference - gradients are off,
+nothing is dropped and nobody asks for the weights - and ``reference`` otherwise."""
+
+_asked: list[None] = []
+
+
+@contextmanager
+def weights_formed(wanted: bool) -> Iterator[None]:
+    """A context in which ``auto`` forms the attention weights, if they are wanted."""
+    # a list, since `torch.compile` follows no context variable; other threads may form weights in vain
+    asked = [None] * wanted
+    _asked.extend(asked)
+    try:
+        yield
+    finally:
+        del _asked[: len(asked)]
 
 
 def attend(
@@ -34,12 +52,15 @@ def attend(
         fast kernel, which never forms them.
 
     Raises:
-        InputError: an unknown kernel, or a fast one while attention weights are dropped.
+        InputError: a fast kernel while attention weights are dropped.
     """
     scale = q.shape[-1] ** -0.5
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = (x.repeat_interleave(groups, dim=2) for x in (k, v))  # (B, M, h, d)
+    rate = drop.rate if drop is not None and drop.training else 0.0
+    if kernel == "auto":
+        kernel = "reference" if torch.is_grad_enabled() or rate or _asked else "sdpa"
     if kernel == "reference":
         logits = torch.einsum("bnhd,bmhd->bhnm", q * scale, k)  # (B, h, N, M)
         logits = logits if bias is None else logits + bias
@@ -47,11 +68,9 @@ def attend(
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
         kept = weights if drop is None else drop(weights)
         return torch.einsum("bhnm,bmhd->bnhd", kept, v), weights
-    if kernel != "sdpa":
-        raise InputError(f"kernel = {kernel!r}; the attention kernels here are {', '.join(KERNELS)}")
-    if drop is not None and drop.training and drop.rate:
+    if rate:
         raise InputError(
-            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {drop.rate};"
+            f"kernel = {kernel!r} cannot drop attention weights, but dropout_attention = {rate};"
             ' use kernel = "reference" or dropout_attention = 0'
         )
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # (B, h, N, d)

@@ -1,30 +1,44 @@
 """The Vision Transformer."""
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 
 from vit_config import InputError, ViTConfig, ViTOutput
 from vit_config.numerics.tables import fixed_position_table
+from vit_config.pretrained import Pretrained
 from vit_torch.block import make_block
 from vit_torch.drop import Dropout, PatchDropout
+from vit_torch.features import Features
+from vit_torch.heads import set_kernel
 from vit_torch.init import initialise
-from vit_torch.norm import Identity, make_norm
+from vit_torch.kernels import weights_formed
+from vit_torch.norm import make_norm
 from vit_torch.patch import make_patch_embed
-from vit_torch.pooling import AttentionPool, Pool
+from vit_torch.pooling import AttentionPool, make_pool
 from vit_torch.positions import resample_positions
 from vit_torch.rope import Rotation, make_rope, make_rotation
 
 
-class ViT(nn.Module):
+class ViT(Features, Pretrained, nn.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
     It computes in the type of its parameters. Randomness is torch's mode: `train()` drops, `eval()`
     is deterministic.
     """
 
-    def __init__(self, cfg: ViTConfig):
+    def __init__(self, cfg: ViTConfig, *, kernel: str = "auto"):
+        """Build a model with initial values.
+
+        Args:
+            kernel: how attention is computed, one of `vit_torch.kernels.KERNELS`; see `set_kernel`.
+
+        Raises:
+            InputError: there is no such kernel.
+        """
         super().__init__()
-        D, C = cfg.hidden_size, cfg.num_classes
+        D = cfg.hidden_size
         self.cfg = cfg
         self.patch_embed = make_patch_embed(cfg)
         self.cls_token = nn.Parameter(torch.zeros(1, 1, D)) if cfg.class_token else None
@@ -43,16 +57,23 @@ class ViT(nn.Module):
         self.norm_pre = make_norm(cfg, D) if cfg.pre_norm else None
         self.blocks = nn.ModuleList([make_block(cfg, i) for i in range(cfg.depth)])
         self.norm = make_norm(cfg, D) if cfg.final_norm == "pre_pool" else None
-        self.pool = Pool(cfg) if cfg.pool != "map" else Identity()
+        self.pool = make_pool(cfg)
         self.attn_pool = AttentionPool(cfg) if cfg.pool == "map" else None
         self.fc_norm = make_norm(cfg, D) if cfg.final_norm == "post_pool" else None
-        self.head_drop = Dropout(cfg.dropout_head)
-        inputs, hidden, bias = cfg.head_inputs, cfg.head_hidden, cfg.head_bias
-        self.pre_logits = nn.Linear(inputs, hidden) if hidden else None
-        self.head = nn.Linear(hidden or inputs, C, bias=bias) if C else None
-        distilled = C and cfg.distill_token
-        self.head_dist = nn.Linear(D, C, bias=bias) if distilled else None
+        hidden = cfg.head_hidden
+        self.pre_logits = nn.Linear(cfg.head_inputs, hidden) if hidden else None
+        self.add_head(cfg)
         initialise(self, cfg)
+        set_kernel(self, kernel)
+
+    def add_head(self, cfg: ViTConfig) -> None:
+        """Create the head, and that of the distillation token."""
+        C, bias = cfg.num_classes, cfg.head_bias
+        inputs = cfg.head_hidden or cfg.head_inputs
+        self.head_drop = Dropout(cfg.dropout_head)
+        self.head = nn.Linear(inputs, C, bias=bias) if C else None
+        distilled = C and cfg.distill_token
+        self.head_dist = nn.Linear(cfg.hidden_size, C, bias=bias) if distilled else None
 
     def position_table(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor | None:
         """The position table (1, rows, D) for an image of that grid, prefix rows first."""
@@ -89,6 +110,33 @@ class ViT(nn.Module):
         angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
         return x, [make_rotation(block_angles, kept) for block_angles in angles]
 
+    def run_blocks(self, images: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+        """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
+
+        Args:
+            images: (B, C, H, W), normalised.
+
+        Raises:
+            InputError: an image the model was not built for.
+        """
+        if images.ndim != 4:
+            raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
+        _, C, H, W = images.shape
+        self.cfg.check_image(H, W, C)
+        x, rotations = self.embed(images)
+        for block, rotation in zip(self.blocks, rotations, strict=True):
+            x, weights = block(x, rotation=rotation)
+            yield x, weights
+
+    def normalise(self, x: torch.Tensor) -> torch.Tensor:
+        """The final norm of all tokens (B, P + N, D), where the schema has one before pooling."""
+        return x if self.norm is None else self.norm(x)
+
+    def pool_tokens(self, x: torch.Tensor) -> torch.Tensor:
+        """Tokens (B, P + N, D) to what the head sees, or the tanh layer before it: (B, D)."""
+        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
+        return pooled if self.fc_norm is None else self.fc_norm(pooled)
+
     def classify(self, x: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
         """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
 
@@ -105,11 +153,18 @@ class ViT(nn.Module):
         by_class = self.head(self.head_drop(x[:, 0]))
         return torch.stack([by_class, self.head_dist(self.head_drop(x[:, 1]))])
 
+    def combine(self, by_head: torch.Tensor) -> torch.Tensor:
+        """The logits of each head (heads, B, num_classes) to the model's (B, num_classes)."""
+        logits = by_head.mean(dim=0)
+        if self.cfg.head_activation == "softmax":
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            logits = torch.softmax(logits.to(wide), dim=-1).to(logits.dtype)
+        return logits
+
     def forward(
         self,
         images: torch.Tensor,
         *,
-        kernel: str = "reference",
         return_attention: bool = False,
         return_blocks: bool = False,
     ) -> ViTOutput:
@@ -117,7 +172,6 @@ class ViT(nn.Module):
 
         Args:
             images: (B, C, H, W), normalised.
-            kernel: attention kernel, one of `vit_torch.kernels.KERNELS`.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -125,34 +179,24 @@ class ViT(nn.Module):
             InputError: an image the model was not built for, or attention weights asked of a fast
                 kernel.
         """
-        if images.ndim != 4:
-            raise InputError(f"images have shape {tuple(images.shape)}, expected (B, C, H, W)")
-        _, C, H, W = images.shape
-        self.cfg.check_image(H, W, C)
-        if return_attention and kernel != "reference":
+        x, attention, blocks = images, [], []
+        with weights_formed(return_attention):
+            for x, weights in self.run_blocks(images):
+                if return_attention:
+                    attention.append(weights)
+                if return_blocks:
+                    blocks.append(x)
+        if attention and attention[0] is None:
             raise InputError(
-                f"return_attention = True needs the weights that kernel = {kernel!r} never forms;"
-                ' use kernel = "reference"'
+                "return_attention = True needs the weights that the model's kernel never forms; call"
+                ' set_kernel(model, "auto")'
             )
-        x, rotations = self.embed(images)
-        attention, blocks = [], []
-        for block, rotation in zip(self.blocks, rotations, strict=True):
-            x, weights = block(x, rotation=rotation, kernel=kernel)
-            if return_attention:
-                attention.append(weights)
-            if return_blocks:
-                blocks.append(x)
-        x = x if self.norm is None else self.norm(x)
-        pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))  # (B, D)
-        pooled = pooled if self.fc_norm is None else self.fc_norm(pooled)
+        x = self.normalise(x)
+        pooled = self.pool_tokens(x)  # (B, D)
         by_head = self.classify(x, pooled)  # (heads, B, num_classes)
-        logits = by_head.mean(dim=0)
-        if self.cfg.head_activation == "softmax":
-            wide = torch.promote_types(logits.dtype, torch.float32)
-            logits = torch.softmax(logits.to(wide), dim=-1).to(logits.dtype)
         P = self.cfg.num_prefix_tokens
         return ViTOutput(
-            logits=logits,
+            logits=self.combine(by_head),
             pooled=pooled,
             prefix_tokens=x[:, :P],
             patch_tokens=x[:, P:],

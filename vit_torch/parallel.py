@@ -41,11 +41,7 @@ class ParallelBlock(Heads, nn.Module):
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def forward(
-        self,
-        x: torch.Tensor,
-        *,
-        rotation: Rotation | None = None,
-        kernel: str = "reference",
+        self, x: torch.Tensor, *, rotation: Rotation | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
@@ -56,7 +52,7 @@ class ParallelBlock(Heads, nn.Module):
         q, k = (each.reshape(B, N, -1, self.qk_dim(d)) for each in (q, k))
         q, k = self.normalise(q, k)
         v = v.reshape(B, N, self.num_heads, d)
-        attended, weights = self.mix(q, k, v, bias=None, kernel=kernel)
+        attended, weights = self.mix(q, k, v, bias=None)
         hidden = self.mlp_drop(self.mlp_act(hidden))  # (B, N, M)
         y = self.out_proj_of(attended.reshape(B, N, D), hidden)
         return x + self.drop_path(self.ls(y)), weights

@@ -6,7 +6,7 @@ from torch import nn
 from vit_config import ViTConfig
 from vit_torch.kernels import attend
 from vit_torch.mlp import Mlp
-from vit_torch.norm import make_norm
+from vit_torch.norm import Identity, make_norm
 
 
 class Pool(nn.Module):
@@ -54,3 +54,8 @@ class AttentionPool(nn.Module):
         y = self.proj(y.reshape(B, 1, D))
         y = y + self.mlp(self.norm(y))
         return y[:, 0]
+
+
+def make_pool(cfg: ViTConfig) -> nn.Module:
+    """The schema's pooling; attention pooling stands before it and leaves nothing to do."""
+    return Identity() if cfg.pool == "map" else Pool(cfg)

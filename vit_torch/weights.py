@@ -34,19 +34,19 @@ def to_state(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> dict[str, to
     return {leaf.name: from_numpy(arrays[leaf.name]) for leaf in parts}
 
 
-def abstract_model(cfg: ViTConfig) -> ViT:
+def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
     """The model's tree with shapes in place of values; nothing is allocated."""
     with torch.device("meta"):
-        return ViT(cfg)
+        return ViT(cfg, kernel=kernel)
 
 
-def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray]) -> ViT:
+def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
     """A model with the given parameters, in their type; in evaluation mode.
 
     Raises:
         WeightsError: see `to_state`.
     """
-    model = abstract_model(cfg)
+    model = abstract_model(cfg, kernel=kernel)
     model.load_state_dict(to_state(model, arrays), strict=True, assign=True)
     return model.eval()
 

@@ -22,7 +22,7 @@ from parity.porting.formats.base import Container, Stored
 from parity.porting.metadata import Metadata
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
-from parity.porting.provenance import Hop
+from parity.porting.provenance import Hop, versions
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import naming
 from vit_config.files.matching import match_arrays
@@ -80,6 +80,23 @@ class Checkpoint:
     def notes(self) -> tuple[str, ...]:
         """What was stripped, left out or widened."""
         return (*self.found_at, *self.changed)
+
+    def hop(self, digest: str, done: tuple[str, ...] = ()) -> Hop:
+        """This checkpoint as a stop on the way of its weights.
+
+        Args:
+            digest: of its files, see `parity.porting.provenance.digest_of`.
+            done: what was changed after reading, a sentence each.
+        """
+        return Hop(
+            source=self.name,
+            digest=digest,
+            container=self.container.kind,
+            dialect=self.dialect.name,
+            license=self.license,
+            done=(*self.notes, *done),
+            versions=versions(),
+        )
 
     @property
     def preprocess(self) -> Preprocess | None:

@@ -14,7 +14,7 @@ from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
-from parity.porting.provenance import Hop, digest_of, to_json, versions
+from parity.porting.provenance import Hop, digest_of, to_json
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import atomic_folder
 from vit_config.files.safetensors_stream import Late, ignore
@@ -120,7 +120,7 @@ def convert(
         digest = beside.submit(digest_of, source.container.files)  # reads all of it, meanwhile
 
         def hops() -> tuple[Hop, ...]:
-            return (*source.hops, _hop(target, digest.result()))
+            return (*source.hops, source.hop(digest.result(), target.state.said))
 
         writing = Writing(target, _header(target), lambda: _late(hops()), progress, force)
         if SUFFIXES.get(out.suffix):
@@ -219,27 +219,15 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 
 
-def _hop(target: Target, digest: str) -> Hop:
-    source = target.source
-    return Hop(
-        source=source.name,
-        digest=digest,
-        container=source.container.kind,
-        dialect=source.dialect.name,
-        license=source.license,
-        done=(*source.notes, *target.state.said),
-        versions=versions(),
-    )
-
-
 def _header(target: Target) -> dict[str, str]:
     """What the written file says of itself; the source's digest is not known yet."""
+    source = target.source
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
         **target.metadata.to_header(),
         "vit.dialect": target.dialect.name,
-        **_late((*target.source.hops, _hop(target, UNKNOWN))),
+        **_late((*source.hops, source.hop(UNKNOWN, target.state.said))),
     }
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.loaded import Framework, Loaded
+from parity.porting.provenance import digest_of, to_json
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
+from vit_config.pretrained import About
 
 
-def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
+def load(source: str | Path, *, framework: Framework, kernel: str = "auto", **reading: Any) -> Loaded:
     """Read a checkpoint of any dialect into one twin; the other framework is not imported.
 
     Args:
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
             ``timm:name.tag``, see `parity.porting.hub`.
+        kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         reading: what the checkpoint does not say itself, see `read_checkpoint`.
 
     Raises:
@@ -27,9 +32,12 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
     """
     twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
-    with naming(checkpoint.path):
+    with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
+        digest = beside.submit(digest_of, checkpoint.container.files)  # meanwhile
         arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
-        model = twin.from_arrays(checkpoint.config, arrays)
+        model = twin.from_arrays(checkpoint.config, arrays, kernel=kernel)
+    hops = (*checkpoint.hops, checkpoint.hop(digest.result()))
+    model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(
         config=checkpoint.config,
         metadata=checkpoint.metadata,
@@ -43,6 +51,9 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
 def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) -> None:
     """Write either twin's model to a weights file, whole or not at all.
 
+    Args:
+        preprocess: how images are prepared; default: what the model knows from where it was read.
+
     Raises:
         MissingFileError: the folder to write in does not exist.
         ConfigError: the path is a folder, or the model is not one of the twins'.
@@ -50,7 +61,13 @@ def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) 
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
     if not hasattr(model, "cfg"):
         raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
-    write_weights(path, model.cfg, twin_of(framework).to_arrays(model), preprocess)
+    write_weights(
+        path,
+        model.cfg,
+        twin_of(framework).to_arrays(model),
+        preprocess or model.about.preprocess,
+        json.loads(model.about.provenance),
+    )
 
 
 def twin_of(framework: str) -> Any:

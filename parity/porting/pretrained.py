@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
 from parity.porting.loaded import Framework, Loaded
 from parity.porting.provenance import Hop
-from vit_config import ConfigError, Preprocess
-from vit_config.files.atomic import write_atomically
+from vit_config import ConfigError, Preprocess, WeightsError
+from vit_config.files.atomic import check_parent, put_in_place
+
+if TYPE_CHECKING:
+    from parity.porting.verification.verify import Verification
 
 CARD = "README.md"
 OPENED_BY = {
@@ -22,13 +26,40 @@ OPENED_BY = {
 }
 """By the first part of a dialect's name: the library, the call that opens a folder, and its prefix for
 names of the Hub."""
+OURS = ("vit-parity", 'parity.from_pretrained("{name}", framework="torch")', HUB)
 
 
-def from_pretrained(source: str | Path, *, framework: Framework, **reading: Any) -> Any:
-    """A model from a folder, a file, or a repository of the Hub (``org/name``); see `load`."""
-    if not Path(source).exists() and not is_name(source) and str(source).count("/") == 1:
-        source = f"{HUB}{source}"
-    return load(source, framework=framework, **reading).model
+def from_pretrained(
+    source: str | Path,
+    *,
+    framework: Framework,
+    revision: str | None = None,
+    kernel: str = "auto",
+    **reading: Any,
+) -> Any:
+    """A model from a folder, a file, or a repository of the Hub; of PyTorch in evaluation mode.
+
+    The model remembers how images are prepared, its licence and where its weights come from; what is
+    saved from it says so again.
+
+    Args:
+        source: ``org/name``, or whatever `load` reads.
+        revision: a branch, a tag or a commit of the repository.
+        kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
+        reading: what the checkpoint does not say itself, see `read_checkpoint`.
+
+    Raises:
+        ConfigError: a revision of what is no repository; and see `load`.
+        MissingFileError, WeightsError: see `load`.
+    """
+    name = str(source)
+    if not Path(source).exists() and not is_name(source) and name.count("/") == 1:
+        name = f"{HUB}{name}"
+    if revision is not None:
+        if not name.startswith(HUB) or Path(name).exists():
+            raise ConfigError(f"{source}: revision = {revision!r} is of a repository; this is none")
+        name = f"{name}@{revision}"
+    return load(name, framework=framework, kernel=kernel, **reading).model
 
 
 def save_pretrained(
@@ -38,47 +69,62 @@ def save_pretrained(
     to: str = "timm",
     preprocess: Preprocess | None = None,
     name: str | None = None,
+    verify: bool = False,
     force: bool = False,
 ) -> Converted:
     """Write a folder that `to`'s own library opens unchanged, and a card that says what it is.
 
     Args:
-        model: either twin's, or what `load` returned, which knows how images are prepared.
+        model: either twin's, or what `load` returned.
         folder: written whole or not at all.
         to: a dialect, or a family of them: ``timm``, ``hf``; or ``parity``, this project's own.
-        preprocess: how images are prepared, where the model does not know.
+        preprocess: how images are prepared; default: what the model knows from where it was read.
         name: how the card calls the model; default: the folder's name.
+        verify: run what was written in every framework and library that is installed, in float64, and
+            put the table of errors on the card.
         force: replace a folder that exists.
 
     Raises:
         ConfigError: the folder exists, or the dialect cannot hold the model; the field is named.
+        WeightsError: what was written is not equal to the model; nothing is left of it.
+        MissingFileError: there is no folder to write in.
     """
     folder = Path(folder)
-    if isinstance(model, Loaded):
-        preprocess, model = preprocess or model.preprocess, model.model
-    with tempfile.TemporaryDirectory() as place:
+    check_parent(folder)
+    if folder.exists() and not force:
+        raise ConfigError(f"{folder}: exists already; give another path, or force=True to replace it")
+    model = model.model if isinstance(model, Loaded) else model
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}.") as place:
         held = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"
         save(held, model, preprocess=preprocess)
-        converted = convert(held, to=to, out=folder, force=force)
-    text = "\n".join(card_lines(converted, name or folder.name))
-    write_atomically(folder / CARD, text.encode())
-    return converted
+        converted = convert(held, to=to, out=Path(place) / folder.name)
+        verification = _verified(converted, folder) if verify else None
+        text = "\n".join(card_lines(converted, name or folder.name, verification))
+        (converted.path / CARD).write_text(text, encoding="utf-8")
+        put_in_place(converted.path, folder.absolute())
+    return replace(converted, path=folder)
 
 
 def push_to_hub(
     model: Any,
-    repository: str,
+    repo_id: str,
     *,
-    private: bool = False,
+    commit_message: str = "Add the model",
+    private: bool | None = None,
     token: str | None = None,
-    message: str = "Add the model",
+    branch: str | None = None,
+    create_pr: bool = False,
     **options: Any,
 ) -> str:
     """Write as `save_pretrained` does, and upload.
 
     Args:
-        repository: ``org/name``; made if it does not exist.
-        options: of `save_pretrained`: to, preprocess.
+        repo_id: ``org/name``; made if it does not exist.
+        private: whether it is then; None leaves it to the owner's settings.
+        token: default: that of the environment, ``HF_TOKEN``.
+        branch: default: the main one.
+        create_pr: propose the change instead of making it.
+        options: of `save_pretrained`: to, preprocess, verify.
 
     Returns:
         The address of the commit.
@@ -91,30 +137,50 @@ def push_to_hub(
     api = huggingface_hub.HfApi(token=token)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "model"
-        save_pretrained(model, folder, name=repository, **options)
+        save_pretrained(model, folder, name=repo_id, **options)
         try:
-            api.create_repo(repository, private=private, exist_ok=True)
-            done = api.upload_folder(repo_id=repository, folder_path=folder, commit_message=message)
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            done = api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                commit_message=commit_message,
+                revision=branch,
+                create_pr=create_pr,
+            )
         except Exception as error:  # the clients of HTTP each have their own
-            raise ConfigError(f"{repository}: the Hub refused ({first_line(error)})") from None
+            raise ConfigError(f"{repo_id}: the Hub refuses ({first_line(error)})") from None
     return str(done.commit_url)
 
 
-def card_lines(converted: Converted, name: str) -> Iterator[str]:
+def _verified(converted: Converted, folder: Path) -> Verification:
+    from parity.porting.verification.verify import verify, write_verification
+
+    verification = verify(converted)
+    if not verification.passed:
+        raise WeightsError(f"{folder}: not written, since it is not equal: {verification.problem}")
+    write_verification(verification, converted.path)
+    return verification
+
+
+def card_lines(
+    converted: Converted, name: str, verification: Verification | None = None
+) -> Iterator[str]:
     """The model card: front matter as the Hub reads it, how to open it, what it is, where it is from."""
     cfg, metadata = converted.config, converted.target.metadata
-    library, call, prefix = OPENED_BY.get(
-        converted.dialect.partition("-")[0],
-        ("vit-parity", 'parity.load("{name}", framework="torch")', HUB),
-    )
+    library, call, prefix = OPENED_BY.get(converted.dialect.partition("-")[0], OURS)
+    module = call.partition(".")[0]
     task = "image-classification" if cfg.num_classes else "image-feature-extraction"
     yield from ("---", f"library_name: {library}", f"pipeline_tag: {task}")
     if metadata.license is not None:
         yield f"license: {metadata.license}"
     yield from ("tags:", f"- {task}", "- vit-parity", "---", "", f"# {name}", "")
-    yield "```python"
-    yield call.format(name=f"{prefix}{name}")
-    yield f'parity.load("{HUB}{name}", framework="jax")  # the same function in Flax'
+    yield from (
+        "```python",
+        f"import {module}" if module == "parity" else f"import parity, {module}",
+        "",
+    )
+    yield f"model = {call.format(name=f'{prefix}{name}')}"
+    yield f'twin = parity.from_pretrained("{HUB}{name}", framework="jax")  # the same function in Flax'
     yield from ("```", "")
     height, width = cfg.image_size
     yield (
@@ -130,8 +196,21 @@ def card_lines(converted: Converted, name: str) -> Iterator[str]:
         yield from ("| preprocessing | |", "|---|---|")
         for field in ("mean", "std", "interpolation", "crop_fraction", "crop_mode"):
             yield f"| {field} | {getattr(metadata.pixels, field)} |"
+        if (names := metadata.class_names) is not None:
+            yield from ("", f"Classes, in the order of the logits: {', '.join(map(str, names))}.")
     yield from ("", "Where the weights came from, oldest first:", "")
     yield from (_hop_line(hop) for hop in converted.hops)
+    yield ""
+    if verification is not None:
+        yield from _table(verification)
+
+
+def _table(verification: Verification) -> Iterator[str]:
+    yield f"Logits in float64, compared with those of the {verification.reference}:"
+    yield from ("", "| weights | run in | relative error | limit |", "|---|---|---|---|")
+    for row in verification.rows:
+        yield f"| {row.what} | {row.ran_in} | {row.error:.1e} | {row.limit:.0e} |"
+    yield from (f"- not run: {said}" for said in verification.not_run)
     yield ""
 
 

@@ -76,6 +76,7 @@ def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
     import vit_torch
 
     twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
+    twin.about = model.about
     pair(model, twin)
     return twin
 
@@ -86,6 +87,7 @@ def to_jax(model: vit_torch.ViT) -> vit_jax.ViT:
     import vit_torch
 
     twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
+    twin.about = model.about
     pair(twin, model)
     return twin
 

@@ -41,7 +41,7 @@ class JaxTwin:
         computed on `device`."""
         self._precision: Precision = precision
         self._device: Device = device
-        self._abstract = abstract_model(cfg)
+        self._abstract = abstract_model(cfg, kernel="reference")
         self._leaves = leaves(self._abstract)
         # what was recorded, in order, and which array it is: by type, since each is traced by itself
         self._orders: dict[str, list[tuple[Site, int]]] = {}

@@ -53,7 +53,7 @@ class TorchTwin:
         """
         recording = Held()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
-        model = abstract_model(self._cfg).eval().requires_grad_(self._gradients)
+        model = abstract_model(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)
         # converted one by one: of a huge model there is room for one copy
         state = {
             leaf.name: from_numpy(weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype))

@@ -1,5 +1,6 @@
 """The public face: what the README sells is importable, lazy, and does what it says."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -90,7 +91,21 @@ def test_another_framework_is_bad_input():
         parity.create_model(NAME, framework="tf")  # type: ignore[arg-type]
 
 
-def test_every_public_name_is_in_the_reference():
+@pytest.mark.parametrize("package", ["parity", "vit_config", "vit_jax", "vit_torch", "vit_train"])
+def test_every_public_name_is_in_the_reference_and_nothing_else(package):
     page = (Path(__file__).parents[2] / "docs" / "reference.md").read_text().splitlines()
-    missing = [name for name in parity.__all__ if f"::: parity.{name}" not in page]
-    assert not missing
+    said = [line.removeprefix(f"::: {package}.") for line in page if line.startswith(f"::: {package}.")]
+    public = getattr(importlib.import_module(package), "__all__", [])
+    assert sorted(said) == sorted(public)
+
+
+@pytest.mark.parametrize(("framework", "other"), [("torch", "jax"), ("jax", "torch")])
+def test_a_model_is_created_where_the_other_framework_is_not_installed(framework, other):
+    code = (
+        f"import sys; sys.modules[{other!r}] = None\n"
+        f"import parity; model = parity.create_model('vit_tiny_patch16_224', framework={framework!r},"
+        " depth=1)\n"
+        "print(type(model).__module__, model.cfg.hidden_size)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.split() == [f"vit_{framework}.model", "192"], done.stderr

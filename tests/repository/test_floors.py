@@ -1,6 +1,7 @@
 """No import goes up a floor or across it: packages in fresh interpreters, and the text of every file."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,20 @@ def _upward(package: str, below: set[str], depth: int) -> list[str]:
         for line, name in _imports(path)
         if ".".join(name.split(".")[:depth]) in ours - below - {package}
     ]
+
+
+def test_one_door_leads_up_and_is_opened_by_a_call():
+    """A dotted name of a package above, in a string that may be imported."""
+    above = re.compile(r"(parity|vit_jax|vit_torch|vit_train)(\.[a-z_]+)+")
+    found = [
+        (path.relative_to(ROOT).as_posix(), node.value)
+        for package in ("vit_config", "vit_train", "vit_jax", "vit_torch")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and above.fullmatch(node.value)
+        if not node.value.startswith(f"{package}.")
+    ]
+    assert found == [("vit_config/pretrained.py", "parity.porting.pretrained")]
 
 
 def test_every_package_has_a_floor():

@@ -14,6 +14,7 @@ from parity.measure.redraw import redraw
 from parity.porting.verification.peers import import_timm
 from vit_config import ViTConfig, ViTOutput
 from vit_jax.functional import get_params, make_merge
+from vit_jax.weights import abstract_model as abstract_jax
 from vit_jax.weights import from_arrays as jax_from_arrays
 from vit_torch.leaves import leaves
 from vit_torch.weights import abstract_model, from_numpy, to_numpy
@@ -55,23 +56,30 @@ def nchw(images: np.ndarray) -> torch.Tensor:
 
 
 @torch.no_grad()
-def run_torch(cfg: ViTConfig, arrays: Arrays, images: np.ndarray, **options: Any) -> ViTOutput:
+def run_torch(
+    cfg: ViTConfig, arrays: Arrays, images: np.ndarray, *, kernel: str = "reference", **options: Any
+) -> ViTOutput:
     """The PyTorch twin's output, in the type of `arrays`, as numpy arrays."""
     dtype = from_numpy(next(iter(arrays.values()))).dtype
-    return _to_numpy(vit_torch.from_arrays(cfg, arrays)(nchw(images).to(dtype), **options))
+    model = vit_torch.from_arrays(cfg, arrays, kernel=kernel)
+    return _to_numpy(model(nchw(images).to(dtype), **options))
 
 
-def run_jax(cfg: ViTConfig, arrays: Arrays, images: np.ndarray, **options: Any) -> ViTOutput:
+def run_jax(
+    cfg: ViTConfig, arrays: Arrays, images: np.ndarray, *, kernel: str = "reference", **options: Any
+) -> ViTOutput:
     """The JAX twin's output, in the type of `arrays`, as numpy arrays."""
-    return call_jax(cfg, arrays, lambda model, x: model(x, **options), images)
+    return call_jax(cfg, arrays, lambda model, x: model(x, **options), images, kernel=kernel)
 
 
-def call_jax(cfg: ViTConfig, arrays: Arrays, function: Any, *inputs: np.ndarray) -> Any:
+def call_jax(
+    cfg: ViTConfig, arrays: Arrays, function: Any, *inputs: np.ndarray, kernel: str = "reference"
+) -> Any:
     """``function(model, *inputs)`` compiled, for the JAX twin with these parameters."""
     dtype = next(iter(arrays.values())).dtype
     with jax.enable_x64(dtype == np.float64):
         params = get_params(jax_from_arrays(cfg, arrays))
-        merge = make_merge(cfg)
+        merge = make_merge(cfg, abstract_jax(cfg, kernel=kernel))
         compiled = jax.jit(lambda params, *inputs: function(merge(params), *inputs))
         return jax.tree.map(np.asarray, compiled(params, *(jnp.asarray(x, dtype) for x in inputs)))
 

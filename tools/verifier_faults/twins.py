@@ -68,9 +68,11 @@ def side(
         arrays["pos_embed"] = arrays["pos_embed"] + np.asarray(offset, dtype)
     images = random_batch(cfg.replace(image_size=size), 3, 0).images.astype(dtype)
     if twin == "jax":
-        return InProcess(Subject("JAX", "jax", vit_jax.from_arrays(cfg, arrays), (images,), {}))
+        model: Any = vit_jax.from_arrays(cfg, arrays, kernel="reference")
+        return InProcess(Subject("JAX", "jax", model, (images,), {}))
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    return InProcess(Subject("PyTorch", "torch", vit_torch.from_arrays(cfg, arrays), (images,), {}))
+    model = vit_torch.from_arrays(cfg, arrays, kernel="reference")
+    return InProcess(Subject("PyTorch", "torch", model, (images,), {}))
 
 
 class _Trained(Recorded):

@@ -58,8 +58,8 @@ def make_program(
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     held = torch.float64 if recipe.dtype == "float64" else torch.float32
-    shell = abstract_model(cfg)  # given other parameters in every evaluation
-    abstract = abstract_model(cfg).to(held)
+    shell = abstract_model(cfg, kernel="reference")  # given other parameters in every evaluation
+    abstract = abstract_model(cfg, kernel="reference").to(held)
     make_gradients(abstract, recipe)  # refuses a kernel of JAX
 
     def begin(model: ViT) -> TrainState:
@@ -72,10 +72,10 @@ def make_program(
 
     def initialise() -> TrainState:
         torch.manual_seed(recipe.seed)
-        return begin(ViT(cfg).to(device, held))
+        return begin(ViT(cfg, kernel="reference").to(device, held))
 
     def place_state(stored: StoredState) -> TrainState:
-        state = unstore(stored, abstract_model(cfg), recipe, device)
+        state = unstore(stored, abstract_model(cfg, kernel="reference"), recipe, device)
         freeze(state.model)
         return state
 

@@ -189,7 +189,7 @@ def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndar
     from vit_torch.weights import from_arrays
 
     with torch.no_grad():
-        model = from_arrays(cfg, arrays)
+        model = from_arrays(cfg, arrays, kernel="reference")
         return model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).logits.numpy()
 
 
@@ -201,5 +201,6 @@ def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarra
 
     with jax.enable_x64(True):
         params = get_params(from_arrays(cfg, arrays))
-        apply = jax.jit(lambda params, images: make_apply(cfg)(params, images).logits)
-        return np.asarray(apply(params, jax.numpy.asarray(images)))
+        apply = make_apply(cfg, kernel="reference")
+        logits = jax.jit(lambda params, images: apply(params, images).logits)
+        return np.asarray(logits(params, jax.numpy.asarray(images)))

@@ -6,7 +6,8 @@ A training step is the cross entropy, its gradient and AdamW, on the same random
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -38,7 +39,17 @@ def make_side(name: str, model: str, batch_size: int) -> Side:
     return SIDES[name](model, cfg, images, labels)
 
 
-def _vit_jax(model: str, cfg: ViTConfig, images: np.ndarray, labels: np.ndarray) -> Side:
+def _vit_jax(kernel: Literal["reference", "xla"]) -> Callable[..., Side]:
+    return partial(_side_jax, kernel)
+
+
+def _side_jax(
+    kernel: Literal["reference", "xla"],
+    model: str,
+    cfg: ViTConfig,
+    images: np.ndarray,
+    labels: np.ndarray,
+) -> Side:
     import jax
     import jax.numpy as jnp
 
@@ -46,10 +57,10 @@ def _vit_jax(model: str, cfg: ViTConfig, images: np.ndarray, labels: np.ndarray)
     from vit_jax.functional import make_apply
     from vit_jax.step import init_state, make_train_step
 
-    recipe = Recipe()
+    recipe = Recipe(kernel=kernel)
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
     train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0)
-    apply = make_apply(cfg)
+    apply = make_apply(cfg, kernel=kernel)
     classify = jax.jit(lambda params, images: apply(params, images).logits)
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
 
@@ -108,7 +119,7 @@ def _torch(
     return Side(forward, step, torch.cuda.get_device_name(), torch.cuda.max_memory_allocated)
 
 
-def _vit_torch(compiled: bool) -> Callable[..., Side]:
+def _vit_torch(compiled: bool, kernel: str = "sdpa") -> Callable[..., Side]:
     def make(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
         from torch import nn
 
@@ -117,10 +128,10 @@ def _vit_torch(compiled: bool) -> Callable[..., Side]:
         class Fast(nn.Module):
             def __init__(self) -> None:
                 super().__init__()
-                self.vit = ViT(cfg)
+                self.vit = ViT(cfg, kernel=kernel)
 
             def forward(self, x: Any) -> Any:
-                return self.vit(x, kernel="sdpa").logits
+                return self.vit(x).logits
 
         return _torch(Fast(), *data, compiled=compiled, logits=None)
 
@@ -194,8 +205,10 @@ def _vit_pytorch(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
 
 SIDES: dict[str, Callable[..., Side]] = {
     "timm": _timm(False),
-    "vit_jax": _vit_jax,
+    "vit_jax": _vit_jax("reference"),
+    "vit_jax-xla": _vit_jax("xla"),
     "vit_torch": _vit_torch(False),
+    "vit_torch-reference": _vit_torch(False, "reference"),
     "vit_torch-compiled": _vit_torch(True),
     "timm-compiled": _timm(True),
     "transformers": _transformers,

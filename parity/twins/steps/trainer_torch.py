@@ -48,7 +48,7 @@ class TorchSession:
         self._precision: Precision = trainer.precision
         self._device = trainer.device
         dtype = torch.float64 if recipe.dtype == "float64" else torch.float32
-        self._model = ViT(trainer.cfg).to(self._device, dtype)
+        self._model = ViT(trainer.cfg, kernel=recipe.kernel).to(self._device, dtype)
         self._optimizer = optim.make_optimizer(self._model, recipe)
         self._ema = optim.init_ema(recipe, self._model)
         self._gradients = steps.make_gradients(self._model, recipe)

@@ -61,13 +61,14 @@ def _twin(order: Order, name: str, twin: str) -> Subject:
     if twin == "torch":
         from vit_torch import from_arrays
 
-        return subject_of(order.name, (from_arrays(cfg, arrays), images.transpose(0, 3, 1, 2)))
+        model = from_arrays(cfg, arrays, kernel="reference")
+        return subject_of(order.name, (model, images.transpose(0, 3, 1, 2)))
     import jax
 
     from vit_jax import from_arrays
 
     with jax.enable_x64(True):
-        return subject_of(order.name, (from_arrays(cfg, arrays), images))
+        return subject_of(order.name, (from_arrays(cfg, arrays, kernel="reference"), images))
 
 
 def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:

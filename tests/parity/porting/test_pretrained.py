@@ -7,10 +7,12 @@ import jax
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 import parity
 from tests.support.peers import import_timm, redrawn
-from vit_config import ConfigError, Preprocess, preset
+from tests.support.tiny import TINY
+from vit_config import ConfigError, Preprocess, WeightsError, preset
 
 CFG = preset("vit_tiny_patch16_224").replace(depth=2, num_classes=5)
 PIXELS = Preprocess(class_names=("ant", "bee", "cat", "dog", "elk"), license="apache-2.0")
@@ -72,7 +74,7 @@ class Hub:
             raise PermissionError("403 Forbidden: you may not\nand more")
         self.repository, self.private = name, private
 
-    def upload_folder(self, *, repo_id, folder_path, commit_message):
+    def upload_folder(self, *, repo_id, folder_path, commit_message, revision, create_pr):
         assert repo_id == self.repository
         self.files = {path.name: path.read_bytes() for path in folder_path.iterdir()}
         return SimpleNamespace(commit_url=f"https://hub/{repo_id}/commit/1")
@@ -99,3 +101,106 @@ def test_a_loaded_model_keeps_its_card_and_a_folder_is_not_overwritten(tmp_path)
     assert parity.load(tmp_path / "second", framework="torch").class_names == PIXELS.class_names
     with pytest.raises(ConfigError, match="already exists"):
         parity.save_pretrained(loaded, folder, to="parity")
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_models_have_the_methods_and_remember_what_they_are(framework, tmp_path, monkeypatch):
+    first, second = tmp_path / "first", tmp_path / "second"
+    twin = type(model(framework))
+    model(framework).save_pretrained(first, preprocess=PIXELS)
+    with jax.enable_x64(False):
+        found = twin.from_pretrained(first, kernel="reference")
+        assert isinstance(found, twin)
+        assert found.blocks[0].attn.kernel == "reference"
+        found.save_pretrained(second, to="parity")
+        again = parity.load(second, framework=framework)
+        assert again.preprocess == PIXELS
+        card = (second / "README.md").read_text()
+        assert "license: apache-2.0" in card
+        assert "ant, bee, cat, dog, elk" in card
+        assert "- `first` (timm" in card
+        reset = {"rngs": nnx.Rngs(0)} if framework == "jax" else {}
+        found.reset_classifier(3, **reset)
+        assert found.about.preprocess == PIXELS.replace(class_names=None)
+        assert "first" in found.about.provenance
+    hub = Hub()
+    monkeypatch.setattr("huggingface_hub.HfApi", hub)
+    assert found.push_to_hub("someone/vit").endswith("/commit/1")
+    assert json.loads(hub.files["config.json"])["num_classes"] == 3
+
+
+def test_what_is_known_of_weights_goes_from_twin_to_twin(tmp_path):
+    folder = tmp_path / "vit"
+    parity.save_pretrained(model(), folder, to="parity", preprocess=PIXELS)
+    here = parity.from_pretrained(folder, framework="torch")
+    with jax.enable_x64(False):
+        there = parity.to_jax(here)
+        assert there.about == here.about
+        assert parity.to_torch(there).about == here.about
+    smaller = {"pretrained": True, "framework": "torch", "num_classes": 2}
+    other = parity.create_model(str(folder), **smaller)
+    assert other.about.preprocess == PIXELS.replace(class_names=None)
+    parity.save(tmp_path / "x.safetensors", other)
+    assert parity.load(tmp_path / "x.safetensors", framework="torch").class_names is None
+
+
+def test_a_verified_folder_shows_the_table(tmp_path):
+    folder = tmp_path / "vit"
+    parity.save_pretrained(small(), folder, to="parity", preprocess=PIXELS, verify=True)
+    card = (folder / "README.md").read_text()
+    assert "| weights | run in | relative error | limit |" in card
+    assert "| written | PyTorch twin | 0.0e+00 | 1e-12 |" in card
+    assert "| written | JAX twin |" in card
+    assert json.loads((folder / "verification.json").read_text())["passed"]
+
+
+def test_a_folder_that_is_not_equal_is_not_written(tmp_path, monkeypatch):
+    from parity.porting.verification import verify
+
+    monkeypatch.setattr(verify, "relative_error", lambda a, b: 0.5)
+    with pytest.raises(WeightsError, match=r"not written, since it is not equal: written run in"):
+        parity.save_pretrained(small(), tmp_path / "vit", to="parity", verify=True)
+    assert not list(tmp_path.iterdir())
+
+
+def small():
+    import vit_torch
+
+    cfg = TINY.replace(num_classes=5)
+    return vit_torch.from_arrays(cfg, redrawn(cfg))
+
+
+def test_a_name_of_the_hub_has_a_revision_and_a_file_has_none(tmp_path, monkeypatch):
+    folder = tmp_path / "vit"
+    parity.save_pretrained(small(), folder, to="parity")
+    asked = []
+
+    def download(repository, revision, allow_patterns):
+        asked.append((repository, revision))
+        return str(folder)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    found = parity.from_pretrained("someone/vit", framework="torch", revision="v2")
+    assert asked == [("someone/vit", "v2")]
+    assert "hf-hub:someone/vit@vit" in found.about.provenance
+    with pytest.raises(ConfigError, match=r"revision = 'v2' is of a repository; this is none"):
+        parity.from_pretrained(folder, framework="torch", revision="v2")
+
+
+def test_weights_of_a_tag_come_through_the_hub(tmp_path, monkeypatch):
+    """timm's own folder of a tag, as the Hub would answer."""
+    timm = import_timm()
+    theirs = timm.create_model("test_vit").eval()
+    timm.models._hub.save_for_hf(theirs, tmp_path / "hub", safe_serialization=True)
+    asked = []
+
+    def download(repository, revision, allow_patterns):
+        asked.append(repository)
+        return str(tmp_path / "hub")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    ours = parity.create_model("test_vit.r160_in1k", framework="torch", pretrained=True)
+    assert asked == ["timm/test_vit.r160_in1k"]
+    images = torch.randn(1, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(ours(images).logits, theirs(images), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,84 @@
+"""What timm's users ask of a model, as facts that both twins share: which blocks, which head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vit_config.errors import InputError
+from vit_config.schema import ViTConfig
+
+POOLS = {"token": "class", "avg": "mean", "map": "map"}
+"""timm's names of what the head sees, and the schema's."""
+
+
+def taken_blocks(depth: int, indices: int | Sequence[int] | None) -> frozenset[int]:
+    """The numbers of the blocks that timm's `indices` mean.
+
+    Args:
+        indices: None for all; a number for the last so many; or numbers, from the end where negative.
+
+    Raises:
+        InputError: none, or one that the model does not have.
+    """
+    if indices is None:
+        return frozenset(range(depth))
+    if isinstance(indices, int):
+        if not 0 < indices <= depth:
+            raise InputError(f"indices = {indices}: the model has {depth} blocks; expected 1 to {depth}")
+        return frozenset(range(depth - indices, depth))
+    wrong = [index for index in indices if not -depth <= index < depth]
+    if wrong or not indices:
+        raise InputError(
+            f"indices = {list(indices)}: the model has {depth} blocks; expected at least one number from"
+            f" {-depth} to {depth - 1}"
+        )
+    return frozenset(index % depth for index in indices)
+
+
+def check_format(output_fmt: str, formats: tuple[str, str]) -> bool:
+    """Whether features are wanted in the first of two formats, as maps; the second is of tokens.
+
+    Raises:
+        InputError: another format.
+    """
+    if output_fmt not in formats:
+        raise InputError(f"output_fmt = {output_fmt!r}; expected {' or '.join(map(repr, formats))}")
+    return output_fmt == formats[0]
+
+
+def with_head(cfg: ViTConfig, num_classes: int, global_pool: str | None = None) -> ViTConfig:
+    """The schema with another head, as timm's `reset_classifier`; norms stay where they are.
+
+    Args:
+        num_classes: 0 takes the head off.
+        global_pool: ``token``, ``avg`` or, where it is there, ``map``; None leaves what it is.
+
+    Raises:
+        InputError: another pooling, or attention pooling where there is none.
+        ConfigError: the schema contradicts it, as a distillation token does ``avg``.
+    """
+    changes: dict[str, Any] = {"num_classes": num_classes}
+    if not num_classes:
+        changes |= {"head_bias": True, "head_activation": "none", "dropout_head": 0.0}
+    if global_pool is None:
+        return cfg.replace(**changes)
+    if global_pool not in POOLS:
+        raise InputError(f"global_pool = {global_pool!r}; expected {', '.join(map(repr, POOLS))}")
+    if global_pool == "map" and cfg.pool != "map":
+        raise InputError(
+            f'global_pool = "map" needs parameters that a model of pool = "{cfg.pool}" does not have;'
+            ' build one with pool = "map"'
+        )
+    changes["pool"] = POOLS[global_pool]
+    if global_pool != "map":
+        changes |= {"pool_num_heads": None, "pool_mlp_dim": None}
+    if global_pool == "token":
+        changes["pool_prefix"] = False
+    found = cfg.replace(**changes)
+    if cfg.head_hidden and found.head_inputs != cfg.head_inputs:
+        raise InputError(
+            f'global_pool = "{global_pool}" gives {found.head_inputs} values, but the layer before the'
+            f" head (head_hidden = {cfg.head_hidden}) takes {cfg.head_inputs}"
+        )
+    return found

@@ -1,0 +1,183 @@
+"""What timm's users reach for: features, intermediate features, and another head."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+
+from vit_config import InputError, ViTConfig
+from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.pretrained import About
+from vit_jax.drop import Dropout
+from vit_jax.init import draw_anew
+from vit_jax.leaves import leaves
+from vit_jax.pooling import make_pool
+
+
+class Features:
+    """timm's methods of a Vision Transformer, as a part of the model; each has timm's meaning."""
+
+    cfg: ViTConfig
+    about: About
+    run_blocks: Callable[..., Iterator[tuple[jax.Array, Any]]]
+    normalise: Callable[[jax.Array], jax.Array]
+    pool_tokens: Callable[[jax.Array], jax.Array]
+    classify: Callable[..., jax.Array]
+    combine: Callable[[jax.Array], jax.Array]
+    add_head: Callable[..., None]
+    head_drop: Dropout
+    pre_logits: nnx.Module | None
+    head: nnx.Module | None
+    head_dist: nnx.Module | None
+
+    def forward_features(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+        """All tokens (B, P + N, D) after the last block and the final norm, where that stands before
+        pooling.
+
+        Args:
+            images: (B, H, W, C), normalised.
+
+        Raises:
+            InputError: an image the model was not built for.
+        """
+        return self.forward_intermediates(images, 1, output_fmt="NLC", rngs=rngs)[0]
+
+    def forward_head(
+        self, x: jax.Array, pre_logits: bool = False, *, rngs: nnx.Rngs | None = None
+    ) -> jax.Array:
+        """The logits (B, num_classes) of what `forward_features` gave.
+
+        Args:
+            x: (B, P + N, D).
+            pre_logits: return what the head sees instead; with a distillation token, the mean of what
+                both heads see.
+
+        Raises:
+            InputError: an array of another shape.
+        """
+        D = self.cfg.hidden_size
+        if x.ndim != 3 or x.shape[-1] != D:
+            raise InputError(f"tokens have shape {x.shape}, expected (B, P + N, {D})")
+        pooled = self.pool_tokens(x)
+        if not pre_logits:
+            return self.combine(self.classify(x, pooled, rngs=rngs))
+        if self.pre_logits is not None:
+            pooled = jnp.tanh(self.pre_logits(pooled))  # (B, head_hidden)
+        return self.head_drop(pooled, rngs=rngs)
+
+    def forward_intermediates(
+        self,
+        images: jax.Array,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NHWC",
+        intermediates_only: bool = False,
+        *,
+        rngs: nnx.Rngs | None = None,
+    ) -> Any:
+        """The output of blocks, beside that of `forward_features`.
+
+        Args:
+            images: (B, H, W, C), normalised.
+            indices: the last so many blocks, or their numbers, negative from the end; None is all.
+            return_prefix_tokens: give each output as a pair with its prefix tokens (B, P, D), if any.
+            norm: apply the final norm to each, where it stands before pooling.
+            stop_early: run no block after the last that is asked for; the features are then of that one.
+            output_fmt: ``NHWC`` for maps (B, H / ph, W / pw, D), or ``NLC`` for patch tokens (B, N, D).
+            intermediates_only: leave out the features.
+
+        Returns:
+            (features, outputs) in the order of the blocks, or the outputs alone.
+
+        Raises:
+            InputError: blocks that the model does not have, another format, or maps while patches are
+                dropped.
+        """
+        cfg = self.cfg
+        taken = taken_blocks(cfg.depth, indices)
+        maps = check_format(output_fmt, ("NHWC", "NLC"))
+        x, found = images, []
+        for index, (x, _) in enumerate(self.run_blocks(images, rngs=rngs)):
+            if index in taken:
+                found.append(self.normalise(x) if norm else x)
+            if stop_early and index == max(taken):
+                break
+        P = cfg.num_prefix_tokens
+        prefix, outputs = [each[:, :P] for each in found], [each[:, P:] for each in found]
+        if maps:
+            grid = cfg.grid_of(*images.shape[1:3])
+            outputs = [to_map(each, grid) for each in outputs]
+        if return_prefix_tokens and P:
+            outputs = list(zip(outputs, prefix, strict=True))
+        return outputs if intermediates_only else (self.normalise(x), outputs)
+
+    def get_intermediate_layers(
+        self,
+        images: jax.Array,
+        n: int | Sequence[int] = 1,
+        reshape: bool = False,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        *,
+        rngs: nnx.Rngs | None = None,
+    ) -> list[Any]:
+        """The output of the last `n` blocks, or of those numbers, as DINO's code asks for it.
+
+        Args:
+            reshape: give maps, not patch tokens; the rest as `forward_intermediates` takes it.
+        """
+        return self.forward_intermediates(
+            images,
+            n,
+            return_prefix_tokens,
+            norm,
+            output_fmt="NHWC" if reshape else "NLC",
+            intermediates_only=True,
+            rngs=rngs,
+        )
+
+    def reset_classifier(
+        self, num_classes: int, global_pool: str | None = None, *, rngs: nnx.Rngs
+    ) -> None:
+        """Put another head on, drawn by the schema's recipe, and pool otherwise; the rest stays.
+
+        Args:
+            num_classes: 0 takes the head off.
+            global_pool: ``token``, ``avg``, or ``map`` where it is there; None leaves what it is. As in
+                timm, norms stay where they are.
+            rngs: a stream ``params``.
+
+        Raises:
+            InputError: a pooling that the model cannot have.
+            ConfigError: the schema contradicts it, as a distillation token does ``avg``.
+        """
+        self.cfg = cfg = with_head(self.cfg, num_classes, global_pool)
+        self.about = self.about.with_another_head()
+        if cfg.pool != "map":
+            self.attn_pool = None
+        self.pool = make_pool(cfg)
+        dtype = next(iter(leaves(self))).variable.get_value().dtype  # type: ignore[arg-type]
+        self.add_head(cfg, rngs=rngs)
+        new = [leaf for leaf in leaves(self) if leaf.name.startswith("head")]  # type: ignore[arg-type]
+        for leaf in new:
+            leaf.variable.set_value(leaf.variable.get_value().astype(dtype))
+        draw_anew(cfg, new, rngs=rngs)
+
+
+def to_map(x: jax.Array, grid: tuple[int, int]) -> jax.Array:
+    """Patch tokens (B, N, D) as a map (B, H / ph, W / pw, D).
+
+    Raises:
+        InputError: patches are missing.
+    """
+    B, N, D = x.shape
+    if grid[0] * grid[1] != N:
+        raise InputError(
+            f'output_fmt = "NHWC" needs all patches, but dropout_patch left {N} of {grid[0] * grid[1]};'
+            ' use output_fmt = "NLC", or do not drop'
+        )
+    return x.reshape(B, *grid, D)

@@ -1,0 +1,173 @@
+"""What timm's users reach for: features, intermediate features, and another head."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from vit_config import InputError, ViTConfig
+from vit_config.features import check_format, taken_blocks, with_head
+from vit_config.pretrained import About
+from vit_torch.drop import Dropout
+from vit_torch.init import draw_anew
+from vit_torch.leaves import leaves
+from vit_torch.pooling import make_pool
+
+
+class Features:
+    """timm's methods of a Vision Transformer, as a part of the model; each has timm's meaning."""
+
+    cfg: ViTConfig
+    about: About
+    run_blocks: Callable[..., Iterator[tuple[torch.Tensor, Any]]]
+    normalise: Callable[[torch.Tensor], torch.Tensor]
+    pool_tokens: Callable[[torch.Tensor], torch.Tensor]
+    classify: Callable[..., torch.Tensor]
+    combine: Callable[[torch.Tensor], torch.Tensor]
+    add_head: Callable[..., None]
+    head_drop: Dropout
+    training: bool
+    pre_logits: nn.Module | None
+    head: nn.Module | None
+    head_dist: nn.Module | None
+
+    def forward_features(self, images: torch.Tensor) -> torch.Tensor:
+        """All tokens (B, P + N, D) after the last block and the final norm, where that stands before
+        pooling.
+
+        Args:
+            images: (B, C, H, W), normalised.
+
+        Raises:
+            InputError: an image the model was not built for.
+        """
+        return self.forward_intermediates(images, 1, output_fmt="NLC")[0]
+
+    def forward_head(self, x: torch.Tensor, pre_logits: bool = False) -> torch.Tensor:
+        """The logits (B, num_classes) of what `forward_features` gave.
+
+        Args:
+            x: (B, P + N, D).
+            pre_logits: return what the head sees instead; with a distillation token, the mean of what
+                both heads see.
+
+        Raises:
+            InputError: an array of another shape.
+        """
+        D = self.cfg.hidden_size
+        if x.ndim != 3 or x.shape[-1] != D:
+            raise InputError(f"tokens have shape {tuple(x.shape)}, expected (B, P + N, {D})")
+        pooled = self.pool_tokens(x)
+        if not pre_logits:
+            return self.combine(self.classify(x, pooled))
+        if self.pre_logits is not None:
+            pooled = torch.tanh(self.pre_logits(pooled))  # (B, head_hidden)
+        return self.head_drop(pooled)
+
+    def forward_intermediates(
+        self,
+        images: torch.Tensor,
+        indices: int | Sequence[int] | None = None,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+        stop_early: bool = False,
+        output_fmt: str = "NCHW",
+        intermediates_only: bool = False,
+    ) -> Any:
+        """The output of blocks, beside that of `forward_features`.
+
+        Args:
+            images: (B, C, H, W), normalised.
+            indices: the last so many blocks, or their numbers, negative from the end; None is all.
+            return_prefix_tokens: give each output as a pair with its prefix tokens (B, P, D), if any.
+            norm: apply the final norm to each, where it stands before pooling.
+            stop_early: run no block after the last that is asked for; the features are then of that one.
+            output_fmt: ``NCHW`` for maps (B, D, H / ph, W / pw), or ``NLC`` for patch tokens (B, N, D).
+            intermediates_only: leave out the features.
+
+        Returns:
+            (features, outputs) in the order of the blocks, or the outputs alone.
+
+        Raises:
+            InputError: blocks that the model does not have, another format, or maps while patches are
+                dropped.
+        """
+        cfg = self.cfg
+        taken = taken_blocks(cfg.depth, indices)
+        maps = check_format(output_fmt, ("NCHW", "NLC"))
+        x, found = images, []
+        for index, (x, _) in enumerate(self.run_blocks(images)):
+            if index in taken:
+                found.append(self.normalise(x) if norm else x)
+            if stop_early and index == max(taken):
+                break
+        P = cfg.num_prefix_tokens
+        prefix, outputs = [each[:, :P] for each in found], [each[:, P:] for each in found]
+        if maps:
+            grid = cfg.grid_of(*images.shape[2:])
+            outputs = [to_map(each, grid) for each in outputs]
+        if return_prefix_tokens and P:
+            outputs = list(zip(outputs, prefix, strict=True))
+        return outputs if intermediates_only else (self.normalise(x), outputs)
+
+    def get_intermediate_layers(
+        self,
+        images: torch.Tensor,
+        n: int | Sequence[int] = 1,
+        reshape: bool = False,
+        return_prefix_tokens: bool = False,
+        norm: bool = False,
+    ) -> list[Any]:
+        """The output of the last `n` blocks, or of those numbers, as DINO's code asks for it.
+
+        Args:
+            reshape: give maps, not patch tokens; the rest as `forward_intermediates` takes it.
+        """
+        return self.forward_intermediates(
+            images,
+            n,
+            return_prefix_tokens,
+            norm,
+            output_fmt="NCHW" if reshape else "NLC",
+            intermediates_only=True,
+        )
+
+    def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
+        """Put another head on, drawn by the schema's recipe, and pool otherwise; the rest stays.
+
+        Args:
+            num_classes: 0 takes the head off.
+            global_pool: ``token``, ``avg``, or ``map`` where it is there; None leaves what it is. As in
+                timm, norms stay where they are.
+
+        Raises:
+            InputError: a pooling that the model cannot have.
+            ConfigError: the schema contradicts it, as a distillation token does ``avg``.
+        """
+        self.cfg = cfg = with_head(self.cfg, num_classes, global_pool)
+        self.about = self.about.with_another_head()
+        if cfg.pool != "map":
+            self.attn_pool = None
+        self.pool = make_pool(cfg)
+        like = leaves(self)[0].variable  # type: ignore[arg-type]
+        self.add_head(cfg)
+        for part in filter(None, (self.pool, self.head_drop, self.head, self.head_dist)):
+            part.to(like).train(self.training)
+        new = [leaf for leaf in leaves(self) if leaf.name.startswith("head")]  # type: ignore[arg-type]
+        draw_anew(cfg, new)
+
+
+def to_map(x: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
+    """Patch tokens (B, N, D) as a map (B, D, H / ph, W / pw).
+
+    Raises:
+        InputError: patches are missing.
+    """
+    B, N, D = x.shape
+    if grid[0] * grid[1] != N:
+        raise InputError(
+            f'output_fmt = "NCHW" needs all patches, but dropout_patch left {N} of {grid[0] * grid[1]};'
+            ' use output_fmt = "NLC", or do not drop'
+        )
+    return x.transpose(1, 2).reshape(B, D, *grid)
