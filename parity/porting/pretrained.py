@@ -148,7 +148,7 @@ def push_to_hub(
                 create_pr=create_pr,
             )
         except Exception as error:  # the clients of HTTP each have their own
-            raise ConfigError(f"{repo_id}: the Hub refuses ({first_line(error)})") from None
+            raise ConfigError(f"{repo_id}: the Hub refused ({first_line(error)})") from None
     return str(done.commit_url)
 
 

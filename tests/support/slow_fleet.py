@@ -2,10 +2,10 @@
 
 import sys
 import time
+from importlib import import_module
 from typing import Any
 
 from parity.cli import main
-from parity.porting.fleet import run
 from parity.porting.fleet.work import Outcome, Task, convert_one
 
 _done: list[Outcome] = []
@@ -22,5 +22,5 @@ def convert_two(task: Task, tell: Any) -> Outcome:
 
 def command() -> None:
     """`parity`, with these workers."""
-    run.convert_one = convert_two
+    import_module("parity.porting.fleet.run_manifest").convert_one = convert_two
     sys.exit(main(sys.argv[1:]))
