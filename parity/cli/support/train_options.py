@@ -87,6 +87,9 @@ class Options(Source):
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
     """Whether each device of JAX holds the whole training state, or (under jit) its share of it."""
+    mesh: Annotated[str | None, _arg("AXES", "none: one axis, as --sharding says")] = None
+    """Named axes to spread a step over, such as data=4,fsdp=2,tensor=1: data splits the batch, fsdp
+    batch and state, tensor heads and hidden layers; -1 takes the devices that are left."""
     dtype: Annotated[
         Literal["float32", "bfloat16", "float64"] | None,
         _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
@@ -135,6 +138,7 @@ class Request(typing.NamedTuple):
     run_dir: Path
     parallel: Literal["jit", "pmap"]
     sharding: Literal["replicated", "full"]
+    mesh: str | None
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
@@ -165,7 +169,9 @@ class Request(typing.NamedTuple):
     @property
     def spread(self) -> dict[str, Any]:
         """How JAX spreads a step over its devices; PyTorch uses one."""
-        return {"parallel": self.parallel, "sharding": self.sharding} if self.framework == "jax" else {}
+        if self.framework != "jax":
+            return {}
+        return {"parallel": self.parallel, "sharding": self.sharding, "mesh": self.mesh}
 
 
 registry = constructors.ConstructorRegistry()
@@ -218,6 +224,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         (options.run_dir or Path("runs") / run_name(name, base, job)).expanduser().absolute(),
         options.parallel,
         options.sharding,
+        options.mesh,
         options.framework,
         options.stop_after,
         options.damaged,
@@ -237,15 +244,24 @@ def _name(source: Source) -> str:
 def _check_framework(options: Options, recipe: Recipe) -> None:
     if options.stop_after is not None and options.stop_after < 0:
         raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
+    changed = {
+        flag: getattr(options, flag)
+        for flag in ("parallel", "sharding", "mesh")
+        if getattr(options, flag) != getattr(Options, flag)
+    }
+    if options.mesh is not None and len(changed) > 1:
+        other = next(iter(changed))
+        raise ConfigError(
+            f"--mesh {options.mesh} and --{other} {changed[other]}: a mesh says all of how a step is"
+            f" spread; leave --{other} out"
+        )
     if options.framework == "jax":
         return
-    for flag in ("parallel", "sharding"):
-        value, usual = getattr(options, flag), getattr(Options, flag)
-        if value != usual:
-            raise ConfigError(
-                f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave"
-                " it out"
-            )
+    for flag, value in changed.items():
+        raise ConfigError(
+            f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave it"
+            " out"
+        )
     if recipe.kernel != "reference":
         raise ConfigError(
             f'--framework {options.framework} with kernel = "{recipe.kernel}", which is one of JAX; add'
