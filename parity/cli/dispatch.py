@@ -30,6 +30,7 @@ COMMANDS = {
     "compare-runs": "how far apart two training runs are after the same number of updates",
     "scan": "every checkpoint in a folder, as a list to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
+    "preflight": "whether a run fits its devices, and how fast it can be, before there are any",
     "eval": "how well a model does on a data set: accuracy, classes, calibration",
     "predict": "what a model says of images",
     "plot": "draw a training run: curves, positions, attention",

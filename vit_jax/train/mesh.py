@@ -56,7 +56,7 @@ def parse_mesh(text: str, num_devices: int) -> dict[str, int]:
         sizes[free[0]] = num_devices // given
     elif given != num_devices:
         raise ConfigError(
-            f"mesh {text}: takes {given} of the {num_devices} devices; use all, an axis of -1 takes the rest"
+            f"mesh {text}: takes {given} of the {num_devices} devices; use all, by an axis of -1"
         )
     return {name: sizes.get(name, 1) for name in AXES}
 

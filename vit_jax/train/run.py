@@ -13,12 +13,13 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from vit_config import Recipe
+from vit_config import ConfigError, Recipe
 from vit_config.job import Job
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
 from vit_jax.train.checkpoint import Checkpoints
+from vit_jax.train.hosts import make_hosts
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
@@ -86,6 +87,11 @@ def make_trainer(
     how: dict[str, Any] = (
         {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
     )
+    if mesh is None and jax.process_count() > 1:
+        raise ConfigError(
+            f"{jax.process_count()} processes train together, which takes a mesh over all their devices;"
+            " add --mesh data=-1"
+        )
     build = make_program if mesh is None else make_mesh_program
     rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen}
     program = build(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
@@ -97,6 +103,7 @@ def make_trainer(
         with_arrays=partial(with_arrays, job),
         open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
         how={**how, "devices": kinds},
+        hosts=make_hosts(program.rows),
     )
 
 

@@ -64,6 +64,8 @@ class Program:
     """As `vit_jax.step.make_eval_step`."""
     fetch: Callable[[Any], Any]
     """A state or metrics from the devices, as numpy arrays of their own memory."""
+    rows: np.ndarray | None = None
+    """Which rows of every batch this process's devices hold, and `place_batch` takes; None for all."""
 
 
 def make_program(

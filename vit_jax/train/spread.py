@@ -58,12 +58,15 @@ def make_mesh_program(
         initialise=jax.jit(initialise, out_shardings=of_state),
         abstract_state=layout.unpack(abstract),
         place_state=lambda state: jax.tree.map(place, layout.pack(state), of_state),
-        place_batch=lambda batch: {name: place_rows(x, split) for name, x in batch.items()},
+        place_batch=lambda batch: {
+            name: place_rows(x, split, recipe.batch_size) for name, x in batch.items()
+        },
         train_step=jax.jit(
             step, in_shardings=(of_state, split), out_shardings=(of_state, whole), donate_argnums=0
         ),
         eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
         fetch=partial(fetch, layout),
+        rows=batch_rows(split, recipe.batch_size) if jax.process_count() > 1 else None,
     )
 
 
@@ -73,9 +76,10 @@ def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
-def place_rows(rows: np.ndarray, sharding: NamedSharding) -> jax.Array:
+def place_rows(rows: np.ndarray, sharding: NamedSharding, batch_size: int) -> jax.Array:
     """This process's rows of a batch as its part of the whole batch."""
-    return jax.make_array_from_process_local_data(sharding, rows)
+    shape = (batch_size, *rows.shape[1:])
+    return jax.make_array_from_process_local_data(sharding, rows, shape)
 
 
 def fetch(layout: Layout, tree: Any) -> Any:
@@ -94,8 +98,8 @@ def fetch(layout: Layout, tree: Any) -> Any:
     return layout.unpack(jax.tree.map(to_host, tree))
 
 
-def batch_rows(program_sharding: NamedSharding, batch_size: int) -> np.ndarray:
+def batch_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
     """The rows of a batch that this process's devices hold, in order."""
-    indices = program_sharding.addressable_devices_indices_map((batch_size,)).values()
+    indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     rows = {row for index in indices if index for row in range(*index[0].indices(batch_size))}
     return np.array(sorted(rows))

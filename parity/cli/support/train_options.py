@@ -7,6 +7,7 @@ import os
 import re
 import typing
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -90,6 +91,11 @@ class Options(Source):
     mesh: Annotated[str | None, _arg("AXES", "none: one axis, as --sharding says")] = None
     """Named axes to spread a step over, such as data=4,fsdp=2,tensor=1: data splits the batch, fsdp
     batch and state, tensor heads and hidden layers; -1 takes the devices that are left."""
+    coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
+    """Several processes of JAX train together: the address of the first of them, or auto where the
+    cluster (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it. Goes with --mesh."""
+    process: Annotated[str | None, _arg("I/N", "as the cluster says")] = None
+    """Which of them this one is, from 0, and how many there are."""
     dtype: Annotated[
         Literal["float32", "bfloat16", "float64"] | None,
         _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
@@ -139,6 +145,8 @@ class Request(typing.NamedTuple):
     parallel: Literal["jit", "pmap"]
     sharding: Literal["replicated", "full"]
     mesh: str | None
+    coordinator: str | None
+    process: str | None
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
@@ -172,6 +180,14 @@ class Request(typing.NamedTuple):
         if self.framework != "jax":
             return {}
         return {"parallel": self.parallel, "sharding": self.sharding, "mesh": self.mesh}
+
+    def together(self) -> AbstractContextManager[bool]:
+        """Join the other processes of the run, if any; gives whether this one speaks for all."""
+        if self.framework != "jax":
+            return nullcontext(True)
+        from vit_jax.train.hosts import joined
+
+        return joined(self.coordinator, self.process)
 
 
 registry = constructors.ConstructorRegistry()
@@ -225,6 +241,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.parallel,
         options.sharding,
         options.mesh,
+        options.coordinator,
+        options.process,
         options.framework,
         options.stop_after,
         options.damaged,
@@ -246,11 +264,11 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
         raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
     changed = {
         flag: getattr(options, flag)
-        for flag in ("parallel", "sharding", "mesh")
+        for flag in ("parallel", "sharding", "mesh", "coordinator", "process")
         if getattr(options, flag) != getattr(Options, flag)
     }
-    if options.mesh is not None and len(changed) > 1:
-        other = next(iter(changed))
+    other = next(iter(changed), None)
+    if options.mesh is not None and other in ("parallel", "sharding"):
         raise ConfigError(
             f"--mesh {options.mesh} and --{other} {changed[other]}: a mesh says all of how a step is"
             f" spread; leave --{other} out"
