@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
@@ -139,8 +139,9 @@ def check_kernel(cfg: ViTConfig, recipe: Recipe, devices: Sequence[Device]) -> N
         return attend(q, k, v, kernel=recipe.kernel, drop=drop, rngs=rngs)[0].sum()
 
     try:
-        with jax.default_device(devices[0]):
-            jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(q, q, q).compile()
+        # a sharding, not a default device: those of a preflight are not attached
+        on_first = SingleDeviceSharding(devices[0])
+        jax.jit(jax.grad(total, argnums=(0, 1, 2)), in_shardings=on_first).lower(q, q, q).compile()
     except InputError:
         raise
     except Exception as error:  # JAX, XLA and cuDNN have no common kind of error for what they lack
