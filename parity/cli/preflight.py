@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.train_options import Request, parse
@@ -70,7 +69,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     topology = get_topology(options.topology)
     limit = memory_limit(topology) if options.hbm is None else options.hbm * GIB
     recipe = request.job.recipe
-    console = Console(soft_wrap=True)
+    console = Console()
     with numerics(recipe):
         attempt = partial(fly, request.job, topology, request.spread, limit=limit, quick=options.quick)
         first = attempt(recipe.batch_size)
@@ -120,11 +119,11 @@ def _lines(
     kind = topology.devices[0].device_kind
     yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
     yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; {layout}"
-    verdict = "fits" if flight.fits else "does not fit"
-    share = f" ({flight.needed / limit:.0%})" if flight.needed else ""
-    yield "verdict", f"{verdict}: {_size(flight.needed)} of {_size(limit)} on each device{share}"
+    verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "
+    share = f" ({flight.needed / limit:.0%})"
+    yield "verdict", f"{verdict}: {least}{_size(flight.needed)} of {_size(limit)} on each device{share}"
     if flight.memory is None:
-        yield "", flight.reason
+        yield "XLA says", flight.reason
     else:
         yield "memory", _memory(flight.memory)
         moved = "; ".join(
@@ -172,7 +171,5 @@ def _product(shape: tuple[int, ...]) -> int:
 
 
 def _print(console: Console, lines: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> None:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     for name, text in lines:
-        table.add_row(name, text)
-    console.print(table)
+        console.print(f"{name:<10} {text}", highlight=False, markup=False, soft_wrap=True)

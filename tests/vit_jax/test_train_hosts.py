@@ -17,12 +17,13 @@ from vit_train.log import read_log
 FLAGS = {
     "model.image-size": "21 15",
     "model.patch-size": "7 5",
+    "model.in-channels": "3",
     "model.hidden-size": "20",
     "model.depth": "1",
     "model.num-heads": "2",
     "model.mlp-dim": "28",
     "model.num-classes": "3",
-    "model.qkv-bias": "False",  # that of the keys has no gradient but noise
+    "model.no-qkv-bias": "",  # that of the keys has no gradient but noise
     "recipe.dtype": "float64",
     "recipe.batch-size": "8",
     "recipe.epochs": "400",

@@ -10,7 +10,7 @@ from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_jax.train.hlo import Transfers, shape_bytes, transfers
-from vit_jax.train.preflight import Flight, fly, largest_batch, roofline
+from vit_jax.train.preflight import Flight, fly, largest_batch, needed, roofline
 from vit_jax.train.topology import CHIPS, Topology, get_topology
 
 CFG = ViTConfig(
@@ -100,6 +100,21 @@ def test_transfers_are_counted_as_often_as_they_run():
         "all-reduce": Transfers(1, 29),
     }
     assert shape_bytes("(bf16[3,5]{1,0}, u8[7], token[])") == 37
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Ran out of memory in memory space hbm. Used 20.31G of 15.75G hbm.", 20.31 * 2**30),
+        (
+            "the total memory required for HLO temporaries (53.02G) exceeds available HBM (15.75G).",
+            53.02 * 2**30,
+        ),
+        ("something else (1) went wrong", 0),
+    ],
+)
+def test_the_number_in_a_refusal(message, expected):
+    assert needed(f"RESOURCE_EXHAUSTED: {message}") == int(expected)
 
 
 def fake(limit):

@@ -106,9 +106,8 @@ def fly(
     except Exception as error:  # jaxlib's own kind, the same for whatever goes wrong
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        seconds, needed = time.perf_counter() - begun, _needed(str(error))
-        reason = re.split(r"\n|(?<=capacity by) ", str(error))[0]
-        return Flight(batch_size, False, reason, needed, None, flops, 0, {}, seconds)
+        seconds, reason = time.perf_counter() - begun, str(error).partition("\n")[0]
+        return Flight(batch_size, False, reason, needed(reason), None, flops, 0, {}, seconds)
     seconds = time.perf_counter() - begun
     memory = _memory(compiled, state, batch)
     cost = compiled.cost_analysis() or {}
@@ -217,7 +216,11 @@ def _share(tree: Any, places: Any) -> int:
     return sum(jax.tree.leaves(sizes))
 
 
-def _needed(message: str) -> int:
-    """How many bytes the compiler says that it would need, such as ``Used 20.31G of 15.75G hbm``."""
-    found = re.search(r"Used ([\d.]+)([KMG]?) of", message)
+def needed(message: str) -> int:
+    """How many bytes the compiler says that it would need.
+
+    It says ``Used 20.31G of 15.75G hbm``, or of temporaries alone ``(53.02G) exceeds available
+    HBM (15.75G)``.
+    """
+    found = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
     return int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0
