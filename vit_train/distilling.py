@@ -10,7 +10,7 @@ import numpy as np
 from vit_config import ConfigError, InputError, Preprocess, Recipe
 
 Teacher = Callable[[np.ndarray], np.ndarray]
-"""Images (B, H, W, C) float32, normalised as the teacher wants them, to logits (B, classes); those of
+"""Images (B, H, W, C) float32, normalised for the teacher, to logits (B, classes); those of
 `vit_jax.teacher` and `vit_torch.teacher` are."""
 
 
@@ -22,7 +22,7 @@ def check_taught(recipe: Recipe) -> None:
     """
     if recipe.distill != "none":
         raise ConfigError(
-            f'distill = "{recipe.distill}" needs a teacher, which runs of the command line have not; set'
+            f'distill = "{recipe.distill}" needs a teacher, which the command line cannot provide; set'
             ' distill = "none", or add its logits to batches by vit_train.distilling.taught'
         )
 

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from tyro import constructors
 
 from parity.cli.support.command_line import parse as read
-from parity.porting.model import Framework
+from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
 from vit_config.base import NameTuple
 from vit_config.job import Job, default_job
@@ -222,7 +222,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
         if spelled_out and options.dtype != recipe.dtype:
             raise ConfigError(
-                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} are two names of one field;"
+                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} set the same field;"
                 " give one of them"
             )
         recipe = recipe.replace(dtype=options.dtype)
@@ -282,7 +282,7 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
         )
     if recipe.kernel != "reference":
         raise ConfigError(
-            f'--framework {options.framework} with kernel = "{recipe.kernel}", which is one of JAX; add'
+            f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'
             " --recipe.kernel reference"
         )
 
