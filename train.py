@@ -4,6 +4,7 @@
     python train.py --framework torch --help            every flag: a field of the model or of the recipe
     python train.py plot runs/digits                    draw what a run has learned
     python train.py eval runs/digits                    accuracy, classes, calibration; predict RUN IMAGE
+    python train.py preflight --topology v5e:2x4        whether a run fits a TPU slice; none is needed
 
 `parity train` is the same, from the same pieces, where the package is installed.
 """
@@ -25,16 +26,14 @@ from parity.cli.support.after_training import (
 from parity.cli.support.train_options import parse
 
 PROG = "python train.py"
-OTHERS = ("plot", "eval", "predict")
-"""Commands for when a run is over."""
+OTHERS = ("plot", "eval", "predict", "preflight")
+"""Commands for before and after a run."""
 
 
 def main(argv: list[str]) -> int:
     """Train, or go on where the run's folder ends; the exit status."""
     # what: a model, a recipe and a data set, by flags, a preset or a file
     request = parse(argv, prog=PROG)
-    console = make_console()
-    say(console, f"run folder {request.run_dir}")
     if request.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
     else:
@@ -44,7 +43,10 @@ def main(argv: list[str]) -> int:
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
-    with numerics(request.job.recipe):
+    # alone, or as one of several processes, of which the first speaks for all
+    with request.together() as leads, numerics(request.job.recipe):
+        console = make_console(quiet=not leads)
+        say(console, f"run folder {request.run_dir}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         # the data, and the weights to start from, opened and seen to fit the model
@@ -53,6 +55,8 @@ def main(argv: list[str]) -> int:
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         # the loop: from the newest checkpoint, or from the start
         trained = conduct(task, trainer, request.run_dir, console)
+    if not leads:
+        return 0 if trained.test else 130
     if trained.test is None:
         return say_stopped(request, trained, console, [PROG, *argv])
     # the weights go home: one file, scored by both twins, and the two compared

@@ -45,10 +45,15 @@ class Attention(Heads, nnx.Module):
         """Project (B, N, D) to q (B, N, h, d) and k, v (B, N, kv heads, d)."""
         B, N, _ = x.shape
         h, kv, d = self.num_heads, self.num_kv_heads, self.head_dim
-        qkv = self.qkv(x)  # (B, N, (h + 2 kv) d)
-        q, k, v = jnp.split(qkv, [h * d, (h + kv) * d], axis=-1)
+        qkv = self.qkv(x)  # (B, N, (h + 2 kv) d), or (B, N, 3, h, d) where a mesh splits the heads
+        if qkv.ndim > 3:
+            q, k, v = jnp.moveaxis(qkv, 2, 0)  # (B, N, h, d) each
+        else:
+            q, k, v = jnp.split(qkv, [h * d, (h + kv) * d], axis=-1)
         if self.q_bias is not None and self.v_bias is not None:
-            q, v = add_broadcast(q, self.q_bias[...]), add_broadcast(v, self.v_bias[...])
+            q_bias, v_bias = self.q_bias[...], self.v_bias[...]
+            q = add_broadcast(q, q_bias.reshape(q.shape[2:]))
+            v = add_broadcast(v, v_bias.reshape(v.shape[2:]))
         return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def __call__(

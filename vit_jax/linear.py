@@ -31,11 +31,11 @@ class Linear(nnx.Linear):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """(..., inputs) to (..., outputs)."""
+        """(..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
         x = inputs.reshape(-1, inputs.shape[-1])  # (tokens, inputs)
-        y = jnp.matmul(x, self.kernel[...], precision=self.precision)
+        y = jnp.tensordot(x, self.kernel[...], axes=1, precision=self.precision)
         y = y if self.bias is None else add_broadcast(y, self.bias[...])
-        return y.reshape(*inputs.shape[:-1], y.shape[-1])
+        return y.reshape(*inputs.shape[:-1], *y.shape[1:])
 
 
 class Conv(nnx.Conv):

@@ -20,6 +20,8 @@ Batch = dict[str, jax.Array]
 """``image`` (B, H, W, C), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
 learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, jax.Array]
+Gather = Callable[[Params], Params]
+"""Brings parameters that are split over devices together, where a mesh does so."""
 
 
 class TrainState(NamedTuple):
@@ -48,19 +50,25 @@ def init_state(cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int) -> TrainSta
 
 
 def make_train_step(
-    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, *, axis_name: str | None = None
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    *,
+    axis_name: str | None = None,
+    gather: Gather | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """The pure function of one update.
 
     Args:
         axis_name: the mapped axis over which `jax.pmap` splits the batch; None where the batch is
             whole, as under `jax.jit`.
+        gather: see `make_gradients`.
 
     Returns:
         ``(state, batch) -> (state, metrics)``; metrics are the mean loss, the accuracy, the global
         norm of the gradient and the learning rate, all scalars, of the batch before the update.
     """
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name)
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -75,13 +83,16 @@ def make_train_step(
 
 
 def make_gradients(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
+    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, gather: Gather | None = None
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
     """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
 
     Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
     the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
     number is i modulo their number, so that each device keeps its own share.
+
+    Args:
+        gather: what becomes of the parameters, in the type of computing, before the model has them.
 
     Raises:
         ConfigError: the recipe distills, and the model has no head for it.
@@ -92,6 +103,7 @@ def make_gradients(
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         computed = {name: value.astype(dtype) for name, value in params.items()}
+        computed = computed if gather is None else gather(computed)
         images = batch["image"].astype(dtype)
         output = apply(computed, images, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
@@ -157,7 +169,7 @@ def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, P
 
 
 def make_eval_step(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
+    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, gather: Gather | None = None
 ) -> Callable[[Params, Batch], Metrics]:
     """The pure function that sums loss, right answers and images over one padded batch."""
     apply = make_apply(cfg, kernel=recipe.kernel)
@@ -165,6 +177,7 @@ def make_eval_step(
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
         computed = {name: value.astype(dtype) for name, value in params.items()}
+        computed = computed if gather is None else gather(computed)
         logits = apply(computed, batch["image"].astype(dtype)).logits
         mask = batch["mask"]
         sums = {

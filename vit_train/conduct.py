@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.parameters import parameters
 from vit_config.scoring import Score
-from vit_train.log import RunLog
+from vit_train.log import NoLog, RunLog
 from vit_train.loop import Hooks, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.progress import TrainingBar
@@ -68,25 +69,29 @@ def conduct(
         CheckpointError: the folder holds another run, or cannot be written.
         TrainingError: the loss is not finite.
     """
-    job, program = task.job, trainer.program
+    job, program, hosts = task.job, trainer.program, trainer.hosts
+    console = console if hosts.leads else Console(quiet=True)
     with ExitStack() as stack:
         task.note_resizing(console)
-        stack.enter_context(locked(run_dir))
-        check_framework(run_dir, trainer.framework)
         manifest = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start)
-        for change in claim(run_dir, manifest):
-            console.print(f"{change}: no longer bit for bit", markup=False)
+        if hosts.leads:
+            stack.enter_context(locked(run_dir))
+            check_framework(run_dir, trainer.framework)
+            for change in claim(run_dir, manifest):
+                console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest))
         start, state = _start(task, trainer, checkpoints, console)
-        log = stack.enter_context(RunLog(run_dir, start_step=start))
+        log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         how = {"framework": trainer.framework, **trainer.how, **manifest.environment}
         log.write("start", start, run_id=manifest.run_id, **how)
-        batches = stack.enter_context(closing(task.batches(start)))
+        batches = stack.enter_context(closing(task.batches(start, hosts.rows)))
         bar = TrainingBar(
             console, start_step=start, total_steps=task.total_steps, steps_per_epoch=task.steps_per_epoch
         )
         try:
-            with stop_signals() as should_stop, bar:
+            agreed = hosts.should_stop
+            stopping = agreed_stop(agreed, start) if agreed else stop_signals()
+            with stopping as should_stop, bar:
                 step, state = run_steps(
                     program,
                     job.recipe,
@@ -101,7 +106,7 @@ def conduct(
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
         test = None
         if step == task.total_steps:
-            test = evaluate(program, state.averaged, task.eval_batches(task.dataset.test))
+            test = evaluate(program, state.averaged, task.eval_batches(task.dataset.test, hosts.rows))
             log.write("test", step, loss=test.loss, accuracy=test.accuracy, count=test.count)
         if damaged := task.damaged:
             log.write("damaged", step, count=len(damaged), records=damaged)
@@ -134,7 +139,7 @@ def check_framework(run_dir: Path, here: Framework) -> None:
 def _hooks(
     task: Task,
     trainer: Trainer[OnDevices, Stored, Params],
-    log: RunLog,
+    log: RunLog | NoLog,
     bar: TrainingBar,
     checkpoints: Checkpoints[Stored],
     should_stop: Callable[[], bool],
@@ -150,7 +155,7 @@ def _hooks(
         for name, records in watched.items():
             if records is None or (name == "test" and step == task.total_steps):
                 continue  # the test set is read at the end anyway
-            result = evaluate(trainer.program, params, task.eval_batches(records))
+            result = evaluate(trainer.program, params, task.eval_batches(records, trainer.hosts.rows))
             log.write(name, step, loss=result.loss, accuracy=result.accuracy)
             bar.note(
                 f"epoch {step // task.steps_per_epoch}  {name} loss {result.loss:.4f}  accuracy"
@@ -208,3 +213,15 @@ def stop_signals() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in usual.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def agreed_stop(agreed: Callable[[int], bool], start: int) -> Iterator[Callable[[], bool]]:
+    """The same for processes that train together: all end after the same step, whichever was told to.
+
+    Args:
+        agreed: given the updates done, whether that is now.
+        start: updates done so far; what is yielded has to be asked after every other.
+    """
+    steps = count(start + 1)
+    yield lambda: agreed(next(steps))

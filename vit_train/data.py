@@ -19,7 +19,7 @@ from vit_config.errors import DataError
 from vit_config.images.preprocess import Preprocess
 from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
-from vit_train.augmentation.mixing import mixed
+from vit_train.augmentation.mixing import mixed, mixed_with
 from vit_train.augmentation.views import Views
 from vit_train.images import fit_image
 from vit_train.read_ahead import read_ahead
@@ -79,6 +79,7 @@ def train_batches(
     image_size: tuple[int, int],
     start_step: int = 0,
     num_threads: int = NUM_THREADS,
+    rows: np.ndarray | None = None,
 ) -> Generator[TrainBatch, None, None]:
     """Every batch of a run, `recipe.epochs` passes, each in an order of its own.
 
@@ -91,6 +92,8 @@ def train_batches(
         start_step: batches to leave out at the beginning; the others are bit for bit those of a run
             from 0.
         num_threads: batches prepared, and held, ahead; 0 prepares each when it is asked for.
+        rows: of every batch, in order, where other processes read the others; where images are mixed,
+            what they are mixed with is read, too.
 
     Raises:
         DataError: at once, a batch larger than the training set, channels that do not fit, or a
@@ -103,7 +106,7 @@ def train_batches(
             f" of {len(dataset.train)} examples in batches of {recipe.batch_size}); raise epochs"
         )
     _check_channels(dataset.train, preprocess)
-    batches = _TrainBatches(dataset.train, recipe, preprocess, image_size)
+    batches = _TrainBatches(dataset.train, recipe, preprocess, image_size, rows)
     return read_ahead(batches, start=start_step, num_threads=num_threads)
 
 
@@ -114,6 +117,7 @@ def eval_batches(
     image_size: tuple[int, int],
     batch_size: int,
     num_threads: int = NUM_THREADS,
+    rows: np.ndarray | None = None,
 ) -> Generator[EvalBatch, None, None]:
     """Every record of a split once, in order, the last batch filled up and masked.
 
@@ -121,12 +125,13 @@ def eval_batches(
         image_size: (H, W) the model wants, in pixels; other images are resized to cover
             `image_size / preprocess.crop_fraction` and cropped.
         num_threads: batches prepared, and held, ahead; 0 prepares each when it is asked for.
+        rows: of every batch, in order, where other processes read the others.
 
     Raises:
         DataError: at once, channels that do not fit; when its batch is reached, a damaged record.
     """
     _check_channels(source, preprocess)
-    batches = _EvalBatches(source, preprocess, image_size, batch_size)
+    batches = _EvalBatches(source, preprocess, image_size, batch_size, rows)
     return read_ahead(batches, num_threads=num_threads)
 
 
@@ -166,9 +171,17 @@ class _TrainBatches:
     """The batches of a run, as a random-access source."""
 
     def __init__(
-        self, records: Records, recipe: Recipe, preprocess: Preprocess, image_size: tuple[int, int]
+        self,
+        records: Records,
+        recipe: Recipe,
+        preprocess: Preprocess,
+        image_size: tuple[int, int],
+        rows: np.ndarray | None,
     ) -> None:
         self._records, self._recipe, self._size = records, recipe, image_size
+        self._rows = np.arange(recipe.batch_size) if rows is None else rows
+        mixes = recipe.mix.mixes
+        self._read = mixed_with(self._rows, recipe.mix, recipe.batch_size) if mixes else self._rows
         self._preprocess = preprocess.replace(crop_fraction=1.0)
         self._steps = steps_per_epoch(len(records), recipe.batch_size)
         self._augments = recipe.augment != Augment()
@@ -184,7 +197,7 @@ class _TrainBatches:
         epoch, position = divmod(index, self._steps)
         start, recipe = position * self._recipe.batch_size, self._recipe
         changed, labels, streams = [], [], []
-        for place in range(start, start + recipe.batch_size):
+        for place in (start + self._read).tolist():
             turn, view = divmod(place, recipe.augment.repeats)  # views of an image are neighbours
             chosen = int(self._order(epoch)[turn])
             record = self._records[chosen]
@@ -199,8 +212,12 @@ class _TrainBatches:
             return {"image": images, "label": np.array(labels, np.int32)}
         bits = np.random.Philox(key=self._mix_key, counter=[0, 0, 0, index])
         draws = np.random.Generator(bits)
-        images, shares = mixed(images, np.array(labels), recipe.mix, self._records.num_classes, draws)
-        return {"image": images, "label": shares}
+        # what nobody here needs stays empty
+        batch = np.zeros((recipe.batch_size, *images.shape[1:]), images.dtype)
+        of_batch = np.zeros(recipe.batch_size, int)
+        batch[self._read], of_batch[self._read] = images, labels
+        images, shares = mixed(batch, of_batch, recipe.mix, self._records.num_classes, draws)
+        return {"image": images[self._rows], "label": shares[self._rows]}
 
     def _draw_order(self, epoch: int) -> np.ndarray:
         """A permutation of the records; numpy promises raw bits, not `permutation`, for ever."""
@@ -216,31 +233,36 @@ class _EvalBatches:
     """The batches of an evaluation, as a random-access source."""
 
     def __init__(
-        self, records: Records, preprocess: Preprocess, image_size: tuple[int, int], batch_size: int
+        self,
+        records: Records,
+        preprocess: Preprocess,
+        image_size: tuple[int, int],
+        batch_size: int,
+        rows: np.ndarray | None,
     ) -> None:
         self._records, self._preprocess = records, preprocess
         self._size, self._batch_size = image_size, batch_size
+        self._rows = np.arange(batch_size) if rows is None else rows
 
     def __len__(self) -> int:
         return -(-len(self._records) // self._batch_size)
 
     def __getitem__(self, index: int) -> EvalBatch:
-        start = index * self._batch_size
-        stop = min(start + self._batch_size, len(self._records))
-        records = [self._records[index] for index in range(start, stop)]
-        images = np.stack(
-            [fit_image(record["image"], self._size, self._preprocess) for record in records]
-        )
-        missing = self._batch_size - len(records)
-        normalised = self._preprocess.normalise(images)
-        return {
-            "image": np.pad(normalised, ((0, missing), (0, 0), (0, 0), (0, 0))),  # (B, H, W, C)
-            "label": np.pad(np.array([r["label"] for r in records], np.int32), (0, missing)),
-            "mask": self._mask(start, len(records)),
+        indices = index * self._batch_size + self._rows
+        indices = indices[indices < len(self._records)].tolist()
+        records = [self._records[index] for index in indices]
+        images = [fit_image(record["image"], self._size, self._preprocess) for record in records]
+        channels = self._records.image_shape[2]
+        shape = (len(self._rows), *self._size, channels)
+        batch: EvalBatch = {
+            "image": np.zeros(shape, np.float32),
+            "label": np.zeros(len(self._rows), np.int32),
+            "mask": np.zeros(len(self._rows), bool),
         }
-
-    def _mask(self, start: int, count: int) -> np.ndarray:
-        """Which images count: not those that fill up the batch, nor those in place of damaged ones."""
-        whole = [index < count for index in range(self._batch_size)]
-        damaged = self._records.damaged
-        return np.array([here and start + i not in damaged for i, here in enumerate(whole)])
+        if records:  # of the last batch, the others may have them all
+            count = len(records)
+            batch["image"][:count] = self._preprocess.normalise(np.stack(images))  # (B, H, W, C)
+            batch["label"][:count] = [record["label"] for record in records]
+            # those in place of damaged ones do not count
+            batch["mask"][:count] = [index not in self._records.damaged for index in indices]
+        return batch

@@ -76,6 +76,19 @@ class RunLog:
         self._board.close()
 
 
+class NoLog:
+    """Of a process that leaves it to another to write what both measured."""
+
+    def __enter__(self) -> NoLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        """Nothing."""
+
+
 def read_log(run_dir: Path) -> list[dict[str, Any]]:
     """The events of a run, in order; a last line that was cut off is left out.
 

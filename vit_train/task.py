@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from vit_config import ConfigError, Preprocess
@@ -45,17 +46,19 @@ class Task:
         """Updates of the whole recipe."""
         return self.job.recipe.epochs * self.steps_per_epoch
 
-    def batches(self, start_step: int) -> Generator[Any, None, None]:
-        """The training batches from a step on."""
-        size = self.job.model.image_size
+    def batches(self, start_step: int, rows: np.ndarray | None = None) -> Generator[Any, None, None]:
+        """The training batches from a step on, or some rows of each."""
+        how: dict[str, Any] = {"image_size": self.job.model.image_size, "rows": rows}
         return train_batches(
-            self.dataset, self.job.recipe, self.preprocess, image_size=size, start_step=start_step
+            self.dataset, self.job.recipe, self.preprocess, start_step=start_step, **how
         )
 
-    def eval_batches(self, records: Records) -> Generator[Any, None, None]:
-        """A split in padded batches."""
-        size, batch_size = self.job.model.image_size, self.job.recipe.batch_size
-        return eval_batches(records, self.preprocess, image_size=size, batch_size=batch_size)
+    def eval_batches(
+        self, records: Records, rows: np.ndarray | None = None
+    ) -> Generator[Any, None, None]:
+        """A split in padded batches, or some rows of each."""
+        how: dict[str, Any] = {"image_size": self.job.model.image_size, "rows": rows}
+        return eval_batches(records, self.preprocess, batch_size=self.job.recipe.batch_size, **how)
 
     @property
     def damaged(self) -> list[str]:

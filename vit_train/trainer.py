@@ -10,6 +10,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from vit_train.hosts import ALONE, Hosts
 from vit_train.manifest import Manifest
 
 Framework = Literal["jax", "torch"]
@@ -106,3 +107,5 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """Given their folder and the run they belong to."""
     how: Mapping[str, Any]
     """What the log says of devices."""
+    hosts: Hosts = ALONE
+    """This process's part, where several train together."""

@@ -30,6 +30,7 @@ COMMANDS = {
     "compare-runs": "measure how far apart two training runs are",
     "scan": "list every checkpoint in a folder, ready to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
+    "preflight": "compile a run for TPUs that are not there: does it fit, what bounds it?",
     "eval": "evaluate a model on a data set: accuracy, classes, calibration",
     "predict": "predict the classes of images",
     "plot": "draw a training run: curves, positions, attention",

@@ -15,8 +15,6 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         0; 1 if the twins differ; 130 if the run was interrupted.
     """
     request = parse(argv, prog=prog)
-    console = after_training.make_console()
-    after_training.say(console, f"run folder {request.run_dir}")
     if request.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
     else:
@@ -26,12 +24,17 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
-    with numerics(request.job.recipe):
+    # alone, or as one of several processes, of which the first speaks for all
+    with request.together() as leads, numerics(request.job.recipe):
+        console = after_training.make_console(quiet=not leads)
+        after_training.say(console, f"run folder {request.run_dir}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         task = make_task(request.job, request.data_dir, **request.options)
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         trained = conduct(task, trainer, request.run_dir, console)
+    if not leads:
+        return 0 if trained.test else 130
     if trained.test is None:
         return after_training.say_stopped(request, trained, console, [prog, *argv])
     weights, images = after_training.export_run(request, trained, console)

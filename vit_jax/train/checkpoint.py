@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
+from jax.experimental import multihost_utils
 
 from vit_config import CheckpointError
 from vit_config.files.json_digest import json_digest
@@ -166,7 +167,9 @@ class Checkpoints:
         while aside.exists():
             number += 1
             aside = self.folder / f"damaged-{step}-{number}"
-        path.rename(aside)
+        if jax.process_index() == 0:
+            path.rename(aside)
+        multihost_utils.sync_global_devices(f"set aside {aside.name}")
         self._manager.reload()
 
 

@@ -13,13 +13,15 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from vit_config import Recipe
+from vit_config import ConfigError, Recipe
 from vit_config.job import Job
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
 from vit_jax.train.checkpoint import Checkpoints
+from vit_jax.train.hosts import make_hosts
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
+from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct
 from vit_train.records import OnDamage
@@ -35,6 +37,7 @@ def train(
     run_dir: Path,
     parallel: Parallel = "jit",
     sharding: Sharding = "replicated",
+    mesh: str | None = None,
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
     stop_after: int | None = None,
@@ -47,7 +50,8 @@ def train(
 
     Args:
         data_dir: the folder of prepared data sets.
-        devices: default: all local ones.
+        mesh: its axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
+        devices: default: all local ones; for a mesh all.
         console: where progress is shown; default: the terminal.
         stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
         start: weights to begin with; default: they are drawn.
@@ -60,7 +64,8 @@ def train(
     """
     with numerics(job.recipe):
         task = make_task(job, data_dir, stop_after, start, on_damage)
-        trainer = make_trainer(task, parallel=parallel, sharding=sharding, devices=devices)
+        how: dict[str, Any] = {"parallel": parallel, "sharding": sharding, "mesh": mesh}
+        trainer = make_trainer(task, **how, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
 
 
@@ -69,25 +74,36 @@ def make_trainer(
     *,
     parallel: Parallel = "jit",
     sharding: Sharding = "replicated",
+    mesh: str | None = None,
     devices: Sequence[Device] | None = None,
 ) -> Trainer[TrainState, TrainState, Params]:
     """Build the model and the optimiser of a task as one compiled program; use it under `numerics`.
 
     Raises:
-        ConfigError, InputError: the devices cannot run it; see `vit_jax.train.sharding.make_program`.
+        ConfigError, InputError: the devices cannot run it; see `vit_jax.train.sharding.make_program` and
+            `vit_jax.train.spread.make_mesh_program`.
     """
     job = task.job
-    how: dict[str, Any] = {"parallel": parallel, "sharding": sharding}
-    program = make_program(
-        job.model, job.recipe, task.steps_per_epoch, **how, devices=devices, frozen=task.frozen
+    how: dict[str, Any] = (
+        {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
     )
-    kinds = [device.device_kind for device in devices or jax.local_devices()]
+    if mesh is None and jax.process_count() > 1:
+        raise ConfigError(
+            f"{jax.process_count()} processes train together, which takes a mesh over all their devices;"
+            " add --mesh data=-1"
+        )
+    build = make_program if mesh is None else make_mesh_program
+    rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen}
+    program = build(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
+    everywhere = jax.local_devices() if mesh is None else jax.devices()
+    kinds = [device.device_kind for device in devices or everywhere]
     return Trainer(
         framework="jax",
         program=_without_transfers(program),
         with_arrays=partial(with_arrays, job),
         open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
         how={**how, "devices": kinds},
+        hosts=make_hosts(program.rows),
     )
 
 

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from flax import nnx
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
@@ -26,6 +26,7 @@ from vit_jax.functional import Params
 from vit_jax.kernels import attend
 from vit_jax.step import (
     Batch,
+    Gather,
     Metrics,
     TrainState,
     init_state,
@@ -63,6 +64,8 @@ class Program:
     """As `vit_jax.step.make_eval_step`."""
     fetch: Callable[[Any], Any]
     """A state or metrics from the devices, as numpy arrays of their own memory."""
+    rows: np.ndarray | None = None
+    """Which rows of every batch this process's devices hold, and `place_batch` takes; None for all."""
 
 
 def make_program(
@@ -136,8 +139,9 @@ def check_kernel(cfg: ViTConfig, recipe: Recipe, devices: Sequence[Device]) -> N
         return attend(q, k, v, kernel=recipe.kernel, drop=drop, rngs=rngs)[0].sum()
 
     try:
-        with jax.default_device(devices[0]):
-            jax.jit(jax.grad(total, argnums=(0, 1, 2))).lower(q, q, q).compile()
+        # a sharding, not a default device: those of a preflight are not attached
+        on_first = SingleDeviceSharding(devices[0])
+        jax.jit(jax.grad(total, argnums=(0, 1, 2)), in_shardings=on_first).lower(q, q, q).compile()
     except InputError:
         raise
     except Exception as error:  # JAX, XLA and cuDNN have no common kind of error for what they lack
@@ -157,20 +161,21 @@ def shard_fully(shape: tuple[int, ...], num_devices: int) -> P:
     return P(*(None,) * axis, AXIS)
 
 
-def _make_step(
+def make_step(
     cfg: ViTConfig,
     recipe: Recipe,
     steps_per_epoch: int,
     frozen: Collection[str],
     axis_name: str | None = None,
+    gather: Gather | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """One update, or one in which some parameters have no gradient, moments, decay or average of theirs.
 
     The compiler drops what only leads to a gradient that is replaced by zeros.
     """
     if not frozen:
-        return make_train_step(cfg, recipe, steps_per_epoch, axis_name=axis_name)
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name)
+        return make_train_step(cfg, recipe, steps_per_epoch, axis_name=axis_name, gather=gather)
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -212,7 +217,7 @@ def _jit_program(
         place_state=lambda state: jax.device_put(state, of_state),
         place_batch=lambda batch: jax.device_put(dict(batch), split),
         train_step=jax.jit(
-            _make_step(cfg, recipe, steps_per_epoch, frozen),
+            make_step(cfg, recipe, steps_per_epoch, frozen),
             in_shardings=(of_state, split),
             out_shardings=(of_state, whole),
             donate_argnums=0,
@@ -259,7 +264,7 @@ def _pmap_program(
         place_state=place_state,
         place_batch=place_batch,
         train_step=jax.pmap(
-            _make_step(cfg, recipe, steps_per_epoch, frozen, AXIS),
+            make_step(cfg, recipe, steps_per_epoch, frozen, AXIS),
             axis_name=AXIS,
             donate_argnums=0,
             devices=devices,

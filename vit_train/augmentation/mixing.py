@@ -34,6 +34,12 @@ def mixed(
     return _each(images, shares, mix, rng)
 
 
+def mixed_with(rows: np.ndarray, mix: Mix, batch_size: int) -> np.ndarray:
+    """Some rows of a batch and those that they are mixed with, in order."""
+    others = (rows - 1) % batch_size if mix.style == "big_vision" else batch_size - 1 - rows
+    return np.union1d(rows, others)
+
+
 def _next(
     images: np.ndarray, shares: Shares, alpha: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, Shares]:

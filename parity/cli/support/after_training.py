@@ -29,9 +29,9 @@ def say(console: Console, text: str) -> None:
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def make_console() -> Console:
+def make_console(*, quiet: bool = False) -> Console:
     """The terminal; without one, tables have room for their columns."""
-    return Console(width=None if Console().is_terminal else 110)
+    return Console(width=None if Console().is_terminal else 110, quiet=quiet)
 
 
 def say_stopped(request: Request, trained: Trained, console: Console, command: list[str]) -> int:

@@ -7,6 +7,7 @@ import os
 import re
 import typing
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -87,6 +88,14 @@ class Options(Source):
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
     """Whether each device of JAX holds the whole training state, or (under jit) its share of it."""
+    mesh: Annotated[str | None, _arg("AXES", "none: one axis, as --sharding says")] = None
+    """Named axes to spread a step over, such as data=4,fsdp=2,tensor=1: data splits the batch, fsdp
+    batch and state, tensor heads and hidden layers; -1 takes the devices that are left."""
+    coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
+    """Several processes of JAX train together: the address of the first of them, or auto where the
+    cluster (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it. Goes with --mesh."""
+    process: Annotated[str | None, _arg("I/N", "as the cluster says")] = None
+    """Which of them this one is, from 0, and how many there are."""
     dtype: Annotated[
         Literal["float32", "bfloat16", "float64"] | None,
         _arg("{float32,bfloat16,float64}", "as --recipe.dtype"),
@@ -135,6 +144,9 @@ class Request(typing.NamedTuple):
     run_dir: Path
     parallel: Literal["jit", "pmap"]
     sharding: Literal["replicated", "full"]
+    mesh: str | None
+    coordinator: str | None
+    process: str | None
     framework: Framework
     stop_after: int | None
     """How many steps in all are enough; None for the recipe's."""
@@ -165,7 +177,17 @@ class Request(typing.NamedTuple):
     @property
     def spread(self) -> dict[str, Any]:
         """How JAX spreads a step over its devices; PyTorch uses one."""
-        return {"parallel": self.parallel, "sharding": self.sharding} if self.framework == "jax" else {}
+        if self.framework != "jax":
+            return {}
+        return {"parallel": self.parallel, "sharding": self.sharding, "mesh": self.mesh}
+
+    def together(self) -> AbstractContextManager[bool]:
+        """Join the other processes of the run, if any; gives whether this one speaks for all."""
+        if self.framework != "jax":
+            return nullcontext(True)
+        from vit_jax.train.hosts import joined
+
+        return joined(self.coordinator, self.process)
 
 
 registry = constructors.ConstructorRegistry()
@@ -218,6 +240,9 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         (options.run_dir or Path("runs") / run_name(name, base, job)).expanduser().absolute(),
         options.parallel,
         options.sharding,
+        options.mesh,
+        options.coordinator,
+        options.process,
         options.framework,
         options.stop_after,
         options.damaged,
@@ -237,15 +262,24 @@ def _name(source: Source) -> str:
 def _check_framework(options: Options, recipe: Recipe) -> None:
     if options.stop_after is not None and options.stop_after < 0:
         raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
+    changed = {
+        flag: getattr(options, flag)
+        for flag in ("parallel", "sharding", "mesh", "coordinator", "process")
+        if getattr(options, flag) != getattr(Options, flag)
+    }
+    other = next(iter(changed), None)
+    if options.mesh is not None and other in ("parallel", "sharding"):
+        raise ConfigError(
+            f"--mesh {options.mesh} and --{other} {changed[other]}: a mesh says all of how a step is"
+            f" spread; leave --{other} out"
+        )
     if options.framework == "jax":
         return
-    for flag in ("parallel", "sharding"):
-        value, usual = getattr(options, flag), getattr(Options, flag)
-        if value != usual:
-            raise ConfigError(
-                f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave"
-                " it out"
-            )
+    for flag, value in changed.items():
+        raise ConfigError(
+            f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave it"
+            " out"
+        )
     if recipe.kernel != "reference":
         raise ConfigError(
             f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'

@@ -1,0 +1,175 @@
+"""``parity preflight``: whether a run fits its devices, and what a step takes, before there are any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+
+from parity.cli.support.command_line import parse as read
+from parity.cli.support.train_options import Request, parse
+from vit_config import ConfigError
+from vit_config.parameters import parameters
+
+if TYPE_CHECKING:
+    from vit_jax.train.preflight import Flight, Memory
+    from vit_jax.train.topology import Topology
+
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(frozen=True)
+class Options:
+    """Compile the very step of a run ahead of time, for devices that need not be there, and say whether
+    it fits, what fits, what is sent between devices, and how fast it can be at best.
+
+    Takes every flag of `train`, too; the data are not needed. Exit status: 0 if the step fits, 1 if it
+    does not, 2 for bad input.
+    """
+
+    topology: str = "local"
+    """Devices to compile for: a slice of TPU chips such as v5e:2x4, for which the extra [preflight] has
+    the compiler; or local, those of this machine."""
+    hbm: Annotated[
+        float | None, tyro.conf.arg(metavar="GIB", help_behavior_hint="(default: the chip's)")
+    ] = None
+    """Memory of a device, where it is another."""
+    quick: bool = False
+    """Compile with the least effort, several times as fast: memory is then an upper bound, and so is the
+    time of what is not matrix products; transfers stay."""
+    largest: bool = True
+    """Also look for the largest batch that fits; each attempt compiles anew."""
+
+
+def main(argv: list[str], prog: str = "parity preflight") -> int:
+    """Run the command, which the user calls `prog`.
+
+    Returns:
+        0; 1 if the step does not fit.
+    """
+    options, rest = read(Options, argv, prog=prog, return_unknown_args=True)
+    request = parse(rest, prog=prog)
+    if request.framework != "jax":
+        raise ConfigError(
+            f"preflight compiles a step of JAX, not of --framework {request.framework}; leave it out"
+        )
+    if options.topology != "local":
+        os.environ.setdefault(
+            "JAX_PLATFORMS", "cpu"
+        )  # nothing runs; a TPU there might be is not touched
+    from vit_jax.train.preflight import fly, largest_batch
+    from vit_jax.train.run import numerics
+    from vit_jax.train.topology import get_topology
+
+    topology = get_topology(options.topology)
+    limit = memory_limit(topology) if options.hbm is None else options.hbm * GIB
+    recipe = request.job.recipe
+    console = Console()
+    with numerics(recipe):
+        attempt = partial(fly, request.job, topology, request.spread, limit=limit, quick=options.quick)
+        first = attempt(recipe.batch_size)
+        _print(console, _lines(request, topology, first, limit))
+        if options.largest:
+            unit = batch_unit(request, len(topology.devices))
+            good, bad = largest_batch(attempt, first, unit)
+            _print(console, [("largest", _largest(good, bad))])
+    return 0 if first.fits else 1
+
+
+def memory_limit(topology: Topology) -> float:
+    """Bytes of memory of one device: of a chip, of a GPU as it says, or a share of this machine's.
+
+    Raises:
+        ConfigError: nobody says.
+    """
+    if topology.chip is not None:
+        return topology.chip.hbm_bytes
+    stats = topology.devices[0].memory_stats() or {}
+    if "bytes_limit" in stats:
+        return stats["bytes_limit"]
+    if topology.devices[0].platform == "cpu" and hasattr(os, "sysconf"):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / len(topology.devices)
+    raise ConfigError("nothing says how much memory a device has; give it by --hbm")
+
+
+def batch_unit(request: Request, num_devices: int) -> int:
+    """What a batch must be a multiple of."""
+    from vit_jax.train.mesh import parse_mesh
+
+    shares = num_devices
+    if request.mesh is not None:
+        sizes = parse_mesh(request.mesh, num_devices)
+        shares = sizes["data"] * sizes["fsdp"]
+    return shares * request.job.recipe.accumulate
+
+
+def _lines(
+    request: Request, topology: Topology, flight: Flight, limit: float
+) -> Iterator[tuple[str, str]]:
+    from vit_jax.train.preflight import roofline
+
+    count, recipe = len(topology.devices), request.job.recipe
+    numbers = sum(_product(each.shape) for each in parameters(request.job.model).values())
+    layout = f"mesh {request.mesh}" if request.mesh else f"data={count}, state {request.sharding}"
+    kind = topology.devices[0].device_kind
+    yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
+    yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; {layout}"
+    verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "
+    share = f" ({flight.needed / limit:.0%})"
+    yield "verdict", f"{verdict}: {least}{_size(flight.needed)} of {_size(limit)} on each device{share}"
+    if flight.memory is None:
+        yield "XLA says", flight.reason
+    else:
+        yield "memory", _memory(flight.memory)
+        moved = "; ".join(
+            f"{kind} {each.count} x, {_size(each.nbytes)}" for kind, each in flight.transfers.items()
+        )
+        yield "transfers", moved or "none"
+        yield "work", f"{flight.flops:.4g} FLOPs in matrix products, {_size(flight.nbytes)} accessed"
+        if topology.chip is not None:
+            best = roofline(flight, topology.chip)
+            parts = {"compute": best.compute, "memory": best.memory, "links": best.links}
+            yield "roofline", ", ".join(f"{part} {time * 1e3:.3g} ms" for part, time in parts.items())
+            rate = recipe.batch_size / best.seconds
+            yield (
+                "at best",
+                f"{best.seconds * 1e3:.3g} ms a step, {rate:,.0f} images/s, MFU {best.mfu:.0%}; bound by"
+                f" {best.bound}",
+            )
+    yield "compiled", f"in {flight.compile_seconds:.3g} s"
+
+
+def _memory(memory: Memory) -> str:
+    kinds = {**memory.state, "batch": memory.batch}
+    arguments = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in kinds.items())
+    rest = {"temporaries": memory.temporaries, "results": memory.outputs, "program": memory.code}
+    others = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in rest.items())
+    return f"{arguments} (as laid out {_size(memory.arguments)}); {others}"
+
+
+def _largest(good: Flight | None, bad: Flight | None) -> str:
+    parts = ["none fits"] if good is None else [f"batch {good.batch_size:,} takes {_size(good.needed)}"]
+    if bad is not None:
+        parts.append(f"{bad.batch_size:,} would take {_size(bad.needed)}")
+    return "; ".join(parts)
+
+
+def _size(nbytes: float) -> str:
+    return f"{nbytes / GIB:,.2f} GiB" if nbytes >= GIB / 10 else f"{nbytes / MIB:,.2f} MiB"
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def _print(console: Console, lines: Iterator[tuple[str, str]] | list[tuple[str, str]]) -> None:
+    for name, text in lines:
+        console.print(f"{name:<10} {text}", highlight=False, markup=False, soft_wrap=True)

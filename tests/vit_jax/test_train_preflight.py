@@ -1,0 +1,167 @@
+"""A step compiled ahead of time: memory, work and transfers are those of the arithmetic."""
+
+import math
+
+import jax
+import pytest
+
+from parity.cli import run
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.job import Job
+from vit_config.parameters import parameters
+from vit_jax.train.hlo import Transfers, shape_bytes, transfers
+from vit_jax.train.preflight import Flight, fly, largest_batch, needed, roofline
+from vit_jax.train.topology import CHIPS, Topology, get_topology
+
+CFG = ViTConfig(
+    image_size=(14, 15),
+    patch_size=(7, 5),
+    hidden_size=20,
+    depth=2,
+    num_heads=2,
+    mlp_dim=28,
+    num_classes=5,
+)
+JOB = Job(CFG, Recipe(batch_size=8, ema=0.9, accumulate=2))
+LOCAL = {"parallel": "jit", "sharding": "replicated"}
+NUMBERS = sum(math.prod(each.shape) for each in parameters(CFG).values())
+SCALARS = 3 * 4
+"""Bytes of the step, Adam's count and that of the learning rate."""
+
+
+def flight(mesh, count, job=JOB, limit=2**30):
+    topology = Topology("local", tuple(jax.devices()[:count]), None)
+    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh}
+    return fly(job, topology, how, job.recipe.batch_size, limit=limit)
+
+
+def test_arguments_are_those_of_the_arithmetic():
+    found = flight("data=2", 2)
+    images = 4 * 14 * 15 * 3 + 4  # of half a batch, with a label each
+    assert found.memory.state == {
+        "parameters": 4 * NUMBERS,
+        "moments": 2 * 4 * NUMBERS + 2 * 4,
+        "average": 4 * NUMBERS,
+    }
+    assert found.memory.batch == 4 * images
+    assert found.memory.arguments == 4 * 4 * NUMBERS + SCALARS + 4 * images
+    assert found.fits
+    assert found.needed == found.memory.total > found.memory.arguments
+
+
+def test_work_is_the_products_of_the_model():
+    """Three times the forward pass, less the gradient of the images, which nobody asks for."""
+    tokens, D, M, patch, classes = 7, 20, 28, 7 * 5 * 3, 5
+    block = 2 * tokens * (3 * D * D + D * D + 2 * D * M) + 2 * 2 * tokens * tokens * D
+    forward = 2 * 6 * patch * D + 2 * block + 2 * D * classes
+    expected = 8 * (3 * forward - 2 * 6 * patch * D)
+    assert flight("data=1", 1).flops == expected
+    assert flight("data=2", 2).flops == expected / 2
+
+
+def test_transfers_are_the_gradients():
+    """On two devices: every gradient once, and a few scalars."""
+    moved = flight("data=2", 2, Job(CFG, Recipe(batch_size=8))).transfers
+    assert moved.keys() == {"all-reduce"}
+    assert 4 * NUMBERS <= moved["all-reduce"].nbytes <= 4 * NUMBERS + 64
+    assert flight("data=1", 1).transfers == {}
+
+
+HLO = """
+HloModule step
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%all-reduce-scatter.1 (x: bf16[8,4]) -> bf16[2,4] {
+  %x = bf16[8,4]{1,0} parameter(0)
+  %all-reduce.5 = bf16[8,4]{1,0} all-reduce(%x), to_apply=%add
+  ROOT %slice = bf16[2,4]{1,0} dynamic-slice(%all-reduce.5, %c, %c)
+}
+
+%body (s: (s32[], f32[6])) -> (s32[], f32[6]) {
+  %ag = (f32[3]{0}, f32[6]{0:T(128)}) all-gather-start(%w), dimensions={0}
+  ROOT %agd = f32[6]{0} all-gather-done(%ag)
+}
+
+ENTRY %main (p: f32[6]) -> f32[6] {
+  %loop = (s32[], f32[6]{0}) while(%t), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
+  %fused = bf16[2,4]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter.1
+  ROOT %both = (f32[7]{0}, pred[]) all-reduce(%a, %b), to_apply=%add
+}
+"""  # noqa: E501
+
+
+def test_transfers_are_counted_as_often_as_they_run():
+    assert transfers(HLO) == {
+        "all-gather": Transfers(5, 5 * 24),
+        "reduce-scatter": Transfers(1, 16),
+        "all-reduce": Transfers(1, 29),
+    }
+    assert shape_bytes("(bf16[3,5]{1,0}, u8[7], token[])") == 37
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Ran out of memory in memory space hbm. Used 20.31G of 15.75G hbm.", 20.31 * 2**30),
+        (
+            "the total memory required for HLO temporaries (53.02G) exceeds available HBM (15.75G).",
+            53.02 * 2**30,
+        ),
+        ("something else (1) went wrong", 0),
+    ],
+)
+def test_the_number_in_a_refusal(message, expected):
+    assert needed(f"RESOURCE_EXHAUSTED: {message}") == int(expected)
+
+
+def fake(limit):
+    """A step that needs ten bytes an image and a hundred."""
+
+    def attempt(batch):
+        attempts.append(batch)
+        return Flight(batch, 100 + 10 * batch <= limit, "", 100 + 10 * batch, None, 0, 0, {}, 0)
+
+    attempts = []
+    return attempt, attempts
+
+
+@pytest.mark.parametrize(
+    ("first", "limit", "expected"),
+    [(8, 1000, (88, 92)), (512, 1000, (88, 92)), (8, 100, (None, 4)), (4, 140, (4, 8))],
+)
+def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
+    attempt, attempts = fake(limit)
+    found = largest_batch(attempt, attempt(first), 4)
+    assert tuple(each and each.batch_size for each in found) == expected
+    assert len(attempts) < 10
+    assert all(batch % 4 == 0 for batch in attempts)
+
+
+def test_the_roofline_says_what_bounds_a_step():
+    work = Flight(8, True, "", 0, None, 197e12, 8.19e9, {"all-reduce": Transfers(3, 10**9)}, 0)
+    found = roofline(work, CHIPS["v5e"])
+    assert (found.compute, found.memory, found.links) == pytest.approx((1.0, 0.01, 0.02))
+    assert (found.bound, found.mfu) == ("compute", 1.0)
+    work = Flight(8, True, "", 0, None, 197e12, 8.19e11 * 4, {}, 0)
+    assert (roofline(work, CHIPS["v5e"]).bound, roofline(work, CHIPS["v5e"]).mfu) == ("memory", 0.25)
+
+
+@pytest.mark.parametrize("name", ["v5e", "h100:8", "v5e:2x", "v5e:2,4"])
+def test_an_unknown_topology_is_refused(name):
+    with pytest.raises(ConfigError, match=f"--topology {name}: expected local, or a chip .* v4, v5e"):
+        get_topology(name)
+
+
+def test_the_command_says_whether_a_run_fits(capsys):
+    argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1", "--no-largest"]
+    assert run("preflight", argv) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "local: 8 x cpu" in said
+    assert "verdict fits:" in said
+    assert "all-gather" in said
+    assert run("preflight", [*argv, "--hbm", "0.0001"]) == 1
+    assert "verdict does not fit:" in " ".join(capsys.readouterr().out.split())
+    assert run("preflight", [*argv, "--parallel", "pmap", "--mesh", "data=8"]) == 2

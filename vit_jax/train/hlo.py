@@ -1,0 +1,112 @@
+"""What a compiled program consists of, read from its text: transfers between devices, and loops."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+COLLECTIVES = (
+    "all-reduce",
+    "all-gather",
+    "reduce-scatter",
+    "all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+_BITS = {"pred": 8, "bf16": 16}
+_COMPUTATION = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
+_INSTRUCTION = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.+?) ([a-z][a-z0-9\-]*)\((.*)$")
+_CALLED = re.compile(r"(body|condition|to_apply|calls|called_computations)=\{?%?([\w.\-]+)")
+_SHAPE = re.compile(r"\b([a-z]+\d*[a-z0-9]*)\[([\d,]*)\]")
+_TRIPS = re.compile(r'"?known_trip_count"?[:=]\s*\{\s*"?n"?:\s*"?(\d+)')
+
+
+class Transfers(NamedTuple):
+    """All transfers of one kind in one execution."""
+
+    count: int
+    nbytes: int
+    """Of the results on one device."""
+
+
+class _Instruction(NamedTuple):
+    name: str
+    shape: str
+    opcode: str
+    rest: str
+
+
+def transfers(text: str) -> dict[str, Transfers]:
+    """The collectives of a compiled program by kind, each as often as its loop runs it.
+
+    An all-reduce of which each device keeps its part, as TPUs have it in one fusion, is a
+    reduce-scatter.
+    """
+    computations = _parse(text)
+    found: dict[str, Transfers] = {}
+    for name, times in _executions(text, computations).items():
+        for each in computations[name]:
+            kind = each.opcode.removesuffix("-start")
+            if kind not in COLLECTIVES:
+                continue
+            nbytes = shape_bytes(each.shape)
+            if each.opcode.endswith("-start") and each.shape.startswith("("):  # (operand, result, ...)
+                parts = [shape_bytes(part[0]) for part in _SHAPE.finditer(each.shape)]
+                nbytes = nbytes if kind == "all-reduce" else max(parts)
+            if kind == "all-reduce" and "all-reduce-scatter" in name:
+                root = computations[name][-1]
+                kind, nbytes = "reduce-scatter", shape_bytes(root.shape)
+            before = found.get(kind, Transfers(0, 0))
+            found[kind] = Transfers(before.count + times, before.nbytes + times * nbytes)
+    return found
+
+
+def shape_bytes(shape: str) -> int:
+    """Bytes of a shape, such as ``f32[8,16]{1,0}``, or of a tuple of them, without padding."""
+    total = 0
+    for kind, sizes in _SHAPE.findall(shape):
+        digits = re.search(r"\d+", kind)
+        if kind not in _BITS and (kind[0] not in "fsuc" or digits is None):
+            continue  # a token
+        bits = _BITS.get(kind) or int(digits[0] if digits else 0)
+        total += math.prod(int(size) for size in sizes.split(",") if size) * bits // 8
+    return total
+
+
+def _parse(text: str) -> dict[str, list[_Instruction]]:
+    computations: dict[str, list[_Instruction]] = {}
+    current: list[_Instruction] | None = None
+    for line in text.splitlines():
+        if found := _COMPUTATION.match(line):
+            current = computations.setdefault(found[1], [])
+        elif line.startswith("}"):
+            current = None
+        elif current is not None and (found := _INSTRUCTION.match(line)):
+            current.append(_Instruction(found[1], found[2], found[3], found[4]))
+    return computations
+
+
+def _executions(text: str, computations: Mapping[str, list[_Instruction]]) -> dict[str, int]:
+    """How often each computation runs; a loop whose length is not known counts once."""
+    entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
+    times = dict.fromkeys(computations, 0)
+
+    def visit(name: str, count: int) -> None:
+        times[name] += count
+        for called, often in _calls(computations[name]):
+            if called in computations:
+                visit(called, count * often)
+
+    if entry:
+        visit(entry[1], 1)
+    return times
+
+
+def _calls(instructions: list[_Instruction]) -> Iterator[tuple[str, int]]:
+    for each in instructions:
+        trips = _TRIPS.search(each.rest)
+        often = int(trips[1]) if each.opcode == "while" and trips else 1
+        for role, called in _CALLED.findall(each.rest):
+            yield called, often if role == "body" else 1

@@ -1,0 +1,86 @@
+"""Several processes, on as many hosts, that train as one: JAX's own multi-controller runtime.
+
+Each process runs the same command and sees all devices; the first one is the coordinator. JAX finds out
+about TPU pods, SLURM, Open MPI and GKE by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+from vit_config import ConfigError
+from vit_train.hosts import ALONE, Hosts
+
+DEAD_AFTER = 60
+"""Seconds without a sign of life after which a process counts as dead, and all others end."""
+
+
+@contextmanager
+def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
+    """Join the processes of a run, for the duration; before anything computes.
+
+    Args:
+        coordinator: ``HOST:PORT`` of the first process; or ``auto``, as the cluster or the environment
+            (``JAX_COORDINATOR_ADDRESS``, ``JAX_NUM_PROCESSES``, ``JAX_PROCESS_ID``) says; None for a
+            process alone.
+        process: ``I/N``, this one's number, from 0, and how many there are; None as `coordinator` says.
+
+    Yields:
+        Whether this is the first of them.
+
+    Raises:
+        ConfigError: not of that form, or the cluster does not say, or not all came.
+    """
+    if coordinator is None:
+        if process is not None:
+            raise ConfigError(f"--process {process} goes with --coordinator, the first one's HOST:PORT")
+        yield True
+        return
+    given: dict[str, Any] = {}
+    if process is not None:
+        number, _, count = process.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            raise ConfigError(
+                f"--process {process}: give its number, from 0, and how many there are, as 0/2"
+            )
+        given = {"process_id": int(number), "num_processes": int(count)}
+    else:
+        named = {"process_id": "JAX_PROCESS_ID", "num_processes": "JAX_NUM_PROCESSES"}
+        given = {name: int(os.environ[key]) for name, key in named.items() if key in os.environ}
+    if coordinator != "auto":
+        given["coordinator_address"] = coordinator
+    try:
+        jax.distributed.initialize(**given, heartbeat_timeout_seconds=DEAD_AFTER)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"--coordinator {coordinator}: the processes cannot be joined ({reason}); give --coordinator"
+            " HOST:PORT and --process I/N"
+        ) from None
+    with _interrupts_end_all():
+        yield jax.process_index() == 0
+    jax.distributed.shutdown()  # after an error the others are not waited for
+
+
+def make_hosts(rows: Any) -> Hosts:
+    """This process's part, with the rows of a batch that its devices hold."""
+    if jax.process_count() == 1:
+        return ALONE
+    return Hosts(jax.process_index() == 0, rows, multihost_utils.reached_preemption_sync_point)
+
+
+@contextmanager
+def _interrupts_end_all() -> Iterator[None]:
+    """Have SIGINT mean SIGTERM, which JAX's runtime notes, tells the others, and agrees on a step."""
+    usual = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -1,0 +1,105 @@
+"""One pure step over a mesh of named axes, on this machine's devices or on those of several hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from vit_config import Recipe, ViTConfig
+from vit_jax.step import TrainState, init_state, make_eval_step
+from vit_jax.train.layout import Layout, make_layout
+from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
+from vit_jax.train.sharding import Device, Program, check_batch_size, check_kernel, make_step
+
+
+def make_mesh_program(
+    cfg: ViTConfig,
+    recipe: Recipe,
+    steps_per_epoch: int,
+    *,
+    mesh: str,
+    devices: Sequence[Device] | None = None,
+    frozen: Collection[str] = (),
+) -> Program:
+    """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
+
+    Args:
+        mesh: its axes, see `vit_jax.train.mesh.parse_mesh`.
+        devices: default: all of them, on all hosts.
+
+    Raises:
+        ConfigError: the mesh does not fit the devices or the model, or the batch the mesh.
+        InputError: an attention kernel that cannot do what the schema asks for.
+    """
+    devices = list(devices or jax.devices())
+    sizes = parse_mesh(mesh, len(devices))
+    shares = sizes["data"] * sizes["fsdp"]
+    check_batch_size(recipe, shares)
+    layout = make_layout(cfg, make_mesh(sizes, devices))
+    check_kernel(cfg, recipe, devices[:shares])
+    whole, split = (NamedSharding(layout.mesh, spec) for spec in (P(), P(BATCH_AXES)))
+
+    def initialise() -> TrainState:
+        return layout.pack(init_state(cfg, recipe, steps_per_epoch))
+
+    abstract = jax.eval_shape(initialise)
+    of_state = layout.of(abstract)
+    step = make_step(cfg, recipe, steps_per_epoch, frozen, gather=layout.gather)
+    eval_step = make_eval_step(cfg, recipe, gather=layout.gather)
+    return Program(
+        num_devices=len(devices),
+        initialise=jax.jit(initialise, out_shardings=of_state),
+        abstract_state=layout.unpack(abstract),
+        place_state=lambda state: jax.tree.map(place, layout.pack(state), of_state),
+        place_batch=lambda batch: {
+            name: place_rows(x, split, recipe.batch_size) for name, x in batch.items()
+        },
+        train_step=jax.jit(
+            step, in_shardings=(of_state, split), out_shardings=(of_state, whole), donate_argnums=0
+        ),
+        eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
+        fetch=partial(fetch, layout),
+        rows=batch_rows(split, recipe.batch_size) if jax.process_count() > 1 else None,
+    )
+
+
+def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """A host's array on the devices, each of which is given its own part only."""
+    array = np.asarray(array)
+    return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def place_rows(rows: np.ndarray, sharding: NamedSharding, batch_size: int) -> jax.Array:
+    """This process's rows of a batch as its part of the whole batch."""
+    shape = (batch_size, *rows.shape[1:])
+    return jax.make_array_from_process_local_data(sharding, rows, shape)
+
+
+def fetch(layout: Layout, tree: Any) -> Any:
+    """A state, parameters or metrics as numpy arrays of their own memory, in the usual shapes.
+
+    What is split over hosts is sent to each of them, one array after the other.
+    """
+
+    def to_host(x: jax.Array) -> np.ndarray:
+        if x.is_fully_replicated:
+            return np.array(x.addressable_data(0), copy=True)
+        if x.is_fully_addressable:
+            return np.array(x, copy=True)
+        return np.array(multihost_utils.process_allgather(x, tiled=True), copy=True)
+
+    return layout.unpack(jax.tree.map(to_host, tree))
+
+
+def batch_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
+    """The rows of a batch that this process's devices hold, in order."""
+    indices = sharding.addressable_devices_indices_map((batch_size,)).values()
+    rows = {row for index in indices if index for row in range(*index[0].indices(batch_size))}
+    return np.array(sorted(rows))

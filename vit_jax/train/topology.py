@@ -1,0 +1,85 @@
+"""Slices of TPU chips that a program can be compiled for without having them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import jax
+
+from vit_config import ConfigError
+
+GB, GIB = 1e9, 2**30
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a chip can do, by its maker (cloud.google.com/tpu/docs, "System architecture")."""
+
+    accelerator: str
+    """The prefix of the accelerator type, such as ``v5litepod`` of ``v5litepod-8``."""
+    cores: int
+    """What that type counts for each chip."""
+    flops: float
+    """Operations a second in bfloat16."""
+    hbm_bytes: float
+    hbm_rate: float
+    """Bytes a second to and from its memory."""
+    link_rate: float
+    """Bytes a second to other chips, all links and both directions together."""
+
+
+CHIPS = {
+    "v4": Chip("v4", 2, 275e12, 32 * GIB, 1228 * GB, 300 * GB),
+    "v5e": Chip("v5litepod", 1, 197e12, 16 * GIB, 819 * GB, 200 * GB),
+    "v5p": Chip("v5p", 2, 459e12, 95 * GIB, 2765 * GB, 600 * GB),
+    "v6e": Chip("v6e", 1, 918e12, 32 * GIB, 1640 * GB, 400 * GB),
+}
+
+
+@dataclass(frozen=True)
+class Topology:
+    """Devices to compile for."""
+
+    name: str
+    devices: tuple[Any, ...]
+    chip: Chip | None
+    """None for devices of this machine, of which nothing is known beforehand."""
+
+
+def get_topology(name: str) -> Topology:
+    """A slice such as ``v5e:2x4``, or ``local``: the devices of this machine.
+
+    Raises:
+        ConfigError: an unknown name, or libtpu is not installed.
+    """
+    if name == "local":
+        return Topology(name, tuple(jax.local_devices()), None)
+    found = re.fullmatch(r"(\w+):(\d+(?:x\d+)*)", name)
+    if found is None or found[1] not in CHIPS:
+        raise ConfigError(
+            f"--topology {name}: expected local, or a chip and how many stand along each side, such as"
+            f" v5e:2x4; the chips are {', '.join(CHIPS)}"
+        )
+    if find_spec("libtpu") is None:
+        raise ConfigError(
+            f"--topology {name}: needs libtpu, the compiler for TPU; pip install 'vit-parity[preflight]'"
+        )
+    chip, count = CHIPS[found[1]], math.prod(map(int, found[2].split("x")))
+    # without these libtpu looks for a TPU and for the metadata server of its machine
+    os.environ["TPU_SKIP_MDS_QUERY"] = "1"
+    os.environ["TPU_ACCELERATOR_TYPE"] = f"{chip.accelerator}-{count * chip.cores}"
+    os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
+    os.environ["TPU_WORKER_ID"] = "0"
+    os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile, as nobody opens a device
+    from jax.experimental import topologies
+
+    try:
+        devices = topologies.get_topology_desc(platform="tpu", topology_name=name).devices
+    except Exception as error:  # of whatever kind libtpu has for a slice that is not made
+        raise ConfigError(f"--topology {name}: {str(error).splitlines()[0][:200]}") from None
+    return Topology(name, tuple(devices), chip)
