@@ -7,27 +7,23 @@ import os
 import re
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from pydantic import BaseModel, Field
-from tyro import constructors
 
 from parity.cli.support.command_line import parse as read
+from parity.cli.support.job_file import base_job
+from parity.cli.support.schema_flags import registry
 from parity.porting.model import Framework
-from vit_config import ConfigError, Recipe, Schema, ViTConfig
-from vit_config.base import NameTuple
-from vit_config.job import Job, default_job
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.job import Job
 
 if TYPE_CHECKING:
     from vit_train.records import OnDamage
     from vit_train.start import Start
-
-T = TypeVar("T")
-S = TypeVar("S", bound=Schema)
 
 
 def _arg(metavar: str, default: str) -> Any:
@@ -98,35 +94,6 @@ class Options(Source):
     """How it is trained, field by field."""
 
 
-class JobFile(Schema, frozen=True):
-    """The contents of a --config file, or the run.json of a run."""
-
-    preset: str = "digits"
-    data: str | dict[str, Any] = "digits"
-    """The name of a data set; a run also knows what is in it."""
-    model: dict[str, Any] = Field(default_factory=dict)
-    recipe: dict[str, Any] = Field(default_factory=dict)
-    init: str | dict[str, Any] | None = None
-    """A checkpoint to start from; a run also knows what is in it."""
-    freeze: NameTuple = ()
-    format: int | None = None
-    """A run's; not looked at, as `versions` and `environment`."""
-    versions: dict[str, Any] = Field(default_factory=dict)
-    environment: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def data_name(self) -> str:
-        """The name of the data set."""
-        return self.data if isinstance(self.data, str) else str(self.data.get("name"))
-
-    @property
-    def start(self) -> dict[str, Any]:
-        """The fields of a job that say what its parameters begin as."""
-        found = self.init if isinstance(self.init, dict) else {"name": self.init}
-        new_head = bool(found.get("new_head"))
-        return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
-
-
 class Request(typing.NamedTuple):
     """What the command line asks for."""
 
@@ -166,10 +133,6 @@ class Request(typing.NamedTuple):
     def spread(self) -> dict[str, Any]:
         """How JAX spreads a step over its devices; PyTorch uses one."""
         return {"parallel": self.parallel, "sharding": self.sharding} if self.framework == "jax" else {}
-
-
-registry = constructors.ConstructorRegistry()
-"""How tyro reads sizes and schemas; filled at the end of this file."""
 
 
 def parse(argv: Sequence[str], *, prog: str) -> Request:
@@ -266,106 +229,3 @@ def run_name(name: str, base: Job, job: Job) -> str:
 
 def _plain(value: Any) -> str:
     return "x".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def base_job(
-    preset: str | None, config: Path | None, init: str | None = None, part: str | None = None
-) -> Job:
-    """The job that a file describes, or a preset's own, or the model of a checkpoint.
-
-    Raises:
-        ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
-    """
-    if config is None:
-        if preset or not init:
-            return replace(default_job(preset or "digits"), init=init, init_part=part)
-        from parity.porting.start import start_config
-
-        return Job(start_config(init, part=part), Recipe(), init=init, init_part=part)
-    file = JobFile.load(config)
-    try:
-        base = default_job(preset or file.preset)
-        start = {"init": init, "init_part": part} if init else file.start
-        return Job(
-            _override(base.model, file.model),
-            _override(base.recipe, file.recipe),
-            file.data_name,
-            **start,
-            freeze=file.freeze,
-        )
-    except ConfigError as error:
-        raise ConfigError(f"{config}: {error}") from None
-
-
-def _override(schema: S, changes: dict[str, Any]) -> S:
-    """Replace fields of a schema; fields of a schema inside it one by one."""
-    nested = {
-        name: _override(getattr(schema, name), value)
-        for name, value in changes.items()
-        if isinstance(value, dict) and isinstance(getattr(schema, name, None), Schema)
-    }
-    return schema.replace(**{**changes, **nested})
-
-
-@registry.primitive_rule
-def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
-    """A size is one integer, or two."""
-    sides_given = typing.get_args(info.type)
-    if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
-        return None
-    if float in (sides_given[0], *typing.get_args(sides_given[0])):
-        return None  # a range, as tyro reads it
-
-    def sides(words: list[str]) -> tuple[int, int]:
-        if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
-            raise ValueError(f"takes one or two whole numbers, not {' '.join(words) or 'none'}")
-        return int(words[0]), int(words[-1])
-
-    return constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="H [W]",
-        instance_from_str=sides,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda value: [str(side) for side in value],
-    )
-
-
-@registry.primitive_rule
-def _optional_schema(
-    info: constructors.PrimitiveTypeInfo,
-) -> constructors.PrimitiveConstructorSpec | None:
-    """A schema that may be absent is one word of JSON."""
-    kinds = [kind for kind in typing.get_args(info.type) if kind is not type(None)]
-    if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Schema)):
-        return None
-
-    def read_json(words: list[str]) -> Schema | None:
-        return None if words == ["null"] else kinds[0].from_json(words[0])
-
-    return constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="{null,JSON}",
-        instance_from_str=read_json,
-        is_instance=lambda value: value is None or isinstance(value, kinds[0]),
-        str_from_instance=lambda value: ["null" if value is None else value.to_json()],
-    )
-
-
-@registry.struct_rule
-def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """A schema's fields, their docstrings as running text."""
-    if not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
-        return None
-    hints = typing.get_type_hints(info.type, include_extras=True)
-    return constructors.StructConstructorSpec(
-        instantiate=info.type,
-        fields=tuple(
-            constructors.StructFieldSpec(
-                name=name,
-                type=hints[name],
-                default=getattr(info.default, name),
-                helptext=" ".join((field.description or "").split()),
-            )
-            for name, field in info.type.model_fields.items()
-        ),
-    )
