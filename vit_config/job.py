@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vit_config.presets import preset
 from vit_config.recipe import Recipe
@@ -36,14 +36,26 @@ class Job:
     """Draw the head anew even where that of the checkpoint fits."""
     freeze: tuple[str, ...] = ()
     """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
+    best: Literal["none", "loss", "accuracy"] = "none"
+    """Which validation score chooses the state that a run ends with; none for its last."""
+    patience: int | None = None
+    """Evaluations without a better one after which a run ends early; None for never."""
 
     def flat(self) -> dict[str, Any]:
         """Every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
         start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
         given = {name: value for name, value in start.items() if value}
+        return flatten({"data": self.data, **given, **self.further, **parts})
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """What else fixes a run, as JSON values; only what is not as usual, so that a run of before such
+        a field is still the same run."""
         frozen = {"freeze": list(self.freeze)} if self.freeze else {}
-        return flatten({"data": self.data, **given, **frozen, **parts})
+        best = {"best": self.best} if self.best != "none" else {}
+        patience = {"patience": self.patience} if self.patience is not None else {}
+        return {**frozen, **best, **patience}
 
 
 def default_job(name: str) -> Job:

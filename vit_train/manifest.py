@@ -60,13 +60,12 @@ def make_manifest(
         start: what the parameters begin as, if they are not drawn.
     """
     begun = {} if start is None else {"init": start.identity}
-    frozen = {"freeze": list(job.freeze)} if job.freeze else {}
     return Manifest(
         model=json.loads(job.model.to_json()),
         recipe=json.loads(job.recipe.to_json()),
         data={"name": job.data, "fingerprint": fingerprint},
         **begun,
-        **frozen,
+        **job.further,
         format=RUN_FORMAT,
         environment={name: version(name) for name in COMPUTING[framework]},
     )

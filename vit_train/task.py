@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from rich.console import Console
 
 from vit_config import ConfigError, Preprocess
 from vit_config.job import Job
 from vit_config.parameters import parameters
+from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.distilling import check_taught
 from vit_train.fit import check_fit, hold_out, make_preprocess
+from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
 from vit_train.sources import ImageDataset
 from vit_train.start import Start, frozen_names
@@ -34,6 +36,10 @@ class Task:
     """How many updates in all are enough, if fewer than the recipe's."""
     start: Start | None = None
     """What the parameters begin as, if they are not drawn."""
+    keep: int = 3
+    """How many of the newest checkpoints are kept: the newest, and two to fall back to."""
+    profile: Steps | None = None
+    """Which steps are traced."""
 
     @property
     def frozen(self) -> frozenset[str]:
@@ -72,13 +78,22 @@ class Task:
             console.print(f"images of {sides[0]} are resized to {sides[1]}", highlight=False)
 
 
-def make_task(
-    job: Job,
-    data_dir: Path,
-    stop_after: int | None = None,
-    start: Start | None = None,
-    on_damage: OnDamage = "refuse",
-) -> Task:
+class TaskOptions(TypedDict, total=False):
+    """How a run is carried out, besides what its job says; none of it changes what a step computes."""
+
+    stop_after: int | None
+    """End after this many updates in all, with a checkpoint; 0 writes the initial state."""
+    start: Start | None
+    """Weights to begin with; by default they are drawn."""
+    on_damage: OnDamage
+    """What to do with an image that cannot be read."""
+    keep: int
+    """How many of the newest checkpoints are kept; by default 3."""
+    profile: Steps | None
+    """Which steps are traced."""
+
+
+def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     """Open a job's data and see that all fits together.
 
     Weights of before say how they want their images; without any, or where they do not say it, mean and
@@ -87,14 +102,29 @@ def make_task(
     Raises:
         ConfigError, DataError, MissingFileError: it does not.
     """
+    stop_after, start = options.get("stop_after"), options.get("start")
+    keep = options.get("keep", Task.keep)
     if stop_after is not None and stop_after < 0:
         raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
+    if keep < 1:
+        raise ConfigError(f"keep = {keep}: a run goes on from its newest checkpoint; use 1 or more")
     check_taught(job.recipe)
+    check_best(job)
     whole = open_dataset(job.data, data_dir)
-    whole.train.on_damage = whole.test.on_damage = on_damage
+    whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
     frozen_names(parameters(job.model), job.freeze)  # refuses a pattern that means nothing
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
-    return Task(job, dataset, validation, preprocess, per_epoch, stop_after, start)
+    return Task(
+        job,
+        dataset,
+        validation,
+        preprocess,
+        per_epoch,
+        stop_after,
+        start,
+        keep,
+        options.get("profile"),
+    )

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -22,9 +22,7 @@ from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct
-from vit_train.records import OnDamage
-from vit_train.start import Start
-from vit_train.task import Task, make_task
+from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
 
 
@@ -37,9 +35,7 @@ def train(
     sharding: Sharding = "replicated",
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
-    stop_after: int | None = None,
-    start: Start | None = None,
-    on_damage: OnDamage = "refuse",
+    **options: Unpack[TaskOptions],
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -49,9 +45,7 @@ def train(
         data_dir: the folder of prepared data sets.
         devices: default: all local ones.
         console: where progress is shown; default: the terminal.
-        stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
-        start: weights to begin with; default: they are drawn.
-        on_damage: what to do with an image that cannot be read.
+        options: see `vit_train.task.TaskOptions`.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -59,7 +53,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after, start, on_damage)
+        task = make_task(job, data_dir, **options)
         trainer = make_trainer(task, parallel=parallel, sharding=sharding, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
 
@@ -86,7 +80,10 @@ def make_trainer(
         framework="jax",
         program=_without_transfers(program),
         with_arrays=partial(with_arrays, job),
-        open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
+        open_checkpoints=lambda folder, manifest, keep: Checkpoints(
+            folder, run_id=manifest.run_id, keep=keep
+        ),
+        trace=jax.profiler.trace,
         how={**how, "devices": kinds},
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
@@ -26,6 +26,8 @@ class JobFile(Schema, frozen=True):
     init: str | dict[str, Any] | None = None
     """A checkpoint to start from; a run also knows what is in it."""
     freeze: NameTuple = ()
+    best: Literal["none", "loss", "accuracy"] = "none"
+    patience: int | None = None
     format: int | None = None
     """A run's; not looked at, as `versions` and `environment`."""
     versions: dict[str, Any] = Field(default_factory=dict)
@@ -68,6 +70,8 @@ def base_job(
             file.data_name,
             **start,
             freeze=file.freeze,
+            best=file.best,
+            patience=file.patience,
         )
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None

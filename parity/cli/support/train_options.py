@@ -76,6 +76,15 @@ class Options(Source):
     stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
     """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
     without it goes on."""
+    best: Literal["none", "loss", "accuracy"] = "none"
+    """Keep the checkpoint with the best validation score, and end with it: it is tested and exported
+    instead of the last. Needs --recipe.validation-fraction."""
+    patience: Annotated[int | None, _arg("EVALUATIONS", "never")] = None
+    """End after this many evaluations in a row without a better one; with --best."""
+    keep: int = 3
+    """How many of the newest checkpoints are kept."""
+    profile: Annotated[str | None, _arg("A:B", "none")] = None
+    """Trace steps A to B, counted from 1, into RUN/profile, by the framework's own profiler."""
     dry_run: bool = False
     """Build everything, take two steps on drawn images, print parameters, FLOPs, memory, steps and time
     per step, and write nothing."""
@@ -107,14 +116,25 @@ class Request(typing.NamedTuple):
     """How many steps in all are enough; None for the recipe's."""
     damaged: OnDamage
     """What to do with an image that cannot be read."""
+    keep: int
+    """How many of the newest checkpoints are kept."""
+    profile: str | None
+    """Which steps are traced, as ``A:B``."""
     dry_run: bool
     """Whether only to see what the run will be."""
 
     @property
     def options(self) -> dict[str, Any]:
         """How the task differs from that of its job alone; reads the weights to start from."""
-        start, stop = self.read_start(), self.stop_after
-        return {"start": start, "stop_after": stop, "on_damage": self.damaged}
+        from vit_train.profiling import read_steps
+
+        return {
+            "start": self.read_start(),
+            "stop_after": self.stop_after,
+            "on_damage": self.damaged,
+            "keep": self.keep,
+            "profile": read_steps(self.profile) if self.profile else None,
+        }
 
     def read_start(self) -> Start | None:
         """The weights to start from; None where parameters are drawn.
@@ -153,6 +173,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         init_part=base.init_part,
         new_head=base.new_head,
         freeze=base.freeze,
+        best=base.best,
+        patience=base.patience,
         data=base.data,
         model=base.model,
         recipe=base.recipe,
@@ -171,7 +193,15 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     start = {"init": options.init, "init_part": options.init_part, "new_head": options.new_head}
     if options.init is None and (options.init_part or options.new_head):
         raise ConfigError("--init-part and --new-head go with --init, which names what to start from")
-    job = Job(options.model, recipe, options.data, **start, freeze=options.freeze)
+    job = Job(
+        options.model,
+        recipe,
+        options.data,
+        **start,
+        freeze=options.freeze,
+        best=options.best,
+        patience=options.patience,
+    )
     name = _name(source)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
@@ -184,6 +214,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.framework,
         options.stop_after,
         options.damaged,
+        options.keep,
+        options.profile,
         options.dry_run,
     )
 
