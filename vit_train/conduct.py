@@ -18,12 +18,12 @@ from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.parameters import parameters
 from vit_config.scoring import Score
 from vit_train.best import Best, best_so_far
+from vit_train.dataset import ImageDataset
 from vit_train.log import RunLog, read_log
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
-from vit_train.sources import ImageDataset
 from vit_train.task import Task, make_task
 from vit_train.trainer import (
     NAMES,

@@ -21,10 +21,11 @@ from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import mixed
 from vit_train.augmentation.views import Views
+from vit_train.dataset import ImageDataset
 from vit_train.images import fit_image
 from vit_train.read_ahead import read_ahead
 from vit_train.records import Records
-from vit_train.sources import ImageDataset, open_dataset
+from vit_train.sources.opening import open_dataset
 
 __all__ = [
     "EvalBatch",

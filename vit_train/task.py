@@ -14,11 +14,11 @@ from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
+from vit_train.dataset import ImageDataset
 from vit_train.distilling import check_taught
 from vit_train.fit import check_fit, hold_out, make_preprocess
 from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
-from vit_train.sources import ImageDataset
 from vit_train.start import Start, frozen_names
 
 

@@ -59,7 +59,8 @@ class Options(Source):
 
     data: str = "digits"
     """Data set: digits; tfds:NAME, a prepared tensorflow-datasets set of images and labels; folder:PATH,
-    images in train/CLASS and val/CLASS."""
+    images in train/CLASS and val/CLASS; tar:PATH, tar files as of webdataset; hf:PATH, Arrow or Parquet
+    files of Hugging Face's datasets."""
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     damaged: Literal["refuse", "replace"] = "refuse"
