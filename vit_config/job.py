@@ -38,6 +38,8 @@ class Job:
     """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
     best: Literal["none", "loss", "accuracy"] = "none"
     """Which validation score chooses the state that a run ends with; none for its last."""
+    teacher: str | None = None
+    """A checkpoint of any dialect whose logits the distillation token learns."""
     patience: int | None = None
     """Evaluations without a better one after which a run ends early; None for never."""
 
@@ -46,7 +48,8 @@ class Job:
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
         start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
         given = {name: value for name, value in start.items() if value}
-        return flatten({"data": self.data, **given, **self.further, **parts})
+        taught = {"teacher": self.teacher} if self.teacher else {}
+        return flatten({"data": self.data, **given, **taught, **self.further, **parts})
 
     @property
     def further(self) -> dict[str, Any]:

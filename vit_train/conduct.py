@@ -77,7 +77,9 @@ def conduct(
         task.note_resizing(console)
         stack.enter_context(locked(run_dir))
         check_framework(run_dir, trainer.framework)
-        manifest = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start)
+        manifest = make_manifest(
+            job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
+        )
         for change in claim(run_dir, manifest):
             console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(
@@ -206,7 +208,8 @@ def _hooks(
             )
         return verdict
 
-    return Hooks(on_log, checkpoints.save, on_evaluate, should_stop, profile)
+    teach = task.teach(trainer.make_teacher)
+    return Hooks(on_log, checkpoints.save, on_evaluate, should_stop, teach, profile)
 
 
 def _start(

@@ -38,6 +38,8 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     `eval_every_epochs`."""
     should_stop: Callable[[], bool]
     """Asked after every step; true ends the run early, with a checkpoint."""
+    teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    """Completes a batch by what a teacher says of it; its time is not spent waiting for data."""
     profile: Profile
     """Told of every step before it is taken."""
 
@@ -75,7 +77,7 @@ def run_steps(
         asked = time.perf_counter()
         batch = next(batches)
         waited += time.perf_counter() - asked
-        batch = program.place_batch(batch)
+        batch = program.place_batch(hooks.teach(batch))
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)
         if hooks.profile.ends_after(done):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from rich.console import Console
 
-from vit_config import ConfigError, Preprocess
+from vit_config import ConfigError, Preprocess, Weights
 from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.dataset import ImageDataset
-from vit_train.distilling import check_taught
+from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
 from vit_train.fit import check_fit, hold_out, make_preprocess
 from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
@@ -40,6 +40,16 @@ class Task:
     """How many of the newest checkpoints are kept: the newest, and two to fall back to."""
     profile: Steps | None = None
     """Which steps are traced."""
+    teacher: TeacherWeights | None = None
+    """Whose logits the run learns from."""
+
+    def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
+        """The function that completes a training batch by what the teacher says of it, if any."""
+        if self.teacher is None:
+            return lambda batch: batch
+        weights = self.teacher.weights
+        assert weights.preprocess is not None  # see `check_taught`
+        return make_teach(make_teacher(weights), ours=self.preprocess, theirs=weights.preprocess)
 
     @property
     def frozen(self) -> frozenset[str]:
@@ -91,6 +101,8 @@ class TaskOptions(TypedDict, total=False):
     """How many of the newest checkpoints are kept; by default 3."""
     profile: Steps | None
     """Which steps are traced."""
+    teacher: TeacherWeights | None
+    """Whose logits the run learns from."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
@@ -108,7 +120,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
     if keep < 1:
         raise ConfigError(f"keep = {keep}: a run goes on from its newest checkpoint; use 1 or more")
-    check_taught(job.recipe)
+    check_taught(job.recipe, job.model, options.get("teacher"))
     check_best(job)
     whole = open_dataset(job.data, data_dir)
     whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
@@ -127,4 +139,5 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         start,
         keep,
         options.get("profile"),
+        options.get("teacher"),
     )

@@ -10,6 +10,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from vit_config import Weights
+from vit_train.distilling import Teacher
 from vit_train.manifest import Manifest
 
 Framework = Literal["jax", "torch"]
@@ -117,5 +119,7 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """Given their folder, the run they belong to, and how many of the newest are kept."""
     trace: Callable[[Path], AbstractContextManager[None]]
     """The framework's profiler, for the duration; writes into the folder it is given."""
+    make_teacher: Callable[[Weights], Teacher]
+    """A trained model as the function from normalised images to logits."""
     how: Mapping[str, Any]
     """What the log says of devices."""

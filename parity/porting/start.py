@@ -9,8 +9,9 @@ from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.provenance import digest_of
 from parity.porting.transform import resized
-from vit_config import ViTConfig, WeightsError
+from vit_config import ViTConfig, Weights, WeightsError
 from vit_config.parameters import parameters
+from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
 
 HEAD = ("head.", "head_dist.")
@@ -76,6 +77,21 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
         preprocess=_preprocess(checkpoint, cfg),
         account=said,
     )
+
+
+def read_teacher(source: str) -> TeacherWeights:
+    """A trained model to learn from.
+
+    Args:
+        source: a file or folder of any dialect, or a name on the Hub.
+
+    Raises:
+        MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
+    """
+    checkpoint = read_checkpoint(source)
+    arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
+    weights = Weights(checkpoint.config, checkpoint.preprocess, arrays)
+    return TeacherWeights(source, digest_of(checkpoint.container.files), weights)
 
 
 def start_config(source: str, *, part: str | None = None) -> ViTConfig:

@@ -39,7 +39,7 @@ def _note(events, *event):
 def run(batches, *, steps=None, stop=lambda: False, start=0, **options):
     told = {"log": [], "save": []}
     log, save = partial(_note, told["log"]), partial(_note, told["save"])
-    hooks = Hooks(log, save, lambda *_: Verdict(), stop, Profile(None, nullcontext, Path()))
+    hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, Profile(None, nullcontext, Path()))
     state = SimpleNamespace(averaged=start)
     ended, _ = run_steps(
         steps or program(), RECIPE, state, batches, hooks, start_step=start, steps_per_epoch=3, **options

@@ -18,6 +18,7 @@ from vit_config.job import Job
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
+from vit_jax.teacher import make_teacher
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
 from vit_jax.weights import abstract_model
@@ -84,6 +85,7 @@ def make_trainer(
             folder, run_id=manifest.run_id, keep=keep
         ),
         trace=jax.profiler.trace,
+        make_teacher=make_teacher,
         how={**how, "devices": kinds},
     )
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from vit_config.job import Job
 from vit_torch.optim import Ema
+from vit_torch.teacher import make_teacher
 from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
 from vit_torch.train.state import StoredState, TrainState
@@ -82,6 +83,7 @@ def make_trainer(
         with_arrays=with_arrays,
         open_checkpoints=open_checkpoints,
         trace=trace,
+        make_teacher=lambda weights: make_teacher(weights, program.device),
         how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
     )
 

@@ -28,6 +28,8 @@ class JobFile(Schema, frozen=True):
     freeze: NameTuple = ()
     best: Literal["none", "loss", "accuracy"] = "none"
     patience: int | None = None
+    teacher: str | dict[str, Any] | None = None
+    """A checkpoint to learn from; a run also knows what is in it."""
     format: int | None = None
     """A run's; not looked at, as `versions` and `environment`."""
     versions: dict[str, Any] = Field(default_factory=dict)
@@ -72,6 +74,7 @@ def base_job(
             freeze=file.freeze,
             best=file.best,
             patience=file.patience,
+            teacher=file.teacher.get("name") if isinstance(file.teacher, dict) else file.teacher,
         )
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None

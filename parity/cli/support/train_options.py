@@ -22,6 +22,7 @@ from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
 if TYPE_CHECKING:
+    from vit_train.distilling import TeacherWeights
     from vit_train.records import OnDamage
     from vit_train.start import Start
 
@@ -70,6 +71,9 @@ class Options(Source):
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
     """Parameters that are not trained, by path: patch_embed, 'blocks.[0-5]'; '!head' for the others."""
+    teacher: Annotated[str | None, _arg("FILE", "none")] = None
+    """Checkpoint of any dialect, as of --init, whose logits the distillation token learns; with
+    --recipe.distill and --model.distill-token."""
     run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
     """Folder of this run's checkpoints, logs, weights and pictures."""
     framework: Framework = "jax"
@@ -134,6 +138,7 @@ class Request(typing.NamedTuple):
             "stop_after": self.stop_after,
             "on_damage": self.damaged,
             "keep": self.keep,
+            "teacher": self.read_teacher(),
             "profile": read_steps(self.profile) if self.profile else None,
         }
 
@@ -149,6 +154,14 @@ class Request(typing.NamedTuple):
         from parity.porting.start import read_start
 
         return read_start(job.init, job.model, part=job.init_part, new_head=job.new_head)
+
+    def read_teacher(self) -> TeacherWeights | None:
+        """The model to learn from; None where there is none."""
+        if self.job.teacher is None:
+            return None
+        from parity.porting.start import read_teacher
+
+        return read_teacher(self.job.teacher)
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -176,6 +189,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         freeze=base.freeze,
         best=base.best,
         patience=base.patience,
+        teacher=base.teacher,
         data=base.data,
         model=base.model,
         recipe=base.recipe,
@@ -202,6 +216,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         freeze=options.freeze,
         best=options.best,
         patience=options.patience,
+        teacher=options.teacher,
     )
     name = _name(source)
     name += "" if options.framework == "jax" else f"-{options.framework}"
