@@ -56,6 +56,8 @@ class Trained:
     """Updates done."""
     test: Score | None
     """On the whole test set; None for a run that has not come to its end."""
+    provenance: tuple[Any, ...] = ()
+    """Where the weights that it began with come from; JSON values."""
     best: Best | None = None
     """Which evaluation chose these parameters; None where they are those of the last step."""
 
@@ -127,7 +129,9 @@ def conduct(
             said = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
             console.print(f"trace {said}", markup=False, highlight=False, soft_wrap=True)
         params = program.fetch(state.averaged)
-    return Trained(params, task.preprocess, task.dataset, step, test, best if over else None)
+    begun = task.start.provenance if task.start else ()
+    chosen = best if over else None
+    return Trained(params, task.preprocess, task.dataset, step, test, begun, chosen)
 
 
 def check_framework(run_dir: Path, here: Framework) -> None:

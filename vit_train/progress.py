@@ -25,7 +25,7 @@ class TrainingBar:
     def __init__(self, console: Console, *, start_step: int, total_steps: int, steps_per_epoch: int):
         self._console, self._total, self._per_epoch = console, total_steps, steps_per_epoch
         self._next_line = start_step
-        self._advised = False
+        self._seen = self._advised = False
         self._started = time.perf_counter()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -65,9 +65,10 @@ class TrainingBar:
         where = f"epoch {epoch}/{epochs}"
         wait = means.get("data_wait", 0.0)
         waiting = f"  waits for data {wait:.0%}" if wait > WAIT else ""
-        if waiting and not self._advised:
+        if waiting and self._seen and not self._advised:  # at first, everything has to be begun
             self._advised = True
             self.note(ADVICE)
+        self._seen = True
         numbers = (
             f"loss {means['loss']:.4f}  accuracy {means['accuracy']:.3f}"
             f"  {means['images_per_second']:,.0f} images/s{waiting}"

@@ -31,6 +31,8 @@ class Start:
     """How the weights want their images; None where nobody says."""
     account: tuple[str, ...]
     """What was used, changed, drawn anew and left out, a sentence each."""
+    provenance: tuple[Any, ...] = ()
+    """Where they come from, the oldest file first, as the header of a weights file has it: JSON."""
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,17 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
     )
 
 
-def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) -> None:
+def save(
+    path: str | Path,
+    model: Any,
+    *,
+    preprocess: Preprocess | None = None,
+    provenance: Sequence[Any] = (),
+) -> None:
     """Write either twin's model to a weights file, whole or not at all.
+
+    Args:
+        provenance: where the weights come from, oldest first; JSON values.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -52,7 +62,7 @@ def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) 
     framework = type(model).__module__.partition(".")[0].removeprefix("vit_")
     if not hasattr(model, "cfg"):
         raise ConfigError(f"{type(model).__qualname__} is not a model of vit_jax or vit_torch")
-    write_weights(path, model.cfg, twin_of(framework).to_arrays(model), preprocess)
+    write_weights(path, model.cfg, twin_of(framework).to_arrays(model), preprocess, provenance)
 
 
 def twin_of(framework: str) -> Any:

@@ -1,4 +1,4 @@
-"""Distillation from the command line: a teacher's file, its logits in every batch, in both frameworks."""
+"""Distillation from the command line: a teacher's file, its logits in every batch, in either twin."""
 
 import json
 
