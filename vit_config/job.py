@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vit_config.lora import Lora
 from vit_config.presets import preset
 from vit_config.recipe import Recipe
 from vit_config.schema import ViTConfig
@@ -36,6 +37,8 @@ class Job:
     """Draw the head anew even where that of the checkpoint fits."""
     freeze: tuple[str, ...] = ()
     """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
+    lora: Lora | None = None
+    """Adapters that are trained in place of the weights; None for none."""
     best: Literal["none", "loss", "accuracy"] = "none"
     """Which validation score chooses the state that a run ends with; none for its last."""
     teacher: str | None = None
@@ -58,7 +61,8 @@ class Job:
         frozen = {"freeze": list(self.freeze)} if self.freeze else {}
         best = {"best": self.best} if self.best != "none" else {}
         patience = {"patience": self.patience} if self.patience is not None else {}
-        return {**frozen, **best, **patience}
+        lora = {} if self.lora is None else {"lora": json.loads(self.lora.to_json())}
+        return {**frozen, **lora, **best, **patience}
 
 
 def default_job(name: str) -> Job:

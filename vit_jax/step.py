@@ -9,6 +9,7 @@ import optax
 from flax import nnx
 
 from vit_config import Recipe, ViTConfig, ViTOutput
+from vit_config.lora import Lora, draw_adapters, merged
 from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate
 from vit_jax.functional import Params, get_params, make_apply
@@ -38,10 +39,13 @@ class TrainState(NamedTuple):
         return self.params if self.ema is None else self.ema
 
 
-def init_state(cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int) -> TrainState:
+def init_state(
+    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, lora: Lora | None = None
+) -> TrainState:
     """The state before the first update; call it under `jax.jit` to allocate it sharded."""
     dtype = jnp.float64 if recipe.dtype == "float64" else jnp.float32
     params = get_params(ViT(cfg, rngs=nnx.Rngs(recipe.seed)))
+    params |= {name: jnp.asarray(x) for name, x in draw_adapters(lora, cfg, recipe.seed).items()}
     params = {name: value.astype(dtype) for name, value in params.items()}
     opt_state = make_optimizer(recipe, steps_per_epoch).init(params)
     return TrainState(jnp.zeros((), jnp.int32), params, opt_state, init_ema(recipe, params))
@@ -75,13 +79,17 @@ def make_train_step(
 
 
 def make_gradients(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
+    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, lora: Lora | None = None
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
     """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
 
     Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
     the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
     number is i modulo their number, so that each device keeps its own share.
+
+    Args:
+        axis_name: see `make_train_step`.
+        lora: adapters among the parameters, merged into the weights before the model is called.
 
     Raises:
         ConfigError: the recipe distills, and the model has no head for it.
@@ -91,7 +99,8 @@ def make_gradients(
     dtype = jnp.dtype(recipe.dtype)
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        computed = {name: value.astype(dtype) for name, value in params.items()}
+        whole = merged(params, lora, transposed=True)
+        computed = {name: value.astype(dtype) for name, value in whole.items()}
         images = batch["image"].astype(dtype)
         output = apply(computed, images, kernel=recipe.kernel, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
@@ -157,14 +166,15 @@ def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, P
 
 
 def make_eval_step(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None
+    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, lora: Lora | None = None
 ) -> Callable[[Params, Batch], Metrics]:
     """The pure function that sums loss, right answers and images over one padded batch."""
     apply = make_apply(cfg)
     dtype = jnp.dtype(recipe.dtype)
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
-        computed = {name: value.astype(dtype) for name, value in params.items()}
+        whole = merged(params, lora, transposed=True)
+        computed = {name: value.astype(dtype) for name, value in whole.items()}
         logits = apply(computed, batch["image"].astype(dtype), kernel=recipe.kernel).logits
         mask = batch["mask"]
         sums = {

@@ -15,7 +15,6 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import CheckpointError, Preprocess, TrainingError
-from vit_config.parameters import parameters
 from vit_config.scoring import Score
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
@@ -128,7 +127,7 @@ def conduct(
         if task.profile:
             said = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
             console.print(f"trace {said}", markup=False, highlight=False, soft_wrap=True)
-        params = program.fetch(state.averaged)
+        params = trainer.export(program.fetch(state.averaged))
     begun = task.start.provenance if task.start else ()
     chosen = best if over else None
     return Trained(params, task.preprocess, task.dataset, step, test, begun, chosen)
@@ -236,7 +235,7 @@ def _start(
         stored = trainer.with_arrays(program.fetch(initial), task.start.arrays)
         initial = program.place_state(stored)
     if task.frozen:
-        trained = len(parameters(task.job.model)) - len(task.frozen)
+        trained = len(task.parameter_names) - len(task.frozen)
         console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
     if task.stop_after == 0:
         checkpoints.save(0, program.fetch(initial))

@@ -13,6 +13,7 @@ import numpy as np
 
 from vit_config import Preprocess
 from vit_config.job import Job
+from vit_config.lora import draw_adapters
 from vit_config.parameters import parameters
 from vit_train.dataset import ImageDataset
 from vit_train.distilling import TeacherWeights, check_taught
@@ -99,6 +100,8 @@ def rehearse(task: Task, trainer: Trainer[OnDevices, Stored, Params]) -> Rehears
     assert metrics is not None
     nbytes = _nbytes(program.fetch(state))  # PyTorch makes moments in the first step
     sizes = {name: math.prod(each.shape) for name, each in parameters(task.job.model).items()}
+    adapters = draw_adapters(task.job.lora, task.job.model, 0)
+    sizes |= {name: each.size for name, each in adapters.items()}
     trained = sum(size for name, size in sizes.items() if name not in task.frozen)
     first, second = seconds
     return Rehearsal(sum(sizes.values()), trained, nbytes, first, second, float(metrics["loss"]))

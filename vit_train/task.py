@@ -11,6 +11,7 @@ from rich.console import Console
 
 from vit_config import ConfigError, Preprocess, Weights
 from vit_config.job import Job
+from vit_config.lora import draw_adapters, untrained
 from vit_config.parameters import parameters
 from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
@@ -54,7 +55,14 @@ class Task:
     @property
     def frozen(self) -> frozenset[str]:
         """Parameters that are not trained, by common name."""
-        return frozen_names(parameters(self.job.model), self.job.freeze)
+        job = self.job
+        return frozen_names(self.parameter_names, job.freeze) | untrained(job.lora, job.model)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Every parameter's common name, adapters among them."""
+        adapters = draw_adapters(self.job.lora, self.job.model, 0)
+        return (*parameters(self.job.model), *adapters)
 
     @property
     def total_steps(self) -> int:
@@ -127,9 +135,8 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    frozen_names(parameters(job.model), job.freeze)  # refuses a pattern that means nothing
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
-    return Task(
+    task = Task(
         job,
         dataset,
         validation,
@@ -141,3 +148,6 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("profile"),
         options.get("teacher"),
     )
+    if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
+        raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
+    return task

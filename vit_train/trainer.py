@@ -119,6 +119,8 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """Given their folder, the run they belong to, and how many of the newest are kept."""
     trace: Callable[[Path], AbstractContextManager[None]]
     """The framework's profiler, for the duration; writes into the folder it is given."""
+    export: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+    """Parameters of a run as a model has them: adapters are merged into weights."""
     make_teacher: Callable[[Weights], Teacher]
     """A trained model as the function from normalised images to logits."""
     how: Mapping[str, Any]

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from vit_config import Recipe
 from vit_config.job import Job
+from vit_config.lora import exported
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
@@ -73,8 +74,9 @@ def make_trainer(
     """
     job = task.job
     how: dict[str, Any] = {"parallel": parallel, "sharding": sharding}
+    trained = {"frozen": task.frozen, "lora": job.lora}
     program = make_program(
-        job.model, job.recipe, task.steps_per_epoch, **how, devices=devices, frozen=task.frozen
+        job.model, job.recipe, task.steps_per_epoch, **how, devices=devices, **trained
     )
     kinds = [device.device_kind for device in devices or jax.local_devices()]
     return Trainer(
@@ -85,6 +87,7 @@ def make_trainer(
             folder, run_id=manifest.run_id, keep=keep
         ),
         trace=jax.profiler.trace,
+        export=partial(exported, lora=job.lora, transposed=True),
         make_teacher=make_teacher,
         how={**how, "devices": kinds},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Unpack
 
@@ -12,6 +13,7 @@ import torch
 from rich.console import Console
 
 from vit_config.job import Job
+from vit_config.lora import exported
 from vit_torch.optim import Ema
 from vit_torch.teacher import make_teacher
 from vit_torch.train.checkpoint import Checkpoints
@@ -70,7 +72,7 @@ def make_trainer(
     """
     job = task.job
     program = make_program(
-        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen
+        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen, lora=job.lora
     )
 
     def open_checkpoints(folder: Path, manifest: Manifest, keep: int) -> nullcontext[Checkpoints]:
@@ -83,7 +85,8 @@ def make_trainer(
         with_arrays=with_arrays,
         open_checkpoints=open_checkpoints,
         trace=trace,
-        make_teacher=lambda weights: make_teacher(weights, program.device),
+        export=partial(exported, lora=job.lora, transposed=False),
+        make_teacher=make_teacher,
         how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
     )
 

@@ -11,6 +11,7 @@ from pydantic import Field
 from vit_config import ConfigError, Recipe, Schema
 from vit_config.base import NameTuple
 from vit_config.job import Job, default_job
+from vit_config.lora import Lora
 
 S = TypeVar("S", bound=Schema)
 
@@ -28,6 +29,7 @@ class JobFile(Schema, frozen=True):
     freeze: NameTuple = ()
     best: Literal["none", "loss", "accuracy"] = "none"
     patience: int | None = None
+    lora: Lora | None = None
     teacher: str | dict[str, Any] | None = None
     """A checkpoint to learn from; a run also knows what is in it."""
     format: int | None = None
@@ -74,6 +76,7 @@ def base_job(
             freeze=file.freeze,
             best=file.best,
             patience=file.patience,
+            lora=file.lora,
             teacher=file.teacher.get("name") if isinstance(file.teacher, dict) else file.teacher,
         )
     except ConfigError as error:

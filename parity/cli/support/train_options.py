@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import typing
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,10 +13,12 @@ import tyro
 
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job
+from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.schema_flags import registry
 from parity.porting.model import Framework
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
+from vit_config.lora import Lora
 
 if TYPE_CHECKING:
     from vit_train.distilling import TeacherWeights
@@ -71,6 +70,15 @@ class Options(Source):
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
     """Parameters that are not trained, by path: patch_embed, 'blocks.[0-5]'; '!head' for the others."""
+    lora_rank: Annotated[int | None, _arg("RANK", "none: weights themselves are trained")] = None
+    """Train low-rank adapters of this rank (LoRA) and the head, and leave all else as it is; they are
+    merged into the exported weights."""
+    lora_alpha: float = Lora().alpha
+    """Adapters are multiplied by alpha / rank."""
+    lora_targets: Annotated[
+        tuple[str, ...], _arg("PATH [PATH ...]", "queries, keys, values, output")
+    ] = Lora().targets
+    """Linear layers that have adapters, by path: 'blocks.*.mlp', 'blocks.[0-5].attn.qkv'."""
     teacher: Annotated[str | None, _arg("FILE", "none")] = None
     """Checkpoint of any dialect, as of --init, whose logits the distillation token learns; with
     --recipe.distill and --model.distill-token."""
@@ -187,6 +195,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         init_part=base.init_part,
         new_head=base.new_head,
         freeze=base.freeze,
+        **_lora_flags(base.lora),
         best=base.best,
         patience=base.patience,
         teacher=base.teacher,
@@ -214,11 +223,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.data,
         **start,
         freeze=options.freeze,
+        lora=_lora(options),
         best=options.best,
         patience=options.patience,
         teacher=options.teacher,
     )
-    name = _name(source)
+    name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return Request(
@@ -236,13 +246,20 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     )
 
 
-def _name(source: Source) -> str:
-    """What a run folder is called first: after the file, the preset, or the start point."""
-    if source.config:
-        return source.config.stem
-    if source.preset or not source.init:
-        return source.preset or "digits"
-    return Path(source.init.rpartition(":")[2]).name
+def _lora_flags(lora: Lora | None) -> dict[str, Any]:
+    """The defaults of the flags of adapters."""
+    if lora is None:
+        return {}
+    return {"lora_rank": lora.rank, "lora_alpha": lora.alpha, "lora_targets": lora.targets}
+
+
+def _lora(options: Options) -> Lora | None:
+    if options.lora_rank is not None:
+        return Lora(rank=options.lora_rank, alpha=options.lora_alpha, targets=options.lora_targets)
+    for flag in ("lora_alpha", "lora_targets"):
+        if getattr(options, flag) != getattr(Options, flag):
+            raise ConfigError(f"--{flag.replace('_', '-')} goes with --lora-rank; give a rank")
+    return None
 
 
 def _check_framework(options: Options, recipe: Recipe) -> None:
@@ -262,18 +279,3 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
             f'--framework {options.framework} with kernel = "{recipe.kernel}", which is one of JAX; add'
             " --recipe.kernel reference"
         )
-
-
-def run_name(name: str, base: Job, job: Job) -> str:
-    """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
-    before = base.flat()
-    changed = {field: value for field, value in job.flat().items() if value != before.get(field)}
-    parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]
-    full = "-".join([name, *parts])
-    if len(full) > 80:
-        full = f"{name}-{sha256(json.dumps(changed).encode()).hexdigest()[:12]}"
-    return re.sub(r"[^\w.=+-]", "_", full)
-
-
-def _plain(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
