@@ -43,6 +43,8 @@ class Task:
     """Which steps are traced."""
     teacher: TeacherWeights | None = None
     """Whose logits the run learns from."""
+    workers: int = 0
+    """Processes that read and change training images; 0 for threads."""
 
     def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
         """The function that completes a training batch by what the teacher says of it, if any."""
@@ -73,7 +75,12 @@ class Task:
         """The training batches from a step on."""
         size = self.job.model.image_size
         return train_batches(
-            self.dataset, self.job.recipe, self.preprocess, image_size=size, start_step=start_step
+            self.dataset,
+            self.job.recipe,
+            self.preprocess,
+            image_size=size,
+            start_step=start_step,
+            num_workers=self.workers,
         )
 
     def eval_batches(self, records: Records) -> Generator[Any, None, None]:
@@ -111,6 +118,8 @@ class TaskOptions(TypedDict, total=False):
     """Which steps are traced."""
     teacher: TeacherWeights | None
     """Whose logits the run learns from."""
+    workers: int
+    """Processes that read and change training images; by default none, but threads."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
@@ -128,6 +137,8 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
     if keep < 1:
         raise ConfigError(f"keep = {keep}: a run goes on from its newest checkpoint; use 1 or more")
+    if options.get("workers", 0) < 0:
+        raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
     check_best(job)
     whole = open_dataset(job.data, data_dir)
@@ -147,6 +158,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         keep,
         options.get("profile"),
         options.get("teacher"),
+        options.get("workers", 0),
     )
     if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")

@@ -94,6 +94,9 @@ class Options(Source):
     instead of the last. Needs --recipe.validation-fraction."""
     patience: Annotated[int | None, _arg("EVALUATIONS", "never")] = None
     """End after this many evaluations in a row without a better one; with --best."""
+    workers: int = 0
+    """Processes that read and change training images, for where threads do not keep the accelerator
+    busy; 0 for threads. What is computed does not depend on it."""
     keep: int = 3
     """How many of the newest checkpoints are kept."""
     profile: Annotated[str | None, _arg("A:B", "none")] = None
@@ -129,6 +132,8 @@ class Request(typing.NamedTuple):
     """How many steps in all are enough; None for the recipe's."""
     damaged: OnDamage
     """What to do with an image that cannot be read."""
+    workers: int
+    """Processes that read and change training images."""
     keep: int
     """How many of the newest checkpoints are kept."""
     profile: str | None
@@ -145,6 +150,7 @@ class Request(typing.NamedTuple):
             "start": self.read_start(),
             "stop_after": self.stop_after,
             "on_damage": self.damaged,
+            "workers": self.workers,
             "keep": self.keep,
             "teacher": self.read_teacher(),
             "profile": read_steps(self.profile) if self.profile else None,
@@ -240,6 +246,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.framework,
         options.stop_after,
         options.damaged,
+        options.workers,
         options.keep,
         options.profile,
         options.dry_run,
