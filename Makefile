@@ -9,9 +9,11 @@
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make lint        ruff and pyright
+# make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
 # make smoke       build a wheel and try it in a clean environment
 # make budgets     measure what each test file costs
+# make release     from a clean tree and a dated CHANGELOG: build the source archive and the wheel, and tag
 # Everything runs in a virtual environment of its own, .venv, made on first use.
 # SHARE=K/N (or rotating/N, the one that is due) leaves the N-th part of family and mutations, and adds that of the
 # exhaustive cases to test: docs/testing.md.
@@ -24,7 +26,7 @@ PYTEST := $(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # programs that XLA compiled are kept for the next command
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-.PHONY: demo test quick exhaustive family steps table mutations environments versions lint site smoke budgets
+.PHONY: demo test quick exhaustive family steps table mutations environments versions lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -82,7 +84,14 @@ $(VENV)/ready: pyproject.toml constraints.txt
 site: $(VENV)/ready
 	$(VENV)/bin/mkdocs build --strict --quiet
 
+notebooks: $(VENV)/ready
+	$(RUN) tools/notebooks.py
+
 # a wheel, installed in a clean environment, used from another folder
 smoke: $(VENV)/ready
 	rm -rf build dist && $(RUN) -m build --quiet --wheel
 	./tests/smoke_wheel.sh dist/*.whl
+
+# refuses with a line what is not ready; uploads nothing
+release: $(VENV)/ready
+	./tools/release.sh $(RUN)

@@ -213,6 +213,8 @@ def markdown(cells: list[Cell]) -> str:
     lines = [
         "# From dialect to dialect",
         "",
+        "For those who want to know whether a conversion is exact before they try it.",
+        "",
         "Written by `python tools/dialect_table.py --write docs/dialect_table.md`. Each row is a small",
         "random model in that dialect, converted to every family and read again: `=` exact, `~` exact",
         "after a rewriting that computes the same, `-` refused. The reasons follow.",

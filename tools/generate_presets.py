@@ -32,7 +32,7 @@ Entry = dict[str, Any]
 
 @dataclass(frozen=True)
 class Options:
-    """Write the schemas of timm's Vision Transformers; refuse, by name, what is not understood."""
+    """Write the schemas of timm's Vision Transformers; refuse, by name, what is not supported."""
 
     out: Path = PATH
     """The file to write."""

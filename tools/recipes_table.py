@@ -14,9 +14,10 @@ from parity.twins.originals.check import LARGEST, ORIGINALS, STEPS, check_recipe
 PAGE = FOLDER.parent / "docs" / "recipes.md"
 HEAD = """# The recipes shipped
 
-Each is a file in `recipes/` whose head says command, hardware, time, accuracy to expect, where the
-numbers come from, and what differs from the original. [recipe.md](recipe.md) has the formula behind
-every field. `python train.py --config recipes/NAME.toml` trains one; a flag changes a field of it.
+For those who want to train by a published recipe. Each is a file in `recipes/` whose head says command,
+hardware, time, accuracy to expect, where the numbers come from, and what differs from the original.
+[recipe.md](recipe.md) has the formula behind every field. `python train.py --config recipes/NAME.toml`
+trains one; a flag changes a field of it.
 
 | recipe | is | accuracy to expect |
 |---|---|---|

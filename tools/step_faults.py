@@ -98,7 +98,7 @@ Each mistake is put into the trainer of one twin of a small model ({steps} steps
 warm-up, cosine, decay of matrices, clipping and smoothing), and `parity check-steps` is asked. *From
 the same state*: the first step that was beyond its limit, and the first level of it. *Running freely*:
 the first step after which a part of the state was farther from its twin than ten shadows, or 1e-12.
-Where it depends on the twin that has the fault, both are said, JAX's first. (In float32 a step from the
+Where it depends on the twin that has the fault, both are given, JAX's first. (In float32 a step from the
 same state is held against the same twin's float64, which has the mistake, too: that is a test of
 precision alone.)"""
 
@@ -114,6 +114,7 @@ def page(rows: list[str], missed: list[str], unseen: list[str], clean: list[str]
         "\n\n".join(
             (
                 "# Which wrong training steps are noticed, and when",
+                "For those who ask what `parity check-steps` would notice in their trainer.",
                 f"{made}, in {seconds:.0f} s; {versions}.",
                 WORDS.format(steps=STEPS),
                 f"{noticed}{': not ' + ', '.join(missed) if missed else ''}. In float32 {hidden}.",

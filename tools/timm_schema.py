@@ -1,4 +1,4 @@
-"""A model of timm's, as it stands in memory, read into the schema; what is not understood is refused."""
+"""A model of timm's, as it stands in memory, read into the schema; what is not supported is refused."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A page has blocks of ``console``; every line in them that begins with ``$ `` is run, in one folder that
 begins with the example checkpoint, and what it prints follows it. The suite runs the page again and
-compares (tests/test_porting_page.py); digests and durations are masked.
+compares (tests/repository/test_pages.py); digests and durations are masked.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).parent.parent
 BLOCK = re.compile(r"(?<=```console\n).*?(?=```)", re.DOTALL)
+SCRIPT = re.compile(r"<!-- (\w+\.py) -->\n```python\n(.*?)```", re.DOTALL)
+AS_READERS = REPOSITORY / "tools" / "as_readers"
 
 
 def make_example(folder: Path, page: str) -> None:
@@ -26,6 +28,9 @@ def make_example(folder: Path, page: str) -> None:
             shutil.copy(REPOSITORY / "docs" / name, folder)
     elif page in ("porting.md", "matching.md"):
         make_pets(folder)
+    elif page == "tutorial.md":
+        for name, script in SCRIPT.findall((REPOSITORY / "docs" / page).read_text(encoding="utf-8")):
+            (folder / name).write_text(script, encoding="utf-8")
 
 
 def make_pets(folder: Path) -> None:
@@ -65,8 +70,15 @@ def masked(text: str) -> str:
     """Digests, durations and rounding errors, which differ, as dots; what pads or wraps as a space."""
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "...", text)
     text = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "...", text)
+    text = re.sub(r"\b[\d.,]+ (s a step|images/s)( +waits for data \d+%)?", "...", text)
+    text = re.sub(r"\b\d:\d\d:\d\d in all|peaked at [\d,]+ MiB", "...", text)
+    # a training run's loss and accuracy on the way, and its loss at the end to all digits
+    text = re.sub(r"\bloss 0\.\d{4} +accuracy 0\.\d{3}|\b0\.\d{6}\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves
     text = re.sub(r"(?<=difference among them is )\s*\S+", "...", text)  # Adam's steps of noise
+    text = re.sub(r"│ +\d+/\d+ │ +0\.\d{4} │", "│ ... │", text)  # of a training run, in the end
+    # float32 is rounded by each processor in its own way
+    text = re.sub(r"(│ (?:float\d\d|bfloat16) +│ \w+ +│ +\d+ │)[^\n]*(│ ok │)", r"\1 ... \2", text)
     # of tensors that agree, which one is the worst is a matter of rounding
     text = re.sub(r"(│ +\d+ │)[^│\n]*│[^│\n]*(│[^│\n]*│ ok )", r"\1 ... │ ... \2", text)
     return re.sub(r"\s+|─+|━+", " ", text)
@@ -85,7 +97,7 @@ def _run(command: str, folder: Path) -> str:
     environment = {
         **os.environ,
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(REPOSITORY),
+        "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, AS_READERS))),
         "JAX_PLATFORMS": "cpu",
         "COLUMNS": "100",
     }
@@ -99,7 +111,7 @@ def _run(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    lines = [line.rstrip().replace(f"{folder}/", "") for line in done.stdout.splitlines()]
     status = [f"(exit status {done.returncode})"] if done.returncode else []
     return "".join(f"{line}\n" for line in [*lines, *status])
 

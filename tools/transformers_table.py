@@ -202,7 +202,7 @@ def _said(verification: Verification) -> str:
     if not verification.passed:
         return f"DIFFERENT: {verification.problem}"
     equal = f"{len(verification.rows)} equal"
-    lost = [each for each in verification.not_run if "no library here reads" not in each]
+    lost = [each for each in verification.not_run if "no installed library reads" not in each]
     return f"{equal}, not run: {'; '.join(lost)}" if lost else equal
 
 
@@ -211,6 +211,8 @@ def markdown(lines: Sequence[Line]) -> str:
     libraries = ", ".join(f"{name} {version(name)}" for name in ("transformers", "timm"))
     page = [
         "# Every class of transformers, to timm and back",
+        "",
+        "For those who use transformers and want to know how their class fares in timm.",
         "",
         "Written by `python tools/transformers_table.py --write docs/transformers_table.md`. Each",
         "model is built tiny from its config, drawn anew, saved by transformers, converted",

@@ -65,13 +65,17 @@ class Augment(Schema, frozen=True):
         for name in ("crop_area", "crop_ratio"):
             low, high = getattr(self, name)
             if low > high:
-                raise ValueError(f"{name} = ({low}, {high}) is the larger first; swap them")
+                raise ValueError(
+                    f"{name} = ({low}, {high}): the first must not be the larger; swap them"
+                )
         if self.crop_area[1] > 1:
-            raise ValueError(f"crop_area ends at {self.crop_area[1]}, and no crop is larger than 1")
+            raise ValueError(
+                f"crop_area ends at {self.crop_area[1]}, but 1 is the whole image; use at most 1"
+            )
         if (self.crop == "random") != (self.crop_resize is not None):
             raise ValueError(
                 f'crop = "{self.crop}" with crop_resize = {_json(self.crop_resize)}: a random crop needs'
-                " the size to crop from, and nothing else does"
+                " crop_resize, and no other crop takes it"
             )
         for field, other, values in _GOES_WITH:
             value, found = getattr(self, field), getattr(self, other)

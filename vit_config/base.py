@@ -97,7 +97,7 @@ class Schema(BaseModel, frozen=True):
         try:
             text = path.read_bytes().decode()
         except UnicodeDecodeError:
-            raise ConfigError(f"{path}: not valid {kind}: not even text") from None
+            raise ConfigError(f"{path}: not valid {kind}: it is not text") from None
         return (
             cls.from_toml(text, where=str(path))
             if kind == "TOML"

@@ -192,7 +192,7 @@ def decay_mask(recipe: Recipe, ndims: Mapping[str, int]) -> dict[str, bool]:
                 f"did you mean {near[0]!r}?" if near else f"the first of its names is {min(ndims)!r}"
             )
             raise ConfigError(
-                f"decayed lists {name!r}, which is none of the model's {len(ndims)} parameters; {remedy}"
+                f"decayed lists {name!r}, not one of the model's {len(ndims)} parameters; {remedy}"
             )
     return {name: is_decayed(recipe, name, ndim) for name, ndim in ndims.items()}
 

@@ -103,7 +103,7 @@ def train_batches(
     total = recipe.epochs * steps_per_epoch(len(dataset.train), recipe.batch_size)
     if start_step > total:
         raise DataError(
-            f"start_step = {start_step} is behind the last of {total} steps ({recipe.epochs} epochs"
+            f"start_step = {start_step} is past the last of {total} steps ({recipe.epochs} epochs"
             f" of {len(dataset.train)} examples in batches of {recipe.batch_size}); raise epochs"
         )
     _check_channels(dataset.train, preprocess)

@@ -27,7 +27,7 @@ class ImageDataset:
     num_classes: int
     image_shape: ImageShape
     class_names: tuple[str, ...] | None
-    """In the order of the labels; None where nobody said."""
+    """In the order of the labels; None if unknown."""
     fingerprint: str
     """SHA-256 (hex) of name, version, classes, and size and sampled contents of both splits, in
     order: equal for the same files anywhere, so a run is not resumed on other data."""

@@ -11,7 +11,7 @@ import numpy as np
 from vit_config import ConfigError, InputError, Preprocess, Recipe, ViTConfig, Weights
 
 Teacher = Callable[[np.ndarray], np.ndarray]
-"""Images (B, H, W, C) float32, normalised as the teacher wants them, to logits (B, classes); those of
+"""Images (B, H, W, C) float32, normalised for the teacher, to logits (B, classes); those of
 `vit_jax.teacher` and `vit_torch.teacher` are."""
 
 

@@ -100,7 +100,7 @@ def make_preprocess(
     """The preprocessing that a recipe asks for; by default with the statistics of the training images.
 
     Args:
-        given: how the weights of before want their images; used where the recipe leaves it open.
+        given: the preprocessing of the weights to start from; used where the recipe leaves it open.
 
     Raises:
         ConfigError: a channel that is the same everywhere.

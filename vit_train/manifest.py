@@ -112,8 +112,7 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
         ]
     if (run_dir / "checkpoints").exists():
         raise CheckpointError(
-            f"{run_dir}: has checkpoints but no {FILE}, so nobody knows of what; choose another"
-            " --run-dir"
+            f"{run_dir}: has checkpoints but no {FILE} to say of what run; choose another --run-dir"
         )
     write_atomically(path, json.dumps(manifest, indent=1).encode())
     return []
@@ -156,7 +155,8 @@ def locked(run_dir: Path) -> Iterator[None]:
         taken = FileLock(run_dir / LOCK).acquire(timeout=0)
     except Timeout:
         raise CheckpointError(
-            f"{run_dir}: another process is training there; wait for it, or choose another --run-dir"
+            f"{run_dir}: another process is training in this folder; wait for it to end,"
+            " or choose another --run-dir"
         ) from None
     except OSError as error:
         raise CheckpointError(

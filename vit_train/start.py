@@ -28,7 +28,7 @@ class Start:
     arrays: Mapping[str, np.ndarray]
     """By common name in PyTorch's layout; what is not here is drawn anew."""
     preprocess: Preprocess | None
-    """How the weights want their images; None where nobody says."""
+    """The preprocessing of these weights; None if unknown."""
     account: tuple[str, ...]
     """What was used, changed, drawn anew and left out, a sentence each."""
     provenance: tuple[Any, ...] = ()
@@ -60,7 +60,7 @@ def frozen_names(names: Iterable[str], patterns: Iterable[str]) -> frozenset[str
         if not found:
             there = dict.fromkeys(re.sub(r"\.\d+\..*", ".*", name) for name in names)
             raise ConfigError(
-                f"--freeze {pattern}: no parameter has such a path; there are {', '.join(there)}"
+                f"--freeze {pattern}: matches no parameter; the parameters are {', '.join(there)}"
             )
         frozen |= set(names) - found if pattern.startswith("!") else found
     if frozen and len(frozen) == len(names):

@@ -99,8 +99,8 @@ class Task:
         """Say so where the images do not have the model's size."""
         found, wanted = self.dataset.image_shape[:2], self.job.model.image_size
         if found != wanted:
-            sides = ["x".join(str(side or "any") for side in size) for size in (found, wanted)]
-            console.print(f"images of {sides[0]} are resized to {sides[1]}", highlight=False)
+            size = "x".join(map(str, found)) if all(found) else "any size"
+            console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
 
 
 class TaskOptions(TypedDict, total=False):
@@ -125,7 +125,7 @@ class TaskOptions(TypedDict, total=False):
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     """Open a job's data and see that all fits together.
 
-    Weights of before say how they want their images; without any, or where they do not say it, mean and
+    Weights to start from say how images are prepared; without them, or where they do not, mean and
     deviation are those of the training images.
 
     Raises:
@@ -134,7 +134,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     stop_after, start = options.get("stop_after"), options.get("start")
     keep = options.get("keep", Task.keep)
     if stop_after is not None and stop_after < 0:
-        raise ConfigError(f"stop_after = {stop_after}: a run cannot end before it begins; use 0 or more")
+        raise ConfigError(f"stop_after = {stop_after}: must be 0 or more")
     if keep < 1:
         raise ConfigError(f"keep = {keep}: a run goes on from its newest checkpoint; use 1 or more")
     if options.get("workers", 0) < 0:

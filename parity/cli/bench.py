@@ -1,4 +1,4 @@
-"""``parity bench``: how fast the twins run, beside what else is installed."""
+"""``parity bench``: time the twins beside the other libraries installed."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     arguments = parse(Arguments, argv, prog=prog)
     for side in arguments.sides:
         if side not in SIDES:
-            raise ConfigError(f"--sides: no side {side!r}; the sides are {', '.join(SIDES)}")
+            raise ConfigError(f"--sides: unknown side {side!r}; the sides are {', '.join(SIDES)}")
     for name in ("batch", "repeats"):
         if getattr(arguments, name) < 1:
-            raise ConfigError(f"--{name} = {getattr(arguments, name)}: at least 1")
+            raise ConfigError(f"--{name} = {getattr(arguments, name)}: must be at least 1")
     if arguments.peak is not None and arguments.peak <= 0:
-        raise ConfigError(f"--peak = {arguments.peak}: more than 0")
+        raise ConfigError(f"--peak = {arguments.peak}: must be greater than 0")
     flops = costs(arguments.preset).flops
     if arguments.json:
         check_writable(arguments.json)

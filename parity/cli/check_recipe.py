@@ -66,7 +66,11 @@ def _path(asked: str) -> Path:
     if not path.suffix:
         path = FOLDER / f"{asked}.toml"
     if path.stem not in ORIGINALS:
-        raise ConfigError(f"{asked}: has no original here; these do: {', '.join(ORIGINALS)}, or all")
+        raise ConfigError(
+            f"{asked}: has no original to be compared with; these have: {', '.join(ORIGINALS)}, or all"
+        )
     if not path.is_file():
-        raise MissingFileError(f"{path}: no such file; recipes lie in a checkout's folder recipes")
+        raise MissingFileError(
+            f"{path}: no such file; the recipes are in the folder recipes of a checkout"
+        )
     return path

@@ -1,4 +1,4 @@
-"""``parity compare-runs``: how far apart two training runs are after the same number of updates."""
+"""``parity compare-runs``: measure how far apart two training runs are."""
 
 from __future__ import annotations
 

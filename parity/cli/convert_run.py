@@ -23,7 +23,7 @@ from parity.runs.folder import (
     write_run,
 )
 from parity.runs.run import Run
-from vit_config import ConfigError, Recipe, WeightsError
+from vit_config import ConfigError, Recipe
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.job import Job
 from vit_train.manifest import Manifest
@@ -79,7 +79,7 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
         check_out(out, source, force=arguments.force)
         _refuse(arguments, ("like_file",), f"goes with --to timm, hf or lightning, not {arguments.to}")
     elif out.exists() and not arguments.force:
-        raise ConfigError(f"{out}: exists already; give another path, or --force")
+        raise ConfigError(f"{out}: already exists; give another path, or --force")
     run = _read_own(arguments) if own else _read_foreign(arguments)
     notes = [*run.notes]
     if arguments.to in NAMES:
@@ -117,17 +117,12 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
 
 
 def _read_foreign(arguments: ConvertRun) -> Run:
-    from parity.runs.foreign import read_foreign, recognise
+    from parity.runs.foreign import read_foreign
 
     if arguments.step is not None:
         raise ConfigError(f"--step {arguments.step}: goes with a run folder only")
     _refuse(arguments.reading, ("preprocess", "license"), "a training state has none")
     _refuse_part(arguments.source)
-    if recognise(arguments.source) is None:
-        raise WeightsError(
-            f"{arguments.source}: no training state of vit_jax, vit_torch, timm, Hugging Face's Trainer"
-            " or Lightning; weights alone go through `parity convert`"
-        )
     recipe = None if arguments.recipe is None else Recipe.load(arguments.recipe)
     stated: Any = arguments.reading
     options = {
@@ -150,7 +145,7 @@ def _refuse_part(source: Path) -> None:
     for inner, run in ((place, place.parent), (place.parent, place.parent.parent)):
         if inner.name == CHECKPOINTS and (run / MANIFEST).is_file():
             step = f" and --step {place.stem}" if place.stem.isdecimal() else ""
-            raise ConfigError(f"{source}: is part of a training run; give its folder, {run}{step}")
+            raise ConfigError(f"{source}: is part of a training run; give the run's folder, {run}{step}")
     if (source / CHECKPOINTS).is_dir():
         raise MissingFileError(f"{source}: no {MANIFEST} in it; give the folder of a training run")
 

@@ -17,25 +17,25 @@ from vit_config.errors import USER_ERRORS
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
     "check-steps": "show that the twins train alike, step by step and as whole runs",
-    "check-recipe": "show that a recipe trains as the code that it comes from",
+    "check-recipe": "show that a recipe trains like the code it comes from",
     "sweep": "compare both twins with every architecture of the installed timm",
-    "faults": "the deliberate mistakes that the checks must catch",
-    "verify-certificate": "whether what a check certified holds today: it is run again",
-    "diff": "where two models differ: the first module, forward, backward and in training steps",
-    "diagnose": "why they differ: the cause that reproduces what both computed",
-    "locate": "the first operations that differ between two programs, with their lines of source",
-    "match": "which parameter of one file or trace is which of another",
-    "convert": "a checkpoint of any dialect to any other, exact and verified",
-    "convert-run": "a training run from one framework or library to another, to go on there",
-    "compare-runs": "how far apart two training runs are after the same number of updates",
-    "scan": "every checkpoint in a folder, as a list to convert",
+    "faults": "list the deliberate mistakes that the checks must catch",
+    "verify-certificate": "run the check of a certificate again: does it still hold?",
+    "diff": "find where two models differ: the first module, forward, backward and in training steps",
+    "diagnose": "explain why they differ: the cause that reproduces both results",
+    "locate": "find the first operations that differ, with their lines of source",
+    "match": "find which parameter of one file or trace is which of another",
+    "convert": "convert a checkpoint of any dialect to any other, exactly",
+    "convert-run": "move a training run to another framework or library",
+    "compare-runs": "measure how far apart two training runs are",
+    "scan": "list every checkpoint in a folder, ready to convert",
     "train": "train either twin, export the weights, score them in both frameworks",
-    "eval": "how well a model does on a data set: accuracy, classes, calibration",
-    "predict": "what a model says of images",
+    "eval": "evaluate a model on a data set: accuracy, classes, calibration",
+    "predict": "predict the classes of images",
     "plot": "draw a training run: curves, positions, attention",
-    "list": "which models there are: parameters, FLOPs, input size",
-    "bench": "how fast the twins run, beside what else is installed",
-    "inspect": "what a preset or a weights file is made of, layer by layer",
+    "list": "list the models: parameters, FLOPs, input size",
+    "bench": "time the twins beside the other libraries installed",
+    "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
 FAULT = 70
 """The exit status of a fault of this program."""
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status: what the command says - 0 for yes, 1 for no, such as different - 2 for bad
-        input, 70 for a fault of this program, 130 if it was interrupted.
+        input, 70 for an internal error, 130 if it was interrupted.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     if not argv or argv[0] in ("-h", "--help"):
@@ -108,7 +108,8 @@ def _fault(error: Exception, prog: str) -> int:
     """Show what to report; a fault must not look like bad input, nor like two models that differ."""
     traceback.print_exception(error)
     print(
-        f"{prog}: a fault of this program, not of your input; please report the above", file=sys.stderr
+        f"{prog}: internal error, not a problem with your input; please report the traceback above",
+        file=sys.stderr,
     )
     return FAULT
 

@@ -17,7 +17,7 @@ from rich.table import Table
 from parity.cli.support.command_line import parse
 from parity.porting.export import WEIGHTS
 from parity.porting.files import load
-from parity.porting.model import Framework, Loaded
+from parity.porting.loaded import Framework, Loaded
 from vit_config import ConfigError, InputError
 from vit_config.files.atomic import write_atomically
 
@@ -91,14 +91,15 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     """Run a model on the test split of a data set, every readable image once.
 
     Raises:
-        InputError: nobody says how images are prepared for the model.
+        InputError: how images are prepared for the model is unknown.
     """
     from vit_train.data import eval_batches
     from vit_train.metrics import Evaluation
 
     if loaded.preprocess is None:
         raise InputError(
-            "nobody says how images are prepared for this model; say it by `parity convert --preprocess`"
+            "how images are prepared for this model is unknown; state it with"
+            " `parity convert --preprocess`"
         )
     size, logits, labels = loaded.config.image_size, [], []
     batches = eval_batches(dataset.test, loaded.preprocess, image_size=size, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""``parity faults``: the deliberate mistakes that the checks must catch."""
+"""``parity faults``: list the deliberate mistakes that the checks must catch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``parity scan``: every checkpoint in a folder, as a list to convert."""
+"""``parity scan``: list every checkpoint in a folder, ready to convert."""
 
 from __future__ import annotations
 

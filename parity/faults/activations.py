@@ -11,7 +11,7 @@ from parity.faults.twin import Here
 ACT = "blocks.{i}.mlp.act"
 
 
-@fault("tanh GELU where exact is asked", ACT, "gelu-kind", act="gelu")
+@fault("tanh GELU instead of exact GELU", ACT, "gelu-kind", act="gelu")
 def _tanh_gelu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x)
 
@@ -21,17 +21,17 @@ def _tanh_gelu_in_float32(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x) if "float32" in str(x.dtype) else act(x)
 
 
-@fault("quick GELU, x sigmoid(1.702 x), where exact is asked", ACT, "gelu-kind", act="gelu")
+@fault("quick GELU, x sigmoid(1.702 x), instead of exact GELU", ACT, "gelu-kind", act="gelu")
 def _quick_gelu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["quick_gelu"](x)
 
 
-@fault("ReLU where GELU is asked", ACT, "activation-kind", act="gelu")
+@fault("ReLU instead of GELU", ACT, "activation-kind", act="gelu")
 def _relu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["relu"](x)
 
 
-@fault("SiLU where GELU is asked", ACT, "activation-kind", act="gelu")
+@fault("SiLU instead of GELU", ACT, "activation-kind", act="gelu")
 def _silu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["silu"](x)
 

@@ -51,7 +51,7 @@ def _normalised_twice(here: Here, forward: Callable, images: Any, **options: Any
     return forward(2 * images - 1, **options)
 
 
-@fault("the class token behind the patches", "", "prefix-place", method="add_positions",
+@fault("the class token after the patches", "", "prefix-place", method="add_positions",
        num_prefix_tokens=bool)  # fmt: skip
 def _class_token_last(here: Here, add_positions: Callable, *args: Any) -> Any:
     return here.xp.roll(add_positions(*args), -1, 1)

@@ -29,7 +29,7 @@ def _doubled_gradient(here: Here, act: Callable, x: Any) -> Any:
     return y + (y - here.twin.detached(y))
 
 
-@fault("the gradient of tanh GELU behind exact GELU", "blocks.{i}.mlp.act", "gradient-kind",
+@fault("exact GELU with the gradient of tanh GELU", "blocks.{i}.mlp.act", "gradient-kind",
        stage="backward", act="gelu")  # fmt: skip
 def _tanh_gelu_gradient(here: Here, act: Callable, x: Any) -> Any:
     tanh = here.twin.activations["gelu_tanh"](x)

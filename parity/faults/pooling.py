@@ -33,7 +33,7 @@ def _pooled_prefix(here: Here, attn_pool: Callable, x: Any) -> Any:
         return attn_pool(x)
 
 
-@fault("the final norm behind the pooling instead of before", "", "norm-place",
+@fault("the final norm after the pooling instead of before", "", "norm-place",
        final_norm="pre_pool", pool="mean")  # fmt: skip
 def _norm_behind_the_pooling(here: Here, forward: Callable, images: Any, **options: Any) -> Any:
     norm = here.module.norm
@@ -41,7 +41,7 @@ def _norm_behind_the_pooling(here: Here, forward: Callable, images: Any, **optio
         return forward(images, **options)
 
 
-@fault("no tanh behind the layer before the head", "", "missing-activation", method="classify",
+@fault("no tanh after the layer before the head", "", "missing-activation", method="classify",
        head_hidden=bool, num_classes=bool, distill_token=False)  # fmt: skip
 def _missing_tanh(here: Here, classify: Callable, x: Any, pooled: Any, **draw: Any) -> Any:
     model = here.module

@@ -35,7 +35,7 @@ class Fault:
     needs: Mapping[str, Any]
     """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
     twin: TwinName
-    """The twin it is put into if nobody says which."""
+    """The twin it is put into by default."""
     stage: Literal["forward", "backward"]
     """The first stage that it changes."""
     unseen: str | None
@@ -80,17 +80,15 @@ def parse(text: str) -> Injection:
         hint = f"did you mean {near[0]!r}?" if near else "the faults are " + ", ".join(FAULTS)
         if name in STEP_FAULTS:
             hint = "it is one of training steps, which parity check-steps takes"
-        raise ConfigError(f"no fault is called {name!r}; {hint}")
+        raise ConfigError(f"unknown fault {name!r}; {hint}")
     fault = FAULTS[name]
     if twin is not None and twin not in TWINS:
-        raise ConfigError(
-            f"--fault {text}: no twin is called {twin!r}; the twins are {', '.join(TWINS)}"
-        )
+        raise ConfigError(f"--fault {text}: unknown twin {twin!r}; the twins are {', '.join(TWINS)}")
     if block is not None and not fault.in_block:
         raise ConfigError(f"--fault {text}: {name!r} is not in a block; leave :{block} out")
     if block is not None and not block.isdecimal():
         raise ConfigError(
-            f"--fault {text}: expected the number of a block behind the colon, found {block!r}"
+            f"--fault {text}: expected the number of a block after the colon, found {block!r}"
         )
     return Injection(fault, fault.twin if twin is None else twin, int(block) if block else None)  # type: ignore[arg-type]
 

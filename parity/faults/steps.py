@@ -30,7 +30,7 @@ def inject_step(text: str, recipe: Recipe) -> Iterator[dict[TwinName, Recipe]]:
     if name not in STEP_FAULTS:
         near = difflib.get_close_matches(name, STEP_FAULTS, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "they are " + ", ".join(STEP_FAULTS)
-        raise ConfigError(f"no fault of training steps is called {name!r}; {hint}")
+        raise ConfigError(f"unknown fault of training steps {name!r}; {hint}")
     fault = STEP_FAULTS[name]
     twin = twin or "torch"
     if twin not in fault.twins:

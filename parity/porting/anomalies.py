@@ -29,7 +29,7 @@ def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
         if said := not_finite(values):
             yield f"{name}: {said}"
         elif name.startswith("head") and name.endswith("weight") and not values.any():
-            yield f"{name}: all zero, the model says the same of every image; train the head first"
+            yield f"{name}: all zero, so the logits are the same for every image; train the head first"
         elif values.ndim > 1 and values.size > 1 and not values.any():
             yield f"{name}: all zero"
         elif values.ndim > 1 and len(values) > 1 and bool(np.all(values == values[:1])):

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.porting.formats.folder import SIDECARS, WEIGHTS
+from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
 from vit_config.presets import from_timm
 
@@ -150,7 +150,7 @@ def _unreachable(error: Any) -> str:
     from huggingface_hub import constants, errors
 
     if constants.HF_HUB_OFFLINE or isinstance(error.__cause__, errors.OfflineModeIsEnabled):
-        return "is not to be asked (HF_HUB_OFFLINE is set)"
+        return "is switched off (HF_HUB_OFFLINE is set)"
     return "cannot be reached; try again with a network"
 
 

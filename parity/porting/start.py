@@ -144,7 +144,7 @@ def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> lis
 
 
 def _preprocess(checkpoint: Checkpoint, cfg: ViTConfig) -> Any:
-    """How the weights want their pixels; names of classes are those of the new data."""
+    """The preprocessing of these weights; class names are those of the new data."""
     said = checkpoint.preprocess
     if said is None:
         return None

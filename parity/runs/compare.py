@@ -170,7 +170,8 @@ def _check_same(a: Path, b: Path) -> None:
     ]
     if wrong:
         raise CheckpointError(
-            f"{a} and {b}: are runs of two jobs: {'; '.join(wrong)}; only runs of one can be compared"
+            f"{a} and {b}: are runs of different jobs: {'; '.join(wrong)}; only runs"
+            " of the same job can be compared"
         )
 
 
@@ -179,8 +180,8 @@ def _common_step(a: Path, b: Path) -> int:
     if common := set(ours) & set(theirs):
         return max(common)
     raise MissingFileError(
-        f"{a} has checkpoints of steps {_listed(ours)}, {b} of {_listed(theirs)}: none of the same;"
-        " train one on with --stop-after"
+        f"{a} has checkpoints of steps {_listed(ours)}, {b} of {_listed(theirs)}: none in common;"
+        " continue one of them with --stop-after"
     )
 
 

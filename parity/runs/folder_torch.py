@@ -83,14 +83,14 @@ def _check_numbers(
     if len(found) != len(wanted):
         raise CheckpointError(
             f"{where}: the optimiser has {len(found)} groups of parameters, the recipe makes"
-            f" {len(wanted)}; it is of another recipe"
+            f" {len(wanted)}; it belongs to another recipe"
         )
     ours, theirs = _by_name(wanted), _by_name(found)
     for name, numbers in ours.items():
         there = theirs.get(name)
         if there is None:
             raise CheckpointError(
-                f"{where}: no group of the optimiser has {name}; it is of another model"
+                f"{where}: no group of the optimiser has {name}; it belongs to another model"
             )
         if there.keys() != numbers.keys():
             raise CheckpointError(
@@ -101,7 +101,7 @@ def _check_numbers(
             if there[field] != value:
                 raise CheckpointError(
                     f"{where}: the optimiser has {field} = {there[field]} for {name}, the recipe"
-                    f" {value}; it is of another recipe"
+                    f" {value}; it belongs to another recipe"
                 )
 
 

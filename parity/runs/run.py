@@ -22,7 +22,7 @@ class Run:
     steps_per_epoch: int | None = None
     """None where the folder does not say: it follows from the data set."""
     data: str | None = None
-    """The data set's name; None where nobody says."""
+    """The data set's name; None if unknown."""
     fingerprint: str | None = None
     """Of the data set's contents."""
     notes: tuple[str, ...] = ()

@@ -40,7 +40,7 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
     if grown:
         raise AssertionError(
             f"{path}: errors have grown more than {ROOM:g} times: {'; '.join(grown)}; find out"
-            f" why, or set {UPDATE}=1 to keep the new ones"
+            f" why, or set {UPDATE}=1 to accept them"
         )
     new = {level: error for level, error in worst.items() if level not in kept and math.isfinite(error)}
     if new or not path.exists():

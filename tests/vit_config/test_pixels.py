@@ -114,7 +114,7 @@ def test_a_batch_is_normalised():
     assert batch.shape == (2, 5, 4, 3)
     assert batch.dtype == np.float32
     np.testing.assert_array_equal(batch[0], SQUASH.normalise(prepare(rgb(), (5, 4), SQUASH)))
-    with pytest.raises(InputError, match="there is no image"):
+    with pytest.raises(InputError, match="no images given"):
         prepare_batch([], (5, 4), SQUASH)
 
 

@@ -80,7 +80,7 @@ def test_only_the_newest_few_are_kept(tmp_path):
 def test_a_step_is_never_overwritten(tmp_path):
     with Checkpoints(tmp_path, run_id="one") as checkpoints:
         checkpoints.save(3, make_state(3))
-        with pytest.raises(CheckpointError, match=r"3: exists already"):
+        with pytest.raises(CheckpointError, match=r"3: already exists"):
             checkpoints.save(3, make_state(4))
     assert_equal(restore(tmp_path)[1], make_state(3))
 
@@ -173,7 +173,7 @@ def test_an_empty_folder_is_not_a_checkpoint(saved):
 def test_nothing_whole_is_an_error(saved):
     for step in (3, 6, 9):
         flip(saved / str(step))
-    with pytest.raises(CheckpointError, match="none of the 3 checkpoints is whole"):
+    with pytest.raises(CheckpointError, match="all 3 checkpoints are damaged"):
         restore(saved)
 
 

@@ -100,7 +100,7 @@ def test_only_the_newest_few_are_kept(tmp_path):
 
 def test_a_step_is_never_overwritten(tmp_path):
     open_folder(tmp_path).save(3, make_state(3))
-    with pytest.raises(CheckpointError, match=r"3.pt: exists already"):
+    with pytest.raises(CheckpointError, match=r"3.pt: already exists"):
         open_folder(tmp_path).save(3, make_state(4))
     assert_equal(restore(tmp_path)[1], make_state(3))
 
@@ -187,7 +187,7 @@ def test_a_wrong_value_names_the_tensor(saved):
 def test_nothing_whole_is_an_error(saved):
     for step in (3, 6, 9):
         flip(saved / f"{step}.pt")
-    with pytest.raises(CheckpointError, match="none of the 3 checkpoints is whole"):
+    with pytest.raises(CheckpointError, match="all 3 checkpoints are damaged"):
         restore(saved)
 
 

@@ -246,7 +246,7 @@ with locked(Path(sys.argv[1])):
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = tmp_path / "run"
-    refused = pytest.raises(CheckpointError, match="another process is training there")
+    refused = pytest.raises(CheckpointError, match="another process is training in this folder")
     with locked(folder), refused, locked(folder):
         pass
     command = [sys.executable, "-c", HOLD, str(folder)]

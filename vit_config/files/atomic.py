@@ -125,7 +125,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 def _refuse_existing(path: Path, force: bool) -> None:
     if os.path.lexists(path) and not force:
-        raise ConfigError(f"{path}: exists already; give another path, or allow to replace it")
+        raise ConfigError(f"{path}: already exists; give another path, or allow it to be replaced")
 
 
 def check_parent(path: Path) -> None:

@@ -65,8 +65,8 @@ def read_file_header(path: Path) -> FileHeader:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(LONGEST_HEADER, size - 8):
                 raise WeightsError(
-                    f"{path}: damaged or truncated safetensors file of {size} bytes, its header alone"
-                    f" should have {length} (at most {LONGEST_HEADER}); copy it again"
+                    f"{path}: damaged or truncated safetensors file of {size} bytes: its header alone"
+                    f" claims {length} (at most {LONGEST_HEADER}); copy it again"
                 )
             text = file.read(length).decode()
         content = json.loads(text, object_pairs_hook=_no_duplicates)
@@ -108,7 +108,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(pairs)
     if len(content) != len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-        raise ValueError(f"{twice} is in the header twice")
+        raise ValueError(f"{twice} appears twice in the header")
     return content
 
 

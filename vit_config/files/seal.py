@@ -88,7 +88,7 @@ def check_seal(path: Path, header: FileHeader) -> Seal:
         if not isinstance(digests, dict):
             raise ValueError("vit.digests is not a JSON object")
     if names := sorted(digests.keys() ^ header.entries.keys()):
-        raise WeightsError(f"{path}: tensors and digests do not name the same: {', '.join(names)}")
+        raise WeightsError(f"{path}: tensors and digests differ in their names: {', '.join(names)}")
     return Seal(version, digests)
 
 

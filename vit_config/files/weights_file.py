@@ -149,7 +149,7 @@ def _read(path: Path) -> tuple[FileHeader, Seal]:
         )
     if (dialect := header.metadata["vit.dialect"]) != DIALECT:
         raise WeightsError(
-            f"{path}: its parameters are spelled as {dialect} does, expected {DIALECT}; read it with"
+            f"{path}: its parameters have the names of {dialect}, not of {DIALECT}; read it with"
             " parity.load, or `parity convert` it"
         )
     return header, seal

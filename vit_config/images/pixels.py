@@ -64,7 +64,7 @@ def prepare_batch(
     """
     pixels = [prepare(image, image_size, preprocess) for image in images]
     if not pixels:
-        raise InputError("there is no image; give at least one")
+        raise InputError("no images given; give at least one")
     return preprocess.normalise(np.stack(pixels))
 
 

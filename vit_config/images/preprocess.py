@@ -34,9 +34,9 @@ class Preprocess(Schema, frozen=True):
     """How an image of other proportions is fitted before that crop: its shorter side, proportions kept;
     both sides, proportions lost; or its longer side, proportions kept, with bars of colour `mean`."""
     class_names: NameTuple | None = None
-    """What each class is called, in the order of the logits; None where nobody said."""
+    """What each class is called, in the order of the logits; None if unknown."""
     license: str | None = None
-    """Under which licence the weights are; None where nobody said."""
+    """Under which licence the weights are; None if unknown."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

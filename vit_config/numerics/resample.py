@@ -48,7 +48,7 @@ def check_rule(rule: str, allowed: Collection[str] = RULES, *, where: str = "rul
         ConfigError: says which are.
     """
     if rule not in allowed:
-        raise ConfigError(f'{where} = "{rule}" is not known here; use one of {", ".join(allowed)}')
+        raise ConfigError(f'{where} = "{rule}" is unknown; use one of {", ".join(allowed)}')
 
 
 @lru_cache(maxsize=128)

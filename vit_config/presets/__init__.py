@@ -78,7 +78,7 @@ def _split(name: str) -> tuple[str, str | None]:
     if architecture not in PRESETS:
         near = _nearest(architecture)
         hint = f"did you mean {near!r}?" if near else _what_there_is()
-        raise ConfigError(f"no preset is called {name!r}; {hint}")
+        raise ConfigError(f"unknown preset {name!r}; {hint}")
     if not dot:
         return architecture, None
     tags = preset_tags(architecture)

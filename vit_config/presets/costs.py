@@ -42,7 +42,7 @@ def costs(name: str) -> Cost:
     """
     if name not in PRESETS:
         preset(name)
-        raise ConfigError(f"{name!r} has a tag, and costs are an architecture's; leave the tag out")
+        raise ConfigError(f"{name!r}: costs are of an architecture, not of its tags; leave the tag out")
     entry = from_timm.architectures().get(name)
     parameters = data()["parameters"][name] if entry is None else entry["parameters"]
     return Cost(parameters, data()["flops"][name])

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 
 from vit_config import CheckpointError
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 
 KEEP = 3
 """How many checkpoints are kept by default: the newest, and two to fall back to."""
@@ -66,7 +66,7 @@ class Checkpoints:
         meta["seal"] = _seal(meta)
         args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=ocp.args.JsonSave(meta))
         if step in self._manager.all_steps():
-            raise CheckpointError(f"{self.folder / str(step)}: exists already; nothing was written")
+            raise CheckpointError(f"{self.folder / str(step)}: already exists; nothing was written")
         with self._writing():
             self._manager.save(step, args=args, force=True)
 
@@ -99,7 +99,7 @@ class Checkpoints:
             return step, state
         if steps:
             raise CheckpointError(
-                f"{self.folder}: none of the {len(steps)} checkpoints is whole; delete the folder to"
+                f"{self.folder}: all {len(steps)} checkpoints are damaged; delete the folder to"
                 " train from the start"
             )
         return None, None
@@ -146,7 +146,7 @@ class Checkpoints:
         if meta["run_id"] != self.run_id:
             raise CheckpointError(
                 f"{self.folder / str(step)}: belongs to run {meta['run_id'][:12]}, this is run"
-                f" {self.run_id[:12]}; move it back where it came from, or take back what was changed in"
+                f" {self.run_id[:12]}; move it back to its run, or undo the change to"
                 " run.json"
             )
         _match(expected, meta["tensors"])

@@ -20,7 +20,7 @@ import torch
 
 from vit_config import CheckpointError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
@@ -95,7 +95,7 @@ class Checkpoints:
             return step, state
         if steps:
             raise CheckpointError(
-                f"{self.folder}: none of the {len(steps)} checkpoints is whole; delete the folder to"
+                f"{self.folder}: all {len(steps)} checkpoints are damaged; delete the folder to"
                 " train from the start"
             )
         return None, None
@@ -168,7 +168,7 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> Path:
     """
     path = _path(folder, content["step"])
     if path.exists():
-        raise CheckpointError(f"{path}: exists already; nothing was written")
+        raise CheckpointError(f"{path}: already exists; nothing was written")
     whole = {**content, "format": FORMAT, "version": VERSION, "digests": _digests(to_named(content))}
     whole["seal"] = _seal(whole)
     try:

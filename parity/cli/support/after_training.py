@@ -64,7 +64,10 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
     written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
     count = trained.test.count if trained.test else len(trained.dataset.test)
     if len(written) < count:
-        say(console, f"{images} has {len(written)} of the {count} test images, evenly spread, for size")
+        say(
+            console,
+            f"{images} has {len(written)} of the {count} test images, evenly spaced, to keep it small",
+        )
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
     return weights, images
 

@@ -72,7 +72,7 @@ class Checking:
         if self.certificate is not None:
             check_destination(self.certificate, force=self.force)
             if self.certificate.absolute() in [path.absolute() for path in written]:
-                raise ConfigError(f"{self.certificate}: is to be two files; give one another name")
+                raise ConfigError(f"{self.certificate}: is given as two outputs; rename one")
 
     def certify(self, certificate: Certificate) -> int:
         """Write a certificate and say what it says: nobody is to take it for more.

@@ -84,4 +84,4 @@ def _peak() -> str:
     except ImportError:  # Windows has none
         return ""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB on Linux
-    return f"; the process had {peak * 1024 / MIB:,.0f} MiB at most"
+    return f"; the process peaked at {peak * 1024 / MIB:,.0f} MiB"

@@ -26,5 +26,5 @@ def today(command: str, argv: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _now(before: str, command: str, argv: list[str]) -> tuple[str, list[str]]:
-    print(f"parity check {before} is called parity {command} now", file=sys.stderr)
+    print(f"parity check {before} is now parity {command}", file=sys.stderr)
     return command, argv

@@ -15,7 +15,7 @@ from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job
 from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.schema_flags import registry
-from parity.porting.model import Framework
+from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.lora import Lora
@@ -215,7 +215,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
         if spelled_out and options.dtype != recipe.dtype:
             raise ConfigError(
-                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} are two names of one field;"
+                f"--dtype {options.dtype} and --recipe.dtype {recipe.dtype} set the same field;"
                 " give one of them"
             )
         recipe = recipe.replace(dtype=options.dtype)
@@ -283,6 +283,6 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
             )
     if recipe.kernel != "reference":
         raise ConfigError(
-            f'--framework {options.framework} with kernel = "{recipe.kernel}", which is one of JAX; add'
+            f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'
             " --recipe.kernel reference"
         )

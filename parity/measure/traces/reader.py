@@ -115,7 +115,7 @@ def _read_index(folder: Path) -> Index:
         raise MissingFileError(f"{folder}: no such trace; give the folder that parity.record wrote")
     if not path.is_file():
         raise MissingFileError(
-            f"{folder}: holds no {INDEX}, its recording was not ended; record it again"
+            f"{folder}: holds no {INDEX}, the recording was not finished; record it again"
         )
     try:
         return Index.from_json(path.read_bytes().decode(), where=str(path))

@@ -131,7 +131,7 @@ class Jax(Arrays):
         for path, leaf in _leaves(value):
             if isinstance(leaf, Tracer):
                 raise InputError(
-                    f"{stage}: {'.'.join(path) or 'a value'} is only being traced; return it from the"
+                    f"{stage}: {'.'.join(path) or 'a value'} is a tracer; return it from the"
                     " compiled function and log it there"
                 )
             if not is_array(leaf) and not isinstance(leaf, (np.ndarray, np.generic, int, float)):

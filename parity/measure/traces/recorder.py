@@ -109,9 +109,9 @@ class Recorder:
             InputError: not a tree of arrays.
         """
         if stage not in STAGES:
-            raise ConfigError(f"no stage is called {stage!r}; the stages are {', '.join(STAGES)}")
+            raise ConfigError(f"unknown stage {stage!r}; the stages are {', '.join(STAGES)}")
         if not self._in_step:
-            raise ConfigError(f"{stage}: logged outside of a step; use `with trace.step():`")
+            raise ConfigError(f"{stage}: logged outside a step; use `with trace.step():`")
         if not self._running:
             return
         self._logged.add(stage)
@@ -123,7 +123,7 @@ class Recorder:
         """Whether a value of that stage was recorded in this step."""
         return stage in self._logged
 
-    # What the frameworks' own rooms call.
+    # What the frameworks' own modules call.
 
     def begin(self, path: str, module: Any) -> int:
         """A call of a module begins."""

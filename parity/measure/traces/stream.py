@@ -69,7 +69,7 @@ class Stream:
         array = np.asarray(array)
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
         if array.dtype.name not in _TYPES:
-            raise ConfigError(f"a trace cannot hold numbers of type {array.dtype}; convert them first")
+            raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
         # what one module returned is what the next one is given, and so are their gradients
         hasher = hasher_of(array.shape, array.dtype)
         hasher.update(array_bytes(array))

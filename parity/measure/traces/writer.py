@@ -43,7 +43,7 @@ class Writer:
             ConfigError: there is something at `path` already, or `keep` is not positive.
         """
         if keep is not None and keep < 1:
-            raise ConfigError(f"keep = {keep}: at least 1 number of each tensor has to be kept")
+            raise ConfigError(f"keep = {keep}: must be at least 1")
         self._stack = ExitStack()
         self._folder = self._stack.enter_context(atomic_folder(path, force=force))
         self._head: dict[str, Any] = {

@@ -57,7 +57,7 @@ def called(name: str) -> tuple[Dialect, ...]:
     if not found:
         families = sorted({each.family for each in dialects()})
         raise ConfigError(
-            f"no dialect is called {name!r}; there are {', '.join(families)}, and parity list --dialects"
+            f"unknown dialect {name!r}; there are {', '.join(families)}, and parity list --dialects"
             " shows what is in each"
         )
     return found

@@ -89,7 +89,7 @@ def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """One period turns two pairs, one along each axis."""
     periods, width = (math.prod(shapes.get(name, (0,))[-1:]) for name in (PERIODS, "cls_token"))
     if not periods or width % (4 * periods):
-        raise WeightsError(f"{PERIODS}: {periods} periods, which heads of {width} values have not")
+        raise WeightsError(f"{PERIODS}: {periods} periods, which does not fit heads of {width} values")
     return {"num_heads": width // (4 * periods)}
 
 

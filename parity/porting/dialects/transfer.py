@@ -25,7 +25,7 @@ def read(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, Sto
     for one in bound:
         made = _read_row(one, tensors)
         if twice := sorted(made.keys() & found.keys()):
-            raise WeightsError(f"{one.theirs[0]}: {twice[0]} is there twice; the file is mixed up")
+            raise WeightsError(f"{one.theirs[0]}: {twice[0]} appears twice; the file is inconsistent")
         found |= made
     return found
 
@@ -57,7 +57,9 @@ def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, 
             for letter, size in _named(name, partial(layout.bind, shape, {})).items():
                 first, where = found.setdefault(letter, (size, name))
                 if letter in "hdg" and first != size:
-                    raise WeightsError(f"{name}: {size} where {where} has {first}; the file is mixed up")
+                    raise WeightsError(
+                        f"{name}: {size} where {where} has {first}; the file is inconsistent"
+                    )
     return {letter: size for letter, (size, _) in found.items() if letter in "hdg"}
 
 

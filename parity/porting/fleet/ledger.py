@@ -118,5 +118,5 @@ def _entry(line: bytes, path: Path, number: int) -> Entry:
         return Entry.from_json(line.decode(), where=f"{path}: line {number}")
     except (UnicodeDecodeError, ConfigError) as error:
         raise ConfigError(
-            f"{path}: line {number} is damaged ({error}); take the line out, or give another --out"
+            f"{path}: line {number} is damaged ({error}); remove the line, or give another --out"
         ) from None

@@ -23,7 +23,7 @@ def line_of(error: BaseException) -> str:
         return "there is not enough memory for it"
     if isinstance(error, ModuleNotFoundError) and error.name:
         return f"needs the package {error.name}; pip install 'vit-parity[all,peers]'"
-    return printable(f"{type(error).__name__}: {error} (a fault of this program, not of the file)")
+    return printable(f"{type(error).__name__}: {error} (internal error, not a problem with the file)")
 
 
 def printable(text: str) -> str:

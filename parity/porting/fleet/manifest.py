@@ -33,7 +33,7 @@ class Found(Schema, frozen=True):
     origins: dict[str, str] = Field(default={})
     """Where each field of the schema is from."""
     license: str | None = None
-    """None where nobody says."""
+    """None if unknown."""
     preprocess: str = "unknown"
     """Where it says how pixels are prepared; ``unknown`` where it does not."""
     parameters: NonNegativeInt

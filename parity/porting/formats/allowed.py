@@ -78,5 +78,5 @@ def check_allowed(module: str, name: str, *, torchscript: bool = False) -> None:
         return
     raise WeightsError(
         f"the pickle names {full[:200]}, which is not allowed in a checkpoint; nothing was executed;"
-        " if you trust the file, load it where it is from and save model.state_dict()"
+        " if you trust the file, load it in the environment it came from and save model.state_dict()"
     )

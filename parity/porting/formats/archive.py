@@ -149,7 +149,7 @@ class Archive:
             raise self._damaged(member.filename, "its header has another name")
         start = member.header_offset + 30 + sum(lengths)
         if start + member.compress_size > self.path.stat().st_size:
-            raise self._damaged(member.filename, "it ends behind the end of the file")
+            raise self._damaged(member.filename, "it ends past the end of the file")
         return start
 
     def _member(self, name: str) -> zipfile.ZipInfo:
@@ -163,9 +163,9 @@ class Archive:
             zipfile.ZIP_STORED,
             zipfile.ZIP_DEFLATED,
         ):
-            raise WeightsError(f"{self.path}: {name} is encrypted or packed in an unknown way")
+            raise WeightsError(f"{self.path}: {name} is encrypted or compressed in an unknown way")
         if member.header_offset < 0 or member.header_offset + packed > size:
-            raise self._damaged(name, f"it ends behind the end of the file, byte {size}")
+            raise self._damaged(name, f"it ends past the end of the file, byte {size}")
         stored = member.compress_type == zipfile.ZIP_STORED
         if (stored and member.file_size != packed) or member.file_size > packed * _HIGHEST_RATIO:
             raise self._damaged(name, f"{packed} bytes in the file cannot hold {member.file_size}")

@@ -44,7 +44,7 @@ class Flat:
             raise WeightsError(f"more than {_MOST_ENTRIES} entries; no checkpoint has so many")
         if len(name) > _LONGEST_NAME:
             raise WeightsError(
-                f"{name[:80]}...: a name of {len(name)} characters; no checkpoint has such"
+                f"{name[:80]}...: a name of {len(name)} characters; no checkpoint has such names"
             )
         if isinstance(value, NumpyArray):
             value = _text_or_tensor(value)
@@ -56,7 +56,7 @@ class Flat:
             self._add_inert(name, value)
         elif (children := _children(value)) is not None:
             if id(value) in self._path:
-                raise WeightsError(f"{name} holds itself; no checkpoint needs that")
+                raise WeightsError(f"{name} contains itself; no checkpoint needs that")
             self._add_all(name, value, children)
         else:
             self._put(self.objects, name, _plain(value))

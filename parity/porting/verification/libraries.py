@@ -115,7 +115,7 @@ def library_of(checkpoint: Checkpoint) -> Library:
     """
     found = LIBRARIES.get(checkpoint.dialect.family)
     if found is None:
-        raise NoModelError(f"no library here reads {checkpoint.dialect.name}")
+        raise NoModelError(f"no installed library reads {checkpoint.dialect.name}")
     if not importlib.util.find_spec(found.package):
         raise NoModelError(f"{found.name} is not installed")
     return found
@@ -194,7 +194,7 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
 
     settings = checkpoint.dialect.settings
     assert settings is not None
-    told = checkpoint.container.sidecars or settings.files(checkpoint.config, checkpoint.card)
+    told = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
     model = told["open_clip_config.json"]["model_cfg"]
     tower = _build_vision_tower(
         model["embed_dim"], CLIPVisionCfg(**model["vision_cfg"]), model.get("quick_gelu", False)

@@ -136,7 +136,7 @@ def _run_library(
         return Row(what, library_of(checkpoint).name, None, limit, str(error))
     except Exception as error:  # libraries raise whatever they like
         said = (" ".join(str(error).split()) or "no message")[:300]
-        return f"{found.name} stopped with {type(error).__name__}: {said}"
+        return f"{found.name} failed with {type(error).__name__}: {said}"
     if logits.shape != reference.shape:
         return f"{found.name} gives {logits.shape}, the twins {reference.shape}: not the same output"
     return Row(what, found.name, relative_error(logits, reference), limit)

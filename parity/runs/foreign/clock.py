@@ -44,12 +44,12 @@ def counted(records: Records, steps_per_epoch: int | None) -> int:
     """Updates done, where the optimiser counts none: epochs done, times their length.
 
     Raises:
-        UnstatedError: nobody says their length.
+        UnstatedError: their length is unknown.
     """
     if steps_per_epoch is None or records.epochs_done is None:
         raise UnstatedError(
-            f"the step is open: this optimiser counts none, and {records.library} only epochs; give"
-            " steps_per_epoch"
+            f"the step is unknown: this optimiser counts none, and {records.library} only epochs;"
+            " give steps_per_epoch"
         )
     return steps_per_epoch * records.epochs_done
 
@@ -90,7 +90,7 @@ def check_learning_rate(
     """
     if steps_per_epoch is None:
         return (
-            "nobody says how many steps an epoch has, so the schedule could not be compared with the"
+            "how many steps an epoch has is unknown, so the schedule could not be compared with the"
             " learning rate in the file"
         )
     rate = float(optimizer.groups[0].options["lr"])

@@ -76,7 +76,7 @@ def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
         scaled = " with an lr_scale each" if "lr_scale" in optimizer.groups[0].options else ""
         raise CheckpointError(
             f"the optimiser has {len(optimizer.groups)} groups{scaled}: which parameter is in which,"
-            " the file does not say; make it of named parameters"
+            " the file does not say; build it from named parameters"
         )
     return _by_rules(optimizer, model)
 
@@ -107,7 +107,7 @@ def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int,
         index = next(index for index in one if one[index] != other[index])
         raise CheckpointError(
             f"parameter {index} of the optimiser is {one[index]} in newer versions of the library,"
-            f" {other[index]} in older ones, and shapes do not tell; make it of named parameters"
+            f" {other[index]} in older ones, and shapes cannot tell; build it from named parameters"
         )
     return found[0]
 
@@ -127,14 +127,14 @@ def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
         tried = ", ".join(dict.fromkeys(f"{len(a)} and {len(b)}" for _, ((a, _), (b, _)) in splits))
         raise CheckpointError(
             f"the optimiser's groups have {sizes} parameters, but the known rules make groups of {tried}"
-            " of this model; make the optimiser of named parameters"
+            " of this model; build the optimiser from named parameters"
         )
     if len(fitting) > 1:
         (one, first), (two, second) = fitting[:2]
         index = next(index for index in first if first[index] != second[index])
         raise CheckpointError(
             f"the optimiser's groups of {sizes} parameters fit {one} and {two}, by which parameter"
-            f" {index} is {first[index]} or {second[index]}; make the optimiser of named parameters"
+            f" {index} is {first[index]} or {second[index]}; build the optimiser from named parameters"
         )
     return fitting[0][1]
 

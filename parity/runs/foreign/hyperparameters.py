@@ -35,7 +35,8 @@ def say_groups(said: Statements, optimizer: OptimizerState) -> None:
     for name, value in options.items():
         if name in NEUTRAL and value != NEUTRAL[name]:
             raise CheckpointError(
-                f"{name} = {value} in {GROUPS}, which a recipe cannot say; only {NEUTRAL[name]} goes on"
+                f"{name} = {value} in {GROUPS}, which no recipe can express; only {NEUTRAL[name]} can"
+                " be carried over"
             )
         if name not in (*NEUTRAL, *SILENT, *READ, DECOUPLED):
             raise CheckpointError(
@@ -44,8 +45,8 @@ def say_groups(said: Statements, optimizer: OptimizerState) -> None:
     strengths = sorted({decay_of(group) for group in optimizer.groups})
     if len(strengths) > 2 or (len(strengths) == 2 and strengths[0] != 0.0):
         raise CheckpointError(
-            f"{GROUPS} have the weight decays {', '.join(map(str, strengths))}; a recipe can say zero"
-            " and one other"
+            f"{GROUPS} have the weight decays {', '.join(map(str, strengths))}; a recipe has at most"
+            " one besides zero"
         )
     said.say(GROUPS, weight_decay=strengths[-1])
     if "initial_lr" in options:

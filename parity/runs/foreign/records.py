@@ -20,7 +20,7 @@ class Records:
     said: Statements
     """What it states of the recipe."""
     half: bool | None = None
-    """Whether products are computed in half precision; None where nobody says."""
+    """Whether products are computed in half precision; None if unknown."""
     step: int | None = None
     """Updates done, where it says so itself."""
     epochs_done: int | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from parity.porting.formats import Container
@@ -36,11 +35,11 @@ def is_timm(container: Container) -> bool:
     return "epoch" in objects and "arch" in objects and "optimizer.param_groups.0.lr" in objects
 
 
-def read_timm(path: Path, container: Container) -> Records:
+def read_timm(container: Container) -> Records:
     """What such a file says beside weights and moments.
 
     Raises:
-        CheckpointError: options that no recipe can say; they are named.
+        CheckpointError: options that no recipe can express; they are named.
     """
     entries, said = Entries.of(container), Statements()
     args = entries.under("args")
@@ -63,7 +62,7 @@ def read_timm(path: Path, container: Container) -> Records:
         optimizer=entries.under("optimizer"),
         said=said,
         half=args.get("amp") if args.get("model_dtype") in (None, "float32") else True,
-        epochs_done=None if path.name.startswith("recovery") else done,
+        epochs_done=None if container.path.name.startswith("recovery") else done,
         given={
             ours: float(args.get(name)) for name, ours in fields.items() if args.get(name) is not None
         },
@@ -75,11 +74,13 @@ def read_timm(path: Path, container: Container) -> Records:
 
 def _say_arguments(said: Statements, args: Entries) -> None:
     if strange := _not_neutral(args, NEUTRAL):
-        raise CheckpointError(f"{strange} by {WHO}, which a recipe cannot say")
+        raise CheckpointError(f"{strange} by {WHO}, which no recipe can express")
     if (name := args.get("opt")) is not None:
         if name not in OPTIMIZERS:
             known = ", ".join(OPTIMIZERS)
-            raise CheckpointError(f"opt = {name} by {WHO}, which a recipe cannot say; known are {known}")
+            raise CheckpointError(
+                f"opt = {name} by {WHO}, which no recipe can express; expected one of {known}"
+            )
         said.say(WHO, optimizer=OPTIMIZERS[name])
     if args.get("lr") is not None:
         said.say(WHO, learning_rate=float(args.get("lr")))
@@ -116,11 +117,12 @@ def _schedule(args: Entries) -> dict[str, Any]:
     name, epochs = args.get("sched"), args.get("epochs")
     if name not in SCHEDULES:
         raise CheckpointError(
-            f"sched = {name} by {WHO}, which a recipe cannot say; known are {', '.join(SCHEDULES)}"
+            f"sched = {name} by {WHO}, which no recipe can express; expected one of"
+            f" {', '.join(SCHEDULES)}"
         )
     if name == "cosine" and args.get("cooldown_epochs"):
         raise CheckpointError(
-            f"cooldown_epochs = {args.get('cooldown_epochs')} by {WHO}, which a recipe cannot say"
+            f"cooldown_epochs = {args.get('cooldown_epochs')} by {WHO}, which no recipe can express"
         )
     warmup = 0.0 if name == "none" else float(args.get("warmup_epochs", 5))
     prefix = bool(args.get("warmup_prefix", False))

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from parity.porting.formats.folder import read_json
+from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import Records
 from parity.runs.foreign.statements import Statements
@@ -32,20 +32,19 @@ def is_trainer(path: Path) -> bool:
     return path.is_dir() and (path / STATE).is_file()
 
 
-def read_trainer(path: Path) -> Records:
+def read_trainer(container: Container) -> Records:
     """What such a folder says beside weights and moments.
 
     Raises:
         MissingFileError: it has no optimizer.pt.
-        CheckpointError: options that no recipe can say; they are named.
+        CheckpointError: options that no recipe can express; they are named.
     """
+    path = container.path
     if not (path / OPTIMIZER).is_file():
         raise MissingFileError(
             f"{path}: no {OPTIMIZER}, only weights; save without save_only_model, in one process"
         )
-    state, config = read_json(path / STATE), {}
-    if (path / "config.json").is_file():
-        config = read_json(path / "config.json")
+    state, config = container.sidecars[STATE], container.sidecars.get("config.json", {})
     said, args = Statements(), Entries.load(path / ARGUMENTS)
     said.say("the Trainer, which keeps no average", ema=None)
     spe = _steps_per_epoch(state)
@@ -53,7 +52,7 @@ def read_trainer(path: Path) -> Records:
         _say_arguments(said, args, state)
         _say_schedule(said, args, state, spe)
     if (kind := config.get("problem_type")) not in (None, "single_label_classification"):
-        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can say")
+        raise CheckpointError(f"problem_type = {kind} in config.json, a loss that no recipe can express")
     said.say("the Trainer", loss="softmax")
     notes = [f"{what} are not carried" for name, what in LEFT.items() if (path / name).is_file()]
     return Records(
@@ -81,7 +80,9 @@ def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> No
     name = args.get("optim")
     if name not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
-        raise CheckpointError(f"optim = {name} by {WHO}, which a recipe cannot say; known are {known}")
+        raise CheckpointError(
+            f"optim = {name} by {WHO}, which no recipe can express; expected one of {known}"
+        )
     said.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
     said.say(WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0)))
     clip = args.get("max_grad_norm")
@@ -104,8 +105,8 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
     if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
         known = ", ".join(SCHEDULES)
         raise CheckpointError(
-            f"lr_scheduler_type = {name} by {WHO}, which a recipe cannot say; known are {known}, without"
-            " lr_scheduler_kwargs"
+            f"lr_scheduler_type = {name} by {WHO}, which no recipe can express; expected one of"
+            f" {known}, without lr_scheduler_kwargs"
         )
     if spe is None or not total:
         return  # what counts in epochs is open

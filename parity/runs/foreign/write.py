@@ -53,11 +53,11 @@ def write_foreign(
     Raises:
         ConfigError: an unknown kind, a model that the library lacks, or `out` exists.
         CheckpointError: the library could not go on from here as the recipe says.
-        UnstatedError: nobody says how many steps an epoch has.
+        UnstatedError: how many steps an epoch has is unknown.
         MissingFileError: the folder to write in does not exist.
     """
     if kind not in FAMILIES:
-        raise ConfigError(f"kind = {kind!r}; known are {', '.join(FAMILIES)}")
+        raise ConfigError(f"kind = {kind!r}; expected one of {', '.join(FAMILIES)}")
     target = plan(run, kind, like_file)
     if kind == "hf":
         return _write_trainer(target, Path(out), force)

@@ -14,7 +14,7 @@ from parity.twins.certificate.format import FORMAT, VERSION, Certificate
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file, check_writable
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 
 SEAL = "seal"
 
@@ -33,7 +33,7 @@ def check_destination(path: Path, *, force: bool) -> None:
         raise ConfigError(f"{path}: a certificate ends in .json")
     check_writable(path)
     if path.exists() and not force:
-        raise ConfigError(f"{path}: exists already; give another path, or --force to replace it")
+        raise ConfigError(f"{path}: already exists; give another path, or --force to replace it")
 
 
 def write_certificate(certificate: Certificate, path: Path, *, force: bool) -> None:

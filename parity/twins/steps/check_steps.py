@@ -160,7 +160,7 @@ def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping
     if fault is not None and name not in (*FAULTS, *STEP_FAULTS):
         near = difflib.get_close_matches(name, (*STEP_FAULTS, *FAULTS), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`parity faults` lists them all"
-        raise ConfigError(f"no fault of models or steps is called {name!r}; {hint}")
+        raise ConfigError(f"unknown fault {name!r}; {hint}")
     with ExitStack() as stack:
         if fault is None:
             recipes: Mapping[TwinName, Recipe] = {"jax": recipe, "torch": recipe}

@@ -49,12 +49,12 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
     cfg, recipe = job.model, job.recipe
     if recipe.kernel != "reference":
         raise ConfigError(
-            f'kernel = "{recipe.kernel}" is JAX\'s alone, and both twins are to do the same; use kernel'
+            f'kernel = "{recipe.kernel}" exists in JAX only, and both twins must do the same; use kernel'
             ' = "reference"'
         )
     if recipe.distill != "none":
         raise ConfigError(
-            f'distill = "{recipe.distill}" needs a teacher\'s logits, which these batches have not; set'
+            f'distill = "{recipe.distill}" needs a teacher\'s logits, which these batches lack; set'
             ' distill = "none"'
         )
     dropped = tuple(

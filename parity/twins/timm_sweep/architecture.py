@@ -86,7 +86,7 @@ def check_all(
                 yield from future.result()
         except BrokenProcessPool:
             raise InputError(
-                "a process was killed from outside, most likely for want of memory; try --processes 1"
+                "a process was killed from outside, most likely out of memory; try --processes 1"
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)

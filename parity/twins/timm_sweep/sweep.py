@@ -63,9 +63,7 @@ def sweep(
     every = peer.architectures()
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in every):
-            raise ConfigError(
-                f"no architecture of timm is called {pattern}; parity list shows the names"
-            )
+            raise ConfigError(f"timm has no architecture {pattern}; parity list shows the names")
     names = {
         name: module
         for name, module in every.items()

@@ -46,7 +46,7 @@ def norm_place(a: Segment, b: Segment, slugs: list[str]) -> NormPlace | None:
 
 
 def _said(norm: str, other: str, before_in_b: bool) -> NormPlace:
-    behind, before = f"{norm} behind {other}", f"{norm} before {other}"
+    behind, before = f"{norm} after {other}", f"{norm} before {other}"
     mine, theirs = (behind, before) if before_in_b else (before, behind)
     return NormPlace(mine, theirs, f"B: call {mine}")
 

@@ -88,7 +88,7 @@ class StepSegment:
     moments: Mapping[str, np.ndarray]
     """As this step left them."""
     count: int | None
-    """The optimiser's own number of this update, counted from 1; None if nobody said."""
+    """The optimiser's own number of this update, counted from 1; None if unknown."""
     logits: np.ndarray | None = None
     """(B, classes), of this step's forward pass."""
     labels: np.ndarray | None = None

@@ -67,7 +67,7 @@ def align(a: Trace, b: Trace, how: How | Path = "auto", step: int | None = None)
         pairs = tuple(_in_the_same_order(a, b, pairs))
     if not pairs and (left or right):
         raise InputError(
-            f"{a.path} and {b.path}: no module of one corresponds to one of the other; give a map"
+            f"{a.path} and {b.path}: no module of one could be aligned with one of the other; give a map"
             " of their names with --map FILE"
         )
     taken = set(partners.values())
@@ -107,8 +107,7 @@ def _by_map(path: Path, left: Ports, right: Ports) -> dict[Call, Call]:
         paths = {call.path for call in known}
         if unknown := [name for name in used if name not in paths]:
             raise ConfigError(
-                f"{path}: {', '.join(map(repr, unknown))}: no module of {side} that was called is"
-                " called so"
+                f"{path}: {', '.join(map(repr, unknown))}: {side} called no module of that name"
             )
     return {
         call: partner

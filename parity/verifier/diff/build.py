@@ -98,7 +98,7 @@ def called_function(name: str) -> Callable[[], Any]:
         module = _module(where)
     except ModuleNotFoundError as error:
         if error.name and where.split(".")[0] == error.name.split(".")[0]:
-            raise MissingFileError(f"{name}: there is no module {where} here") from None
+            raise MissingFileError(f"{name}: no module is named {where}") from None
         raise
     found = getattr(module, function, None)
     if not callable(found):

@@ -29,7 +29,7 @@ def main_output(output: Any, is_array: Callable[[Any], bool]) -> tuple[str, Any]
 
     visit_arrays(output, "out", is_array, keep)
     if not found:
-        raise InputError(f"the model returns {type(output).__name__}, in which there is no tensor")
+        raise InputError(f"the model returns {type(output).__name__}, which contains no tensor")
     port = next((port for port in PREFERRED if port in found), next(iter(found)))
     return port, found[port]
 

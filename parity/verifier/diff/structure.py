@@ -35,9 +35,9 @@ def check_comparable(name_a: str, a: Trace, name_b: str, b: Trace) -> None:
     both = [_first_not_finite(trace) for trace in (a, b)]
     if all(both):
         raise InputError(
-            f"both models compute numbers that are not finite, {name_a} first at {both[0]},"
+            f"both models produce values that are not finite, {name_a} first at {both[0]},"
             f" {name_b} first"
-            f" at {both[1]}; give inputs and weights on which they are"
+            f" at {both[1]}; give inputs and weights that keep them finite"
         )
 
 

@@ -42,7 +42,7 @@ def framework_of(model: Any) -> Framework:
     if "flax" in roots:
         return "jax"
     raise InputError(
-        f"{type(model).__module__}.{type(model).__qualname__} is no model: expected a"
+        f"{type(model).__module__}.{type(model).__qualname__} is not a model: expected a"
         " torch.nn.Module, an"
         " nnx.Module or a linen.Module"
     )

@@ -64,7 +64,9 @@ def read_map(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise ConfigError(f"{path}: no JSON ({error}); give an object of A's leaves and B's") from None
+        raise ConfigError(
+            f"{path}: not valid JSON ({error}); give an object of A's leaves and B's"
+        ) from None
     if not isinstance(found, dict) or not found:
         what = "an empty object" if found == {} else type(found).__name__
         raise ConfigError(f"{path}: {what} where an object of A's leaves and B's should be")
@@ -99,7 +101,7 @@ def _target(name: str, value: Any) -> _Target:
     leaves = (leaf,) if isinstance(leaf, str) else leaf
     is_list = isinstance(leaves, list | tuple) and leaves and all(isinstance(x, str) for x in leaves)
     if not is_list or not (transpose is None or isinstance(transpose, bool)):
-        raise ConfigError(f"the map's line of {name} is {json.dumps(value)[:80]}; expected {FORM}")
+        raise ConfigError(f"the map's entry for {name} is {json.dumps(value)[:80]}; expected {FORM}")
     return _Target(tuple(leaves), transpose)
 
 

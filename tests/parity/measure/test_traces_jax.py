@@ -291,7 +291,7 @@ def test_types(tmp_path, dtype):
 def test_a_traced_value_cannot_be_logged(tmp_path):
     net = nnx.Linear(5, 7, rngs=nnx.Rngs(0))
     with (
-        pytest.raises(InputError, match="loss: a value is only being traced; return it from"),
+        pytest.raises(InputError, match="loss: a value is a tracer; return it from"),
         parity.record(tmp_path / "a.trace", net) as trace,
         trace.step(),
     ):

@@ -92,7 +92,7 @@ def test_inspect_says_where_each_field_is_from(state, tmp_path, capsys):
     path = save({"model": state, "epoch": 3}, tmp_path / "run.pt")
     status, out, _ = run(capsys, "inspect", path, "--set", "num_heads=5", "--depth", "0")
     assert status == 0
-    assert "stripped 'model' of every name" in out
+    assert "stripped 'model' from every name" in out
     assert re.search(r"num_heads +5 +given", out)
     assert re.search(r"depth +3 +shapes", out)
     assert re.search(r"norm_eps +1e-06 +convention of torchvision", out)
@@ -121,7 +121,7 @@ class Canary:
 
 
 WRONG = {
-    "no heads": (lambda s, p: save(s, p), (), ["nothing says num_heads", "--set num_heads=12"]),
+    "no heads": (lambda s, p: save(s, p), (), ["cannot infer num_heads", "--set num_heads=12"]),
     "heads that do not divide": (lambda s, p: save(s, p), ("--set", "num_heads=7"), ["num_heads = 7"]),
     "no such field": (lambda s, p: save(s, p), ("--set", "num_head=5"), ["did you mean 'num_heads'"]),
     "contradicts the shapes": (
@@ -147,7 +147,7 @@ WRONG = {
     "another name": (
         lambda s, p: save({**s, "extra.weight": torch.zeros(31)}, p),
         ("--set", "num_heads=5"),
-        ["1 tensors mean nothing in torchvision: extra.weight"],
+        ["1 tensors are unknown to torchvision: extra.weight"],
     ),
     "integers": (
         lambda s, p: save({**s, "class_token": torch.zeros(1, 1, 30, dtype=torch.int32)}, p),
@@ -157,7 +157,7 @@ WRONG = {
     "a grid that is no square": (
         lambda s, p: save({**s, "encoder.pos_embedding": torch.zeros(1, 13, 30)}, p),
         ("--set", "num_heads=5"),
-        ["nothing says image_size"],
+        ["cannot infer image_size"],
     ),
     "a grid that does not fit": (
         lambda s, p: save({**s, "encoder.pos_embedding": torch.zeros(1, 13, 30)}, p),
@@ -239,7 +239,7 @@ def test_a_flipped_bit_is_named(own, tmp_path, capsys):
     ("flags", "expected"),
     [
         ((), ["give --to DIALECT"]),
-        (("--to", "hff"), ["no dialect is called 'hff'"]),
+        (("--to", "hff"), ["unknown dialect 'hff'"]),
         (("--to", "torchvision", "--image-size", "33x32"), ["not divisible", "nearest valid sizes"]),
         (("--to", "torchvision", "--image-size", "64x32"), ["square"]),
         (("--to", "parity", "--num-classes", "-1"), ["num_classes = -1"]),
@@ -259,8 +259,8 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
     taken.write_text("mine")
     before = sorted(tmp_path.iterdir())
     for out, expected in [
-        (taken, "exists already"),
-        (own, "exists already"),
+        (taken, "already exists"),
+        (own, "already exists"),
         (tmp_path / "none/x.safetensors", "no such folder"),
         (tmp_path / "x.docx", "expected a folder, or a file that ends in"),
     ]:
@@ -268,7 +268,7 @@ def test_where_it_may_not_write(own, tmp_path, capsys):
         assert status == 2
         assert expected in err
     status, _, err = run(capsys, "convert", own, own, "--to", "parity", "--force")
-    assert (status, "is what is read" in err) == (2, True)
+    assert (status, "is the source itself" in err) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
     assert taken.read_text() == "mine"
     assert run(capsys, "convert", own, taken, "--to", "parity", "--force")[0] == 0

@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import parity
-from parity.porting.model import BATCH, Prediction
+from parity.porting.loaded import BATCH, Prediction
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
 from tests.support.tiny import TINY, error
@@ -159,7 +159,7 @@ def test_a_size_of_the_preprocessings_own(tmp_path):
 
 def test_what_cannot_predict_says_why(tmp_path, file):
     path = written(tmp_path / "unknown.safetensors", None)
-    with pytest.raises(InputError, match="give it by load"):
+    with pytest.raises(InputError, match="state it with load"):
         parity.load(path, framework="torch").predict(pictures())
     given = parity.load(path, framework="torch", preprocess=PREPROCESS)
     assert given.predict(pictures()) == parity.load(file, framework="torch").predict(pictures())
@@ -197,7 +197,7 @@ def test_a_file_of_another_library_is_loaded_and_its_notes_are_kept(tmp_path, tw
         tmp_path / "model.pth", framework=twin, given={"num_heads": 5}, preprocess=PREPROCESS
     )
     assert loaded.origins["num_heads"] == "given"
-    assert loaded.notes == ("stripped 'state_dict' of every name",)
+    assert loaded.notes == ("stripped 'state_dict' from every name",)
     with torch.no_grad():
         image = PREPROCESS.normalise(np.full((1, 14, 14, 3), 99, np.uint8)).transpose(0, 3, 1, 2)
         expected = model(torch.from_numpy(image.copy())).numpy()

@@ -87,7 +87,7 @@ def test_what_is_pushed_is_what_is_saved(tmp_path, monkeypatch):
     assert {"README.md", "config.json", "model.safetensors"} <= set(hub.files)
     assert json.loads(hub.files["config.json"])["architecture"] == "vit_tiny_patch16_224"
     assert 'timm.create_model("hf-hub:someone/vit", pretrained=True)' in hub.files["README.md"].decode()
-    with pytest.raises(ConfigError, match=r"allowed: the Hub refuses \(403 Forbidden: you may not\)"):
+    with pytest.raises(ConfigError, match=r"allowed: the Hub refused \(403 Forbidden: you may not\)"):
         parity.push_to_hub(model(), "nobody/allowed", preprocess=PIXELS)
 
 
@@ -97,5 +97,5 @@ def test_a_loaded_model_keeps_its_card_and_a_folder_is_not_overwritten(tmp_path)
     loaded = parity.load(folder, framework="torch")
     parity.save_pretrained(loaded, tmp_path / "second", to="parity")
     assert parity.load(tmp_path / "second", framework="torch").class_names == PIXELS.class_names
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         parity.save_pretrained(loaded, folder, to="parity")

@@ -113,7 +113,7 @@ def test_a_toml_file_that_is_not_one(tmp_path):
         assert str(caught.value).startswith(f"{path}: ")
         assert words in str(caught.value)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="not even text"):
+    with pytest.raises(ConfigError, match="it is not text"):
         Any.load(path)
     path.write_text("# nothing but a default\n")
     assert Any.load(path).number == 0

@@ -219,9 +219,9 @@ def test_fixed_positions_need_nothing(kind):
         (
             {"rule": "nearest"},
             ConfigError,
-            'rule = "nearest" is not known here; use one of bicubic_anti',
+            'rule = "nearest" is unknown; use one of bicubic_anti',
         ),
-        ({"patch_rule": "dinov2"}, ConfigError, 'patch_rule = "dinov2" is not known here; use one of'),
+        ({"patch_rule": "dinov2"}, ConfigError, 'patch_rule = "dinov2" is unknown; use one of'),
         (
             {"image_size": (36, 15)},
             ConfigError,

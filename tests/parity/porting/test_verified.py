@@ -72,7 +72,7 @@ def test_what_a_library_cannot_do_is_not_run(own, tmp_path, capsys, monkeypatch)
     out = tmp_path / "tv.pth"
     status, printed, err = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
     assert (status, err) == (0, "")
-    said = "torchvision stopped with RuntimeError: no kernel for this"
+    said = "torchvision failed with RuntimeError: no kernel for this"
     assert f"not run - written: {said}" in printed
     content = json.loads((tmp_path / "tv.pth.verification.json").read_text())
     assert content["not_run"][0] == f"written: {said}"

@@ -119,7 +119,7 @@ def test_the_newest_step_that_both_have(tmp_path, compare):
     c = write(tmp_path / "c", "jax", step=8)
     _, said = compare(a, c)
     assert "a has checkpoints of steps 7, 9, 11" in said
-    assert "c of 8: none of the same" in said
+    assert "c of 8: none in common" in said
 
 
 def test_runs_of_two_jobs(tmp_path, compare):
@@ -133,7 +133,7 @@ def test_runs_of_two_jobs(tmp_path, compare):
     for number, (words, options) in enumerate(other.items()):
         status, said = compare(a, write(tmp_path / str(number), "torch", **options))
         assert status == 2
-        assert f"are runs of two jobs: {words}; only" in said
+        assert f"are runs of different jobs: {words}; only" in said
 
 
 def test_the_kernel_may_be_another(tmp_path):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import parity.runs.folder as folder_room
+import parity.runs.folder as run_folder
 from parity.cli import main
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.folder_jax import _moments
@@ -313,7 +313,7 @@ def test_no_run(refused, tmp_path):
     refused(tmp_path / "nowhere", "nowhere: no such file or folder")
     folder = write_random(tmp_path / "run", "torch", RECIPE)
     for inner in ("checkpoints", "checkpoints/7.pt"):
-        refused(folder / inner, f"{inner}: is part of a training run; give its folder, {folder}")
+        refused(folder / inner, f"{inner}: is part of a training run; give the run's folder, {folder}")
     (folder / FILE).unlink()
     refused(folder, "run: no run.json in it; give the folder of a training run")
     (tmp_path / "empty").mkdir()
@@ -323,13 +323,16 @@ def test_no_run(refused, tmp_path):
 def test_checkpoints_of_both_frameworks(refused, tmp_path):
     folder = write_random(tmp_path / "run", "torch", RECIPE)
     put(folder, "jax", write_random(tmp_path / "other", "jax", RECIPE))
-    refused(folder, "has checkpoints of both frameworks, of steps 7 and 7; move those of one away")
+    refused(
+        folder,
+        "has checkpoints of both frameworks, of steps 7 and 7; move one framework's checkpoints away",
+    )
 
 
 def test_what_exists_is_replaced_only_if_told(refused, moved, tmp_path):
     folder = write_random(tmp_path / "run", "jax", RECIPE)
     out = write_random(tmp_path / "out", "torch", SGD, step=3)
-    refused(folder, "out: exists already; give another path, or --force")
+    refused(folder, "out: already exists; give another path, or --force")
     _, out = moved(folder, "--force")
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["7.pt"]
     assert read_run(out).recipe == RECIPE
@@ -340,9 +343,9 @@ def test_force_replaces_runs_only(refused, moved, tmp_path):
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("all of it")
-    refused(folder, "mine: holds no run, and --force", out=mine, flags=["--force"])
+    refused(folder, "mine: is not a run, and --force", out=mine, flags=["--force"])
     for out in (folder, folder.parent, folder / "checkpoints" / ".."):
-        refused(folder, "the run that is read lies there", out=out, flags=["--force"])
+        refused(folder, "is the source itself", out=out, flags=["--force"])
     refused(folder, "is a file", out=mine / "thesis.tex", flags=["--force"])
     refused(folder, "no such folder to write out in", out=tmp_path / "no" / "out")
     (tmp_path / "out").mkdir()
@@ -357,7 +360,7 @@ def test_where_somebody_trains(refused, moved, tmp_path):
     half.mkdir(parents=True)
     with locked(folder):
         with locked(out):
-            refused(folder, "out: another process is training there", flags=["--force"])
+            refused(folder, "out: another process is training in this folder", flags=["--force"])
         before = listing(folder)
         moved(folder, "--force")
         assert listing(folder) == before
@@ -368,14 +371,14 @@ def test_where_somebody_trains(refused, moved, tmp_path):
 def test_an_interrupted_write_leaves_nothing(framework, error, tmp_path, monkeypatch, capsys):
     folder = write_random(tmp_path / "run", framework, RECIPE)
     before = listing(tmp_path)
-    usual = folder_room._copy_log
+    usual = run_folder._copy_log
 
     def interrupted(*args):
         usual(*args)
         raise error
 
     (folder / "log.jsonl").write_text('{"kind": "start", "step": 0}\n')
-    monkeypatch.setattr(folder_room, "_copy_log", interrupted)
+    monkeypatch.setattr(run_folder, "_copy_log", interrupted)
     status = main(["convert-run", str(folder), str(tmp_path / "out"), "--to", TO[framework]])
     assert status == (130 if error is KeyboardInterrupt else 2)
     assert capsys.readouterr().err.count("\n") == 1
@@ -385,15 +388,15 @@ def test_an_interrupted_write_leaves_nothing(framework, error, tmp_path, monkeyp
 @pytest.mark.parametrize("framework", TO)
 def test_what_is_written_is_read_again(framework, refused, tmp_path, monkeypatch):
     folder = write_random(tmp_path / "run", framework, RECIPE)
-    room = folder_room._room(TO[framework])
-    usual = room.write
+    module = run_folder._module(TO[framework])
+    usual = module.write
 
     def careless(out, run, manifest):
         run.state.params["head.bias"][0] += 1e-15
         usual(out, run, manifest)
         run.state.params["head.bias"][0] = 0.0
 
-    monkeypatch.setattr(room, "write", careless)
+    monkeypatch.setattr(module, "write", careless)
     refused(folder, "out: not written as it was read: parameters head.bias", to=TO[framework])
 
 
@@ -440,7 +443,7 @@ def test_a_run_of_an_older_version_is_brought_up_to_date(moved, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         before = json.loads(json.dumps(make_manifest(Job(CFG, rotated, JOB.data), "fingerprint")))
         older(before)
-        patch.setattr(folder_room, "move", lambda run, *rest: (run, Manifest(before), []))
+        patch.setattr(run_folder, "move", lambda run, *rest: (run, Manifest(before), []))
         write_run(random_run(rotated, 7), folder, "jax", manifest)
     assert read_manifest(folder)["recipe"].keys() < manifest["recipe"].keys()
     printed, out = moved(folder)

@@ -12,9 +12,9 @@ from parity.twins.bench.measure import Result, Worker
     ("argv", "said"),
     [
         (["--sides", "tim"], "no side 'tim'"),
-        (["--batch", "0"], "--batch = 0: at least 1"),
-        (["--repeats", "0"], "--repeats = 0: at least 1"),
-        (["--peak", "0"], "--peak = 0.0: more than 0"),
+        (["--batch", "0"], "--batch = 0: must be at least 1"),
+        (["--repeats", "0"], "--repeats = 0: must be at least 1"),
+        (["--peak", "0"], "--peak = 0.0: must be greater than 0"),
         (["vit_tiny_patch99"], "vit_tiny_patch99"),
     ],
 )

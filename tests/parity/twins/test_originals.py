@@ -50,6 +50,8 @@ def test_a_recipe_without_an_original_is_refused(capsys):
         check_recipe("digits", job("digits"))
     one_line(caught.value, "digits", "vit_s16_i1k")
     assert run("check", ["--recipe", "digits"], prog="parity check") == 2
-    assert "digits: has no original here; these do: vit_s16_i1k" in capsys.readouterr().err
+    assert (
+        "digits: has no original to be compared with; these have: vit_s16_i1k" in capsys.readouterr().err
+    )
     assert run("check-recipe", ["deit_s", "--steps", "3"], prog="parity check-recipe") == 2
     assert "--steps" in capsys.readouterr().err

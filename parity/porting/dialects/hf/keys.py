@@ -24,7 +24,7 @@ def _same(value: Any) -> Any:
 
 def _act(name: Any) -> str:
     if name not in ACTS:
-        raise ConfigError(f"is none of {', '.join(ACTS)}, which a schema can say")
+        raise ConfigError(f"is none of {', '.join(ACTS)}, which a schema supports")
     return ACTS[name]
 
 
@@ -64,7 +64,7 @@ class Key:
         except ConfigError as error:
             raise ConfigError(f"{CONFIG}: {self.name} = {value!r} {error}") from None
         except (TypeError, ValueError):
-            raise ConfigError(f"{CONFIG}: {self.name} = {value!r}, which it cannot be") from None
+            raise ConfigError(f"{CONFIG}: {self.name} = {value!r}, which is not a valid value") from None
 
     def into_entry(self, cfg: ViTConfig) -> dict[str, Any]:
         """The entry that the fields make."""

@@ -40,7 +40,7 @@ def word(field: str, words: Mapping[Any, Any], *tell: str) -> Argument:
 
     def meant(value: Any, known: Fields) -> Fields:
         if value not in words:
-            raise ConfigError(f"{value!r}; known are {', '.join(repr(word) for word in words)}")
+            raise ConfigError(f"{value!r}; expected one of {', '.join(repr(word) for word in words)}")
         return {field: words[value], **told}
 
     return Argument(lambda cfg: back[getattr(cfg, field)], meant)
@@ -66,7 +66,7 @@ def only(value: Any) -> Argument:
 
     def meant(given: Any, known: Fields) -> Fields:
         if given != value:
-            raise ConfigError(f"{given!r}; known is {value!r} alone")
+            raise ConfigError(f"{given!r}; expected {value!r}")
         return {}
 
     return Argument(lambda cfg: NEEDLESS, meant)

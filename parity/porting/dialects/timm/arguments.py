@@ -23,7 +23,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
     fields = before.model_dump() if before else {}
     kind = arguments.get("rope_type")
     if kind is not None and kind not in ROPES:
-        raise ConfigError(f"rope_type = {kind!r}; known are {', '.join(ROPES)}")
+        raise ConfigError(f"rope_type = {kind!r}; expected one of {', '.join(ROPES)}")
     said = {
         "kind": ROPES[kind] if kind else None,
         "theta": arguments.get("rope_temperature"),
@@ -73,7 +73,7 @@ def fields_of_arguments(arguments: Mapping[str, Any], module: str, base: ViTConf
     known = CLASSES[module]
     given = {name: value for name, value in arguments.items() if value is not None}
     if strange := [name for name in given if name not in known]:
-        raise ConfigError(f"the argument {strange[0]} = {given[strange[0]]!r} is not understood")
+        raise ConfigError(f"the argument {strange[0]} = {given[strange[0]]!r} is not supported")
     fields: Fields = {name: getattr(base, name) for name in base.fields()}
     for name in (name for name in known if name in given):
         try:

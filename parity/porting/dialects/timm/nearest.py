@@ -69,7 +69,7 @@ def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
         return Constructor(found.name, found.arguments)
     if not set(found.obstacles) <= {"norm", "norm_eps", "patch_norm"}:
         raise ConfigError(
-            f"no constructor of timm's can say {_said(cfg, found.name, found.obstacles)}; write a file"
+            f"no constructor of timm can express {_said(cfg, found.name, found.obstacles)}; write a file"
             " instead of a folder, such as out.safetensors or out.pth, for a model made in Python"
         )
     base = arguments_of(PRESETS[found.name], from_timm.architectures()[found.name]["module"])
@@ -103,9 +103,9 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
 
 
 def refusal(cfg: ViTConfig, made: Constructor) -> str:
-    """Why timm's config.json cannot say a model, and what can."""
+    """Why timm's config.json cannot express a model, and what can."""
     return (
-        f"timm's config.json cannot say {_said(cfg, made.name, made.obstacles)}; write a file"
+        f"timm's config.json cannot express {_said(cfg, made.name, made.obstacles)}; write a file"
         f" instead of a folder, such as out.safetensors or out.pth, for {made.text}"
     )
 
@@ -125,7 +125,7 @@ def module_text(made: Constructor, pretrained: Mapping[str, Any]) -> str:
     return MODULE.format(name=made.name, obstacles=", ".join(made.obstacles), lines=lines)
 
 
-MODULE = '''"""timm's model of the weights beside this file. timm's config.json cannot say {obstacles}.
+MODULE = '''"""timm's model of the weights beside this file: its config.json cannot express {obstacles}.
 
     from model import create_model
 

@@ -53,7 +53,7 @@ class _Input:
     normed: bool
     """Whether a norm returned them."""
     edges: tuple[np.ndarray, np.ndarray] | None = None
-    """What a norm behind the pooling was given and returned."""
+    """What a norm after the pooling was given and returned."""
 
     def behind(self, y: np.ndarray) -> np.ndarray | None:
         """What becomes of pooled vectors; None if they are not what the norm was given."""
@@ -72,8 +72,8 @@ def _slug(a: Values, b: Values) -> str:
 def _inputs(segment: Segment, tokens: list[tuple[str, np.ndarray]]) -> Iterator[Option]:
     for name, x in tokens:
         for norm, edges in _norms_of_vectors(segment, x):
-            code = f"call {norm} behind the pooling"
-            label = f"of {name}, {norm} behind the pooling"
+            code = f"call {norm} after the pooling"
+            label = f"of {name}, {norm} after the pooling"
             yield Option(label, _Input(x, _is_norm(segment, name), edges), torch=code, jax=code)
     for name, x in tokens:
         normed = _is_norm(segment, name)

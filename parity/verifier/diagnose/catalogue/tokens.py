@@ -118,12 +118,12 @@ def _assembly(
 
 
 def _moved(prefix: dict[str, np.ndarray]) -> Iterator[Option]:
-    """The first prefix tokens moved behind the patches after positions were added; how many rows."""
+    """The first prefix tokens moved after the patches after positions were added; how many rows."""
     names, rows = [], 0
     for name, tokens in prefix.items():
         names.append(name)
         rows += len(tokens)
-        yield Option(f"{', '.join(names)} moved behind the patches, with positions", rows)
+        yield Option(f"{', '.join(names)} moved after the patches, with positions", rows)
 
 
 def _joined(prefix: dict[str, np.ndarray], rows: int) -> Iterator[Option]:

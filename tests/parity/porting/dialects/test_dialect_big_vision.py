@@ -85,7 +85,7 @@ def test_it_is_taken_for_no_other(tmp_path, name):
 def test_the_image_size_of_fixed_positions_is_asked_for(tmp_path):
     path, *_ = saved(tmp_path, **SINCOS["sincos_gap"])
 
-    with pytest.raises(ConfigError, match="nothing says image_size; give --set image_size=224"):
+    with pytest.raises(ConfigError, match="cannot infer image_size; give --set image_size=224"):
         read_checkpoint(path)
 
 
@@ -103,7 +103,7 @@ def test_the_image_tower_is_taken_and_the_rest_said(tmp_path):
 
     assert found.dialect.name == "big-vision"
     assert found.notes == (
-        "stripped 'params/img' of every name",
+        "stripped 'params/img' from every name",
         "left out 5 tensors that are not under 'params/img'",
     )
     convert(path, to="parity", out=tmp_path / "own.safetensors")

@@ -118,7 +118,7 @@ def test_heads_that_are_mixed_up_are_refused(tmp_path):
     parameters[name] = parameters[name].reshape(30, 6, 5)
     np.savez(path, **parameters)
 
-    with pytest.raises(WeightsError, match=r"Attention_1/query.*the file is mixed up"):
+    with pytest.raises(WeightsError, match=r"Attention_1/query.*the file is inconsistent"):
         read_checkpoint(path)
 
 

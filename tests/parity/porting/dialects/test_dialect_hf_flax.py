@@ -173,7 +173,7 @@ def test_without_its_config_file_what_nobody_says_is_asked_for(tmp_path):
     saved(tmp_path / "saved", "vit classifier")
     (tmp_path / "saved" / "config.json").unlink()
 
-    with pytest.raises(ConfigError, match="nothing says num_heads, norm_eps, act"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, norm_eps, act"):
         read_checkpoint(tmp_path / "saved", given={"image_size": (21, 10)})
 
 

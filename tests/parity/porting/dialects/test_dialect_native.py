@@ -102,7 +102,7 @@ def test_deit3_is_told_by_its_gains_and_its_wrapper(tmp_path):
     assert source.origins["norm_eps"] == "convention of DeiT III"
     assert source.preprocess == Preprocess(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
     torch.save(state, tmp_path / "bare.pth")  # may as well be timm's RoPE-ViT
-    with pytest.raises(ConfigError, match=r"nothing says .*rope"):
+    with pytest.raises(ConfigError, match=r"cannot infer .*rope"):
         read_checkpoint(tmp_path / "bare.pth")
     assert read_checkpoint(tmp_path / "bare.pth", dialect="deit3").config == source.config
 
@@ -134,7 +134,7 @@ def test_the_decoder_of_mae_is_left_out(tmp_path):
     source = read_checkpoint(path)
     assert source.dialect.name == "mae"
     assert source.notes == (
-        "stripped 'model' of every name",
+        "stripped 'model' from every name",
         "left out 4 tensors that are no part of the encoder: mask_token, decoder_pos_embed,"
         " decoder_embed.weight, decoder_blocks.0.norm1.bias",
     )
@@ -156,7 +156,7 @@ def test_a_width_that_was_never_published_is_asked_for(tmp_path):
     model = peer.create_abstract("deit3_small_patch16_224", **{**SIZES, "embed_dim": 48})
     state = {key: torch.zeros(value.shape) for key, value in model.state_dict().items()}
     path = published(tmp_path / "theirs.pth", deit3_names(state))
-    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads=12"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads=12"):
         read_checkpoint(path)
 
 

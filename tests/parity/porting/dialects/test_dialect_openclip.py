@@ -113,7 +113,7 @@ def test_clipa(tmp_path):
 def test_without_a_config_file_is_asked_what_it_would_say(tmp_path):
     model = build(model_cfg())
     saved = save_torch(model, tmp_path)
-    with pytest.raises(ConfigError, match="nothing says num_heads, act, pool"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, act, pool"):
         read_checkpoint(saved)
     given = {"num_heads": 5, "act": "gelu", "pool": "class"}
     assert read_checkpoint(saved, given=given).dialect.name == "open-clip"
@@ -137,8 +137,8 @@ def reloaded(tower: torch.nn.Module, path: Path) -> Logits:
     ("options", "said"),
     [
         ({"attentional_pool": True, "attn_pooler_heads": 7}, "pools by attention"),
-        ({"qk_norm": True}, "mean nothing in open-clip: .*attn.ln_k"),
-        ({"scaled_cosine_attn": True}, "mean nothing in open-clip: .*attn.logit_scale"),
+        ({"qk_norm": True}, "are unknown to open-clip: .*attn.ln_k"),
+        ({"scaled_cosine_attn": True}, "are unknown to open-clip: .*attn.logit_scale"),
         ({"pool_type": "none"}, "pool_type = 'none'"),
     ],
 )

@@ -148,7 +148,7 @@ def test_what_no_schema_says(tmp_path):
     saved = save(build("Siglip2VisionModel", "Siglip2VisionConfig", **PATCHES), tmp_path / "two")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**config, "num_patches": 8}))
-    with pytest.raises(ConfigError, match="num_patches = 8 is not the number of a square grid"):
+    with pytest.raises(ConfigError, match="num_patches = 8 is not a square number"):
         read_checkpoint(saved)
 
 

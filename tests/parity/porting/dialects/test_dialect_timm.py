@@ -13,6 +13,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.rewrites import State, canonical, express
+from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Stored
 from tests.support.dialect_proof import prove
 from tests.support.timm_models import bare, logits_of, reload, saved, small, timm, write_json
@@ -117,7 +118,7 @@ def test_what_no_json_says_is_said_in_python(tmp_path):
     given = Preprocess(mean=(0.1, 0.2, 0.3), crop_fraction=0.7, class_names=tuple("abcdefghijk"))
     source = read_checkpoint(tmp_path / "out.safetensors", preprocess=given)
     (hint,) = convert(source, to="timm", out=tmp_path / "folder").hints
-    assert "model.py in the folder makes it: timm.create_model('vit_small_patch16_224'" in hint
+    assert "model.py in the folder builds it: timm.create_model('vit_small_patch16_224'" in hint
     assert not (tmp_path / "folder/config.json").exists()
     made = runpy.run_path(str(tmp_path / "folder/model.py"))["create_model"]()
     rounded = {name: value.float().double() for name, value in model.state_dict().items()}
@@ -182,4 +183,4 @@ def test_preprocessing_and_names_pass_through(tmp_path):
     assert (again.preprocess, again.config) == (source.preprocess, canonical(source.config))
     back = json.loads((tmp_path / "back" / "config.json").read_text())
     assert back["label_names"] == ["a", "b", "c"]
-    assert called("timm-eva")[0].settings.card({"config.json": back}) == source.card
+    assert Sidecars({"config.json": back}).metadata(called("timm-eva")[0]) == source.metadata

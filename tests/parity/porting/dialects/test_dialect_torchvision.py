@@ -62,7 +62,7 @@ def test_its_own_widths_have_their_heads(tmp_path):
     source = read_checkpoint(save_torch(model.to_empty(device="cpu"), tmp_path))
     assert source.config == ViTConfig(patch_size=32, depth=1, pos_embed_resize="bicubic")
     assert source.origins["num_heads"] == "convention of torchvision"
-    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads="):
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads="):
         read_checkpoint(save_torch(build(), tmp_path))
 
 

@@ -29,12 +29,12 @@ def build(**options) -> torch.nn.Module:
 
 def build_simple(module: str = "simple_vit", **options) -> torch.nn.Module:
     """A SimpleViT whose position table, which it computes in float32, is in float64."""
-    room = importlib.import_module(f"vit_pytorch.{module}")
-    model = redraw(room.SimpleViT(**{**SMALL, "dim": 28, "heads": 5, "dim_head": 6, **options}))
+    code = importlib.import_module(f"vit_pytorch.{module}")
+    model = redraw(code.SimpleViT(**{**SMALL, "dim": 28, "heads": 5, "dim_head": 6, **options}))
     height, width = (side // 3 for side in options.get("image_size", SMALL["image_size"]))
     try:
         torch.set_default_dtype(torch.float64)
-        model.pos_embedding = room.posemb_sincos_2d(height, width, 28, dtype=torch.float64)
+        model.pos_embedding = code.posemb_sincos_2d(height, width, 28, dtype=torch.float64)
     finally:
         torch.set_default_dtype(torch.float32)
     return model
@@ -74,7 +74,7 @@ def test_square_patches_and_images_are_inferred_and_said_so(tmp_path):
 
 
 def test_heads_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="nothing says num_heads; give --set num_heads="):
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads="):
         read_checkpoint(save_torch(build(image_size=12), tmp_path))
 
 
@@ -113,7 +113,7 @@ def test_simple_vit(module, tmp_path):
     first here, which attention does not see."""
     model = build_simple(module)
     source = save_torch(model, tmp_path)
-    with pytest.raises(ConfigError, match="nothing says num_heads, image_size"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, image_size"):
         read_checkpoint(source)
     prove(
         source,

@@ -53,7 +53,7 @@ def test_whatever_stands_before_the_only_model_is_stripped_and_said(prefix, stat
     path = saved({**under(f"{prefix}.", state), "logit_scale": torch.ones(1)}, tmp_path)
     found = read_checkpoint(path, given=GIVEN)
     assert_same(found, state)
-    assert found.notes[0] == f"stripped {prefix!r} of every name"
+    assert found.notes[0] == f"stripped {prefix!r} from every name"
     assert found.notes[1] == f"left out 1 tensor that is not under {prefix!r}"
 
 
@@ -65,7 +65,7 @@ def test_wrappers_of_modules_are_taken_out_anywhere(name, state, tmp_path):
     }
     found = read_checkpoint(saved({"model": wrapped}, tmp_path), given=GIVEN)
     assert_same(found, state)
-    assert found.notes[:2] == (f"took {name!r} out of the names", "stripped 'model' of every name")
+    assert found.notes[:2] == (f"took {name!r} out of the names", "stripped 'model' from every name")
 
 
 def test_names_that_would_clash_stay(state, tmp_path):
@@ -139,7 +139,7 @@ def test_moments_are_no_model(moment, tmp_path):
         every["opt/0/v_row/head/bias"] = Stored.of(np.zeros(1, np.float32))
     write_npz(tmp_path / "run.npz", every)
     found = read_checkpoint(tmp_path / "run.npz")
-    assert found.notes[0] == "stripped 'params' of every name"
+    assert found.notes[0] == "stripped 'params' from every name"
 
 
 def own(folder):

@@ -177,7 +177,7 @@ def test_names_are_unique_and_depend_on_the_path_alone(tmp_path):
 def test_the_target_decides_between_files_and_folders():
     assert suffix_of("parity") == ".safetensors"
     assert suffix_of("torchvision") == ".pth"
-    with pytest.raises(ConfigError, match="no dialect is called"):
+    with pytest.raises(ConfigError, match="unknown dialect"):
         suffix_of("nonsense")
 
 
@@ -278,7 +278,7 @@ def test_junit_says_why(tmp_path):
         Result("a", "done", "a.pth", 1.5),
         Result("b\0<", "failed", "b.pth", 0.5, "b\1: & so on"),
         Result("c", "skipped", "c.pth"),
-        Result("d", "asked", "d.pth", 0.0, "nothing says act"),
+        Result("d", "asked", "d.pth", 0.0, "cannot infer act"),
     ]
     write_junit(tmp_path / "j.xml", results, to="timm")
     suite = ET.parse(tmp_path / "j.xml").getroot()[0]
@@ -295,6 +295,6 @@ def test_junit_says_why(tmp_path):
 def test_errors_are_one_printable_line():
     assert line_of(ConfigError("a\nb")) == "a\\nb"
     assert line_of(FileNotFoundError(2, "No such file", "x")) == "x: No such file"
-    assert line_of(KeyError("x")).startswith("KeyError: 'x' (a fault")
+    assert line_of(KeyError("x")).startswith("KeyError: 'x' (internal error")
     assert line_of(MemoryError()) == "there is not enough memory for it"
     assert printable("é\udcff\x1b[31m") == "é\\udcff\\x1b[31m"

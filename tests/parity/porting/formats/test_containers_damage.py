@@ -172,15 +172,15 @@ def test_nothing_is_replaced_unasked(tmp_path):
     path = tmp_path / "there"
     path.write_text("old")
     for make in (atomic_file, atomic_folder):
-        with pytest.raises(ConfigError, match=r"there: exists already|there: is a file"), make(path):
+        with pytest.raises(ConfigError, match=r"there: already exists|there: is a file"), make(path):
             raise AssertionError("not reached")
     with pytest.raises(ConfigError, match="is a folder"), atomic_file(tmp_path, force=True):
         raise AssertionError("not reached")
-    with pytest.raises(ConfigError, match="exists already"), atomic_folder(tmp_path):
+    with pytest.raises(ConfigError, match="already exists"), atomic_folder(tmp_path):
         raise AssertionError("not reached")
     for make in (atomic_file, atomic_folder):
         with pytest.raises(MissingFileError, match="no such folder"), make(tmp_path / "no" / "where"):
             raise AssertionError("not reached")
-    with pytest.raises(ConfigError, match="exists already"), atomic_file(tmp_path / "late"):
+    with pytest.raises(ConfigError, match="already exists"), atomic_file(tmp_path / "late"):
         (tmp_path / "late").write_text("somebody else's")
     assert contents(tmp_path) == {"there": "old", "late": "somebody else's"}

@@ -97,7 +97,7 @@ def test_big_visions_folders(name, big_vision, tmp_path):
     assert every["chrono/none"].shape == (0, 3)
     found = read_checkpoint(folder / name, given=GIVEN)
     assert_same(found, own)
-    assert found.notes[0] == "stripped 'params' of every name"
+    assert found.notes[0] == "stripped 'params' from every name"
     convert(found, to="big-vision", out=tmp_path / "again.npz")
 
 
@@ -162,11 +162,11 @@ def test_googles_training_checkpoints(kind, tmp_path, capsys):
     for path in (work, work / "checkpoint_10"):
         found = read_checkpoint(path, given=GIVEN)
         assert_same(found, own)
-        assert found.notes[0] == "stripped '0' of every name"
+        assert found.notes[0] == "stripped '0' from every name"
     flags = ("--to", "parity", "--set", "image_size=21x10")
     status, _, err = run(capsys, "convert", work, tmp_path / "out.safetensors", *flags)
     assert (status, err) == (0, "")
-    refused(capsys, tmp_path, ["exists already"], "convert", work, tmp_path / "out.safetensors", *flags)
+    refused(capsys, tmp_path, ["already exists"], "convert", work, tmp_path / "out.safetensors", *flags)
 
 
 def test_a_train_state_of_flax(tmp_path):
@@ -175,4 +175,4 @@ def test_a_train_state_of_flax(tmp_path):
     (tmp_path / "state.msgpack").write_bytes(msgpack_serialize(state))
     found = read_checkpoint(tmp_path / "state.msgpack", given=GIVEN)
     assert_same(found, own)
-    assert found.notes[0] == "stripped 'params/params' of every name"
+    assert found.notes[0] == "stripped 'params/params' from every name"

@@ -106,7 +106,7 @@ def test_a_norm_behind_a_module_is_not_another_input():
     (cause,) = explain(a, b).causes
     assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 before attn")
     (cause,) = explain(b, a).causes
-    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 behind attn")
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm1 after attn")
     without = [cause.name for cause in explain(a, replace(b, called=("attn",))).causes]
     assert "norm-place" not in without
 
@@ -235,9 +235,9 @@ def test_a_norm_of_the_pooled_vector():
     (cause,) = explain(a, b).causes
     assert (cause.name, cause.advice) == ("norm-place", "B: call norm before the pooling")
     (cause,) = explain(b, a).causes
-    assert (cause.name, cause.advice) == ("norm-place", "B: call norm behind the pooling")
+    assert (cause.name, cause.advice) == ("norm-place", "B: call norm after the pooling")
     (cause,) = explain(b, without(pooled)).causes
-    assert (cause.name, cause.advice) == ("missing-norm", "B: call norm behind the pooling")
+    assert (cause.name, cause.advice) == ("missing-norm", "B: call norm after the pooling")
     unfit = module("", "ViT", "head in", {**tokens, "norm out": vector}, given={"norm in": 2 * pooled})
     assert not explain(a, unfit(vector)).causes
 
@@ -295,9 +295,10 @@ def test_the_gradient_of_a_line_around_one_of_two_branches():
 
 
 def test_every_cause_is_in_the_table():
-    room = Path(__file__).parents[4] / "parity/verifier/diagnose"
+    folder = Path(__file__).parents[4] / "parity/verifier/diagnose"
     code = "".join(
-        p.read_text() for p in (*room.glob("catalogue/*.py"), room / "backward.py", room / "explain.py")
+        p.read_text()
+        for p in (*folder.glob("catalogue/*.py"), folder / "backward.py", folder / "explain.py")
     )
     for slug in re.findall(r'Aspect\(\s*"\w+", "([a-z-]+)"', code):
         assert slug in CAUSES

@@ -61,15 +61,15 @@ REFUSED = {
     ("plain", "deeper"): "not the same model: depth 2 in {a}, 4 in {b}",
     ("plain", "wider"): "not the same model: width 5 in {a}, 11 in {b}",
     ("plain", "larger_input"): "not the same model: input (2, 7) in {a}, (2, 9) in {b}",
-    ("plain", "no_tensor"): "{b}: the model returns str, in which there is no tensor",
+    ("plain", "no_tensor"): "{b}: the model returns str, which contains no tensor",
     (
         "not_finite",
         "not_finite",
-    ): "both models compute numbers that are not finite, {a} first at fc2 in,",
+    ): "both models produce values that are not finite, {a} first at fc2 in,",
     ("plain", "raises"): "{b}: RuntimeError: no weights here\n",
     ("plain", "raising_model"): "{b}: KeyError: ",
     ("plain", "alone"): "{b}: returns a model without inputs; return (model, inputs)",
-    ("plain", "no_model"): "{b}: builtins.int is no model: expected a torch.nn.Module",
+    ("plain", "no_model"): "{b}: builtins.int is not a model: expected a torch.nn.Module",
     ("plain", "three_things"): "{b}: expected (model, inputs), found a tuple of 3",
     (
         "plain",
@@ -81,7 +81,7 @@ REFUSED = {
         "plain",
         "nowhere.py:model",
     ): "nowhere.py:model: nowhere.py: no such file; expected file.py:function",
-    ("plain", "no.where:model"): "no.where:model: there is no module no.where here",
+    ("plain", "no.where:model"): "no.where:model: no module is named no.where",
     ("plain", "nowhere.trace"): "nowhere.trace: no such trace; give the folder that parity.record wrote",
 }
 
@@ -130,8 +130,8 @@ def test_a_model_in_training_mode_is_said_to_be_put_into_evaluation_mode(diff):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('{"fc1": "fc9"}', "'fc9': no module of B that was called is called so"),
-        ('{"fc9": "fc1"}', "'fc9': no module of A that was called is called so"),
+        ('{"fc1": "fc9"}', "'fc9': B called no module of that name"),
+        ('{"fc9": "fc1"}', "'fc9': A called no module of that name"),
         ('{"fc1": ', "expected a JSON object of A's module names to B's"),
         ("[1]", "expected a JSON object of A's module names to B's"),
         (None, "no such file; give a JSON object of A's module names to B's"),
@@ -191,7 +191,7 @@ def _empty(path):
         (_truncate, "truncated"),
         (_edit, "record it again"),
         (_break, "record it again"),
-        (_leave_open, "its recording was not ended; record it again"),
+        (_leave_open, "the recording was not finished; record it again"),
         (_empty, "nothing was recorded in it"),
     ],
 )

@@ -242,7 +242,7 @@ def test_constants_are_told_by_their_neighbours_or_not_at_all():
     assert relations(matched)["norm.weight"] == ["last.weight"]
     assert grades["blocks.1.attn.qkv.bias"] == grades["norm.weight"] == {"by place"}
     assert grades["blocks.1.attn.qkv.weight"] == {"by value"}
-    # nothing says which norm of a block is which
+    # cannot infer which norm of a block is which
     assert matched.ambiguous["blocks.1.norm1.weight"] == (
         "layer.1.before.weight",
         "layer.1.after.weight",

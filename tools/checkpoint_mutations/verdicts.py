@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mutation.changes import Mutation
-from mutation.samples import Model, Sample, outcome
+from checkpoint_mutations.changes import Mutation
+from checkpoint_mutations.samples import Model, Sample, outcome
 from parity.porting.dialects.dialect import NEUTRAL
 from vit_config import Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
@@ -39,7 +39,7 @@ FUNCTION = "the config file states another function, and the tensors fit both"
 NAMES = "the config file names the classes otherwise, or not"
 REGISTERS = "nothing else says how many registers there were, and there are models with any number"
 PATCH = "nothing but its kernel says how large a patch is and how many channels it has"
-CLASS = "nothing says that there was a class token, and the same model is published without"
+CLASS = "no file says that there was a class token, and the same model is published without"
 BARE = "nothing but its tensors says what a file without the project's header is"
 TYPE = "a type is stated by the file, and the comment of a .pth or .npz has no digests"
 VALUES = "without a checksum one number is as good as another"
@@ -82,7 +82,7 @@ UNSTATED = (
 
 SAID = {
     r"retype one: (type|values|type, values)": "widened",
-    r".*: preprocess": "nobody says how pixels are prepared",
+    r".*: preprocess": "how pixels are prepared is unknown",
 }
 """Changes that the result tells in these words: kind and differences, a regular expression."""
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.pixels import Picture, prepare_batch
 
@@ -24,7 +24,7 @@ class Prediction(NamedTuple):
     """One class that a model thinks an image may be of."""
 
     label: str | int
-    """The class's name, or its number where nobody said the names."""
+    """The class's name, or its number if the names are unknown."""
     probability: float
 
 
@@ -33,7 +33,7 @@ class Loaded:
     """A model read from a file, ready for images."""
 
     config: ViTConfig
-    card: Card
+    metadata: Metadata
     """How images are prepared, what the classes are called, and the licence."""
     origins: dict[str, str]
     """Where each field of `config` is from."""
@@ -45,14 +45,14 @@ class Loaded:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The card as one `Preprocess`; None where nobody knows how images are prepared, so that only
+        """The metadata as one `Preprocess`; None if preprocessing is unknown, so that only
         `model` can be used."""
-        return self.card.preprocess
+        return self.metadata.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None where nobody said."""
-        return self.card.class_names
+        """What each class is called, in the order of the logits; None if unknown."""
+        return self.metadata.class_names
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
         """The most probable classes of each image, the most probable first.
@@ -63,7 +63,7 @@ class Loaded:
             k: how many classes to name.
 
         Raises:
-            InputError: nobody said how images are prepared, the model has no head, there are other class
+            InputError: how images are prepared is unknown, the model has no head, there are other class
                 names than classes, or an image that cannot be used.
             MissingFileError: there is no such file.
         """
@@ -75,7 +75,7 @@ class Loaded:
                              " gives what a head would see")  # fmt: skip
         if names is not None and len(names) != classes:
             raise InputError(
-                f"there are {len(names)} class names for {classes} classes; give the right ones by"
+                f"there are {len(names)} class names for {classes} classes; give the right ones with"
                 " load(..., preprocess=Preprocess(class_names=...))"
             )
         probabilities = self.logits(images).astype(np.float64)
@@ -102,7 +102,7 @@ class Loaded:
         """
         if self.preprocess is None:
             raise InputError(
-                "nobody said how images are prepared for this model; give it by"
+                "how images are prepared for this model is unknown; state it with"
                 " load(..., preprocess=Preprocess(mean=..., std=..., ...))"
             )
         waiting = iter(_each(images))
@@ -110,7 +110,7 @@ class Loaded:
         while batch := list(islice(waiting, BATCH)):
             found.append(self._run(prepare_batch(batch, self.config.image_size, self.preprocess)))
         if not found:
-            raise InputError("there is no image; give at least one")
+            raise InputError("no images given; give at least one")
         return np.concatenate(found)
 
     def of_batch(self, images: np.ndarray) -> np.ndarray:

@@ -64,7 +64,7 @@ def run_manifest(
     manifest = Manifest.load(path)
     root = manifest.root(path)
     if jobs < 1:
-        raise ConfigError(f"jobs = {jobs}: at least one process has to work")
+        raise ConfigError(f"jobs = {jobs}: must be at least 1")
     if junit is not None:
         check_writable(Path(junit))
     _make_folder(out)
@@ -73,7 +73,9 @@ def run_manifest(
     start = time.monotonic()
     with open_ledger(out) as ledger:
         if ledger.torn:
-            console.print(f"{out / LEDGER}: its last line was cut off; that checkpoint is done again")
+            console.print(
+                f"{out / LEDGER}: its last line was cut off; that checkpoint is converted again"
+            )
         sweep(out, names)
         tasks = [
             Task(
