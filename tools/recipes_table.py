@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parity.cli.check_recipe import FOLDER
-from parity.cli.support.train_options import base_job
+from parity.cli.support.job_file import base_job
 from parity.twins.originals.check import LARGEST, ORIGINALS, STEPS, check_recipe
 
 PAGE = FOLDER.parent / "docs" / "recipes.md"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
+from vit_config.lora import Lora
 from vit_config.presets import preset
 from vit_config.recipe import Recipe
 from vit_config.schema import ViTConfig
@@ -36,14 +37,32 @@ class Job:
     """Draw the head anew even where that of the checkpoint fits."""
     freeze: tuple[str, ...] = ()
     """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
+    lora: Lora | None = None
+    """Adapters that are trained in place of the weights; None for none."""
+    best: Literal["none", "loss", "accuracy"] = "none"
+    """Which validation score chooses the state that a run ends with; none for its last."""
+    teacher: str | None = None
+    """A checkpoint of any dialect whose logits the distillation token learns."""
+    patience: int | None = None
+    """Evaluations without a better one after which a run ends early; None for never."""
 
     def flat(self) -> dict[str, Any]:
         """Every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
         start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
         given = {name: value for name, value in start.items() if value}
+        taught = {"teacher": self.teacher} if self.teacher else {}
+        return flatten({"data": self.data, **given, **taught, **self.further, **parts})
+
+    @property
+    def further(self) -> dict[str, Any]:
+        """What else fixes a run, as JSON values; only what is not as usual, so that a run of before such
+        a field is still the same run."""
         frozen = {"freeze": list(self.freeze)} if self.freeze else {}
-        return flatten({"data": self.data, **given, **frozen, **parts})
+        best = {"best": self.best} if self.best != "none" else {}
+        patience = {"patience": self.patience} if self.patience is not None else {}
+        lora = {} if self.lora is None else {"lora": json.loads(self.lora.to_json())}
+        return {**frozen, **lora, **best, **patience}
 
 
 def default_job(name: str) -> Job:

@@ -135,8 +135,8 @@ class Recipe(Schema, frozen=True):
     """JAX matmul precision; "default" lets a TPU or GPU use its fast reduced formats."""
 
     validation_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Last share of the training set, as stored, that is held out and evaluated while training; 0
-    trains on everything."""
+    """Share of the training set that is held out and evaluated while training: the last of a set of
+    tensorflow-datasets, which is shuffled, and spread evenly over others; 0 trains on everything."""
     watch_test: bool = False
     """Evaluate the test set while training too; without it the test set is
     read once, at the end. Choose nothing by it."""

@@ -9,6 +9,7 @@ import optax
 from flax import nnx
 
 from vit_config import Recipe, ViTConfig, ViTOutput
+from vit_config.lora import Lora, draw_adapters, merged
 from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate
 from vit_jax.functional import Params, get_params, make_apply
@@ -40,10 +41,13 @@ class TrainState(NamedTuple):
         return self.params if self.ema is None else self.ema
 
 
-def init_state(cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int) -> TrainState:
+def init_state(
+    cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, lora: Lora | None = None
+) -> TrainState:
     """The state before the first update; call it under `jax.jit` to allocate it sharded."""
     dtype = jnp.float64 if recipe.dtype == "float64" else jnp.float32
     params = get_params(ViT(cfg, rngs=nnx.Rngs(recipe.seed)))
+    params |= {name: jnp.asarray(x) for name, x in draw_adapters(lora, cfg, recipe.seed).items()}
     params = {name: value.astype(dtype) for name, value in params.items()}
     opt_state = make_optimizer(recipe, steps_per_epoch).init(params)
     return TrainState(jnp.zeros((), jnp.int32), params, opt_state, init_ema(recipe, params))
@@ -83,7 +87,12 @@ def make_train_step(
 
 
 def make_gradients(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, gather: Gather | None = None
+    cfg: ViTConfig,
+    recipe: Recipe,
+    *,
+    axis_name: str | None = None,
+    gather: Gather | None = None,
+    lora: Lora | None = None,
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
     """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
 
@@ -92,7 +101,9 @@ def make_gradients(
     number is i modulo their number, so that each device keeps its own share.
 
     Args:
+        axis_name: see `make_train_step`.
         gather: what becomes of the parameters, in the type of computing, before the model has them.
+        lora: adapters among the parameters, merged into the weights before the model is called.
 
     Raises:
         ConfigError: the recipe distills, and the model has no head for it.
@@ -102,7 +113,8 @@ def make_gradients(
     dtype = jnp.dtype(recipe.dtype)
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        computed = {name: value.astype(dtype) for name, value in params.items()}
+        whole = merged(params, lora, transposed=True)
+        computed = {name: value.astype(dtype) for name, value in whole.items()}
         computed = computed if gather is None else gather(computed)
         images = batch["image"].astype(dtype)
         output = apply(computed, images, rngs=nnx.Rngs(dropout=key))
@@ -169,14 +181,20 @@ def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, P
 
 
 def make_eval_step(
-    cfg: ViTConfig, recipe: Recipe, *, axis_name: str | None = None, gather: Gather | None = None
+    cfg: ViTConfig,
+    recipe: Recipe,
+    *,
+    axis_name: str | None = None,
+    gather: Gather | None = None,
+    lora: Lora | None = None,
 ) -> Callable[[Params, Batch], Metrics]:
     """The pure function that sums loss, right answers and images over one padded batch."""
     apply = make_apply(cfg, kernel=recipe.kernel)
     dtype = jnp.dtype(recipe.dtype)
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
-        computed = {name: value.astype(dtype) for name, value in params.items()}
+        whole = merged(params, lora, transposed=True)
+        computed = {name: value.astype(dtype) for name, value in whole.items()}
         computed = computed if gather is None else gather(computed)
         logits = apply(computed, batch["image"].astype(dtype)).logits
         mask = batch["mask"]

@@ -6,6 +6,7 @@ import torch
 from torch.func import functional_call
 
 from vit_config import ConfigError, Recipe, ViTOutput
+from vit_config.lora import Lora, merged
 from vit_config.recipe import check_distillation, check_parts, step_seed
 from vit_config.schedule import learning_rate
 from vit_torch.loss import correct, cross_entropy, distillation
@@ -24,6 +25,7 @@ def make_train_step(
     optimizer: torch.optim.Optimizer,
     steps_per_epoch: int,
     ema: Ema | None = None,
+    lora: Lora | None = None,
 ) -> Callable[[int, Batch], Metrics]:
     """The function of one update of `model`, `optimizer` and `ema` in place.
 
@@ -38,7 +40,7 @@ def make_train_step(
         accuracy, the global norm of the gradient and the learning rate, all scalars, of the batch
         before the update.
     """
-    gradients = make_gradients(model, recipe)
+    gradients = make_gradients(model, recipe, lora)
     update = make_update(model, recipe, optimizer, steps_per_epoch, ema)
 
     def train_step(step: int, batch: Batch) -> Metrics:
@@ -48,12 +50,17 @@ def make_train_step(
     return train_step
 
 
-def make_gradients(model: ViT, recipe: Recipe) -> Callable[[int, Batch], Metrics]:
+def make_gradients(
+    model: ViT, recipe: Recipe, lora: Lora | None = None
+) -> Callable[[int, Batch], Metrics]:
     """The first half of an update: ``(step, batch) -> metrics``, which adds to `model`'s gradients.
 
     Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
     the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
     number is i modulo their number.
+
+    Args:
+        lora: adapters among the parameters, merged into the weights before the model is called.
 
     Raises:
         ConfigError: the model's type is not that of the recipe's parameters, or the recipe asks for a
@@ -71,7 +78,8 @@ def make_gradients(model: ViT, recipe: Recipe) -> Callable[[int, Batch], Metrics
     dtype = getattr(torch, recipe.dtype)
 
     def apply(images: torch.Tensor) -> ViTOutput:
-        computed = {name: value.to(dtype) for name, value in model.named_parameters()}
+        whole = merged(dict(model.named_parameters()), lora, transposed=False)
+        computed = {name: value.to(dtype) for name, value in whole.items()}
         return functional_call(model, computed, (images.to(dtype),))
 
     def gradients(step: int, batch: Batch) -> Metrics:
@@ -126,7 +134,7 @@ def make_update(
     return update
 
 
-def make_eval_step(model: ViT, recipe: Recipe) -> Callable[[Batch], Metrics]:
+def make_eval_step(model: ViT, recipe: Recipe, lora: Lora | None = None) -> Callable[[Batch], Metrics]:
     """The function that sums loss, right answers and images over one padded batch."""
 
     dtype = getattr(torch, recipe.dtype)
@@ -134,7 +142,8 @@ def make_eval_step(model: ViT, recipe: Recipe) -> Callable[[Batch], Metrics]:
     @torch.no_grad()
     def eval_step(batch: Batch) -> Metrics:
         model.eval()
-        computed = {name: value.to(dtype) for name, value in model.named_parameters()}
+        whole = merged(dict(model.named_parameters()), lora, transposed=False)
+        computed = {name: value.to(dtype) for name, value in whole.items()}
         logits = functional_call(model, computed, (batch["image"].to(dtype),)).logits
         mask = batch["mask"]
         return {

@@ -11,13 +11,14 @@ from vit_torch.weights import from_arrays, to_numpy
 
 def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
     """The function from images (B, H, W, C), normalised, to logits (B, classes), in the type of the
-    parameters; nothing is dropped."""
-    model = from_arrays(weights.config, weights.arrays).eval()
+    parameters, on the GPU that torch sees; nothing is dropped."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = from_arrays(weights.config, weights.arrays).to(device).eval()
     dtype = next(model.parameters()).dtype
 
     @torch.no_grad()
     def teach(images: np.ndarray) -> np.ndarray:
         placed = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))  # (B, C, H, W)
-        return to_numpy(model(placed.to(dtype)).logits)
+        return to_numpy(model(placed.to(device, dtype)).logits)
 
     return teach

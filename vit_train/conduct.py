@@ -16,13 +16,14 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import CheckpointError, Preprocess, TrainingError
-from vit_config.parameters import parameters
 from vit_config.scoring import Score
-from vit_train.log import NoLog, RunLog
-from vit_train.loop import Hooks, evaluate, run_steps
+from vit_train.best import Best, best_so_far
+from vit_train.dataset import ImageDataset
+from vit_train.log import NoLog, RunLog, read_log
+from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
+from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
-from vit_train.sources import ImageDataset
 from vit_train.task import Task, make_task
 from vit_train.trainer import (
     NAMES,
@@ -54,7 +55,11 @@ class Trained:
     step: int
     """Updates done."""
     test: Score | None
-    """On the whole test set; None for a run that has not reached the recipe's end."""
+    """On the whole test set; None for a run that has not come to its end."""
+    provenance: tuple[Any, ...] = ()
+    """Where the weights that it began with come from; JSON values."""
+    best: Best | None = None
+    """Which evaluation chose these parameters; None where they are those of the last step."""
 
 
 def conduct(
@@ -73,21 +78,30 @@ def conduct(
     console = console if hosts.leads else Console(quiet=True)
     with ExitStack() as stack:
         task.note_resizing(console)
-        manifest = make_manifest(job, task.dataset.fingerprint, trainer.framework, task.start)
+        manifest = make_manifest(
+            job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
+        )
         if hosts.leads:
             stack.enter_context(locked(run_dir))
             check_framework(run_dir, trainer.framework)
             for change in claim(run_dir, manifest):
                 console.print(f"{change}: no longer bit for bit", markup=False)
-        checkpoints = stack.enter_context(trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest))
+        checkpoints = stack.enter_context(
+            trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
+        )
         start, state = _start(task, trainer, checkpoints, console)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
+        best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
+        checkpoints.pinned = best.step if best else None
+        over = best is not None and best.is_enough  # it was when this run last ended
         how = {"framework": trainer.framework, **trainer.how, **manifest.environment}
         log.write("start", start, run_id=manifest.run_id, **how)
         batches = stack.enter_context(closing(task.batches(start, hosts.rows)))
         bar = TrainingBar(
             console, start_step=start, total_steps=task.total_steps, steps_per_epoch=task.steps_per_epoch
         )
+        profile = stack.enter_context(Profile(task.profile, trainer.trace, run_dir / FOLDER))
+        hooks = partial(_hooks, task, trainer, log, bar, checkpoints, best, profile)
         try:
             agreed = hosts.should_stop
             stopping = agreed_stop(agreed, start) if agreed else stop_signals()
@@ -97,15 +111,17 @@ def conduct(
                     job.recipe,
                     state,
                     batches,
-                    _hooks(task, trainer, log, bar, checkpoints, should_stop),
+                    hooks(should_stop),
                     start_step=start,
                     steps_per_epoch=task.steps_per_epoch,
-                    stop_after=task.stop_after,
+                    stop_after=start if over else task.stop_after,
                 )
         except TrainingError as error:
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
-        test = None
-        if step == task.total_steps:
+        test, over = None, step == task.total_steps or (best is not None and best.is_enough)
+        if over and best is not None:
+            state = _restore_best(best, step, trainer, checkpoints, state, console)
+        if over:
             test = evaluate(program, state.averaged, task.eval_batches(task.dataset.test, hosts.rows))
             log.write("test", step, loss=test.loss, accuracy=test.accuracy, count=test.count)
         if damaged := task.damaged:
@@ -113,8 +129,13 @@ def conduct(
             console.print(f"damaged images that were replaced: {len(damaged)}", highlight=False)
             for line in damaged[:DAMAGED_SHOWN]:
                 console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
-        params = program.fetch(state.averaged)
-    return Trained(params, task.preprocess, task.dataset, step, test)
+        if task.profile:
+            said = f"in {run_dir / FOLDER}" if profile.written else "none: the run has no such steps"
+            console.print(f"trace {said}", markup=False, highlight=False, soft_wrap=True)
+        params = trainer.export(program.fetch(state.averaged))
+    begun = task.start.provenance if task.start else ()
+    chosen = best if over else None
+    return Trained(params, task.preprocess, task.dataset, step, test, begun, chosen)
 
 
 def check_framework(run_dir: Path, here: Framework) -> None:
@@ -136,12 +157,38 @@ def check_framework(run_dir: Path, here: Framework) -> None:
             )
 
 
+def _restore_best(
+    best: Best,
+    step: int,
+    trainer: Trainer[OnDevices, Stored, Params],
+    checkpoints: Checkpoints[Stored],
+    state: OnDevices,
+    console: Console,
+) -> OnDevices:
+    """The state that the validation images chose, of a run that is over."""
+    if best.step is None:
+        raise TrainingError(
+            f"no evaluation had a {best.by} to choose by; lower learning_rate, or leave --best out"
+        )
+    why = f", after {best.since} evaluations without a better one" if best.is_enough else ""
+    console.print(
+        f"validation {best.by} was best, {best.value:.4f}, after step {best.step} of {step}{why}",
+        highlight=False,
+    )
+    if best.step == step:
+        return state
+    program = trainer.program
+    return program.place_state(checkpoints.restore_pinned(program.abstract_state))
+
+
 def _hooks(
     task: Task,
     trainer: Trainer[OnDevices, Stored, Params],
     log: RunLog | NoLog,
     bar: TrainingBar,
     checkpoints: Checkpoints[Stored],
+    best: Best | None,
+    profile: Profile,
     should_stop: Callable[[], bool],
 ) -> Hooks[Stored, Params]:
     recipe = task.job.recipe
@@ -151,18 +198,26 @@ def _hooks(
         log.write("train", step, epoch=step / task.steps_per_epoch, **means)
         bar.update(step, means)
 
-    def on_evaluate(step: int, params: Params) -> None:
+    def on_evaluate(step: int, params: Params) -> Verdict:
+        verdict = Verdict()
         for name, records in watched.items():
             if records is None or (name == "test" and step == task.total_steps):
                 continue  # the test set is read at the end anyway
             result = evaluate(trainer.program, params, task.eval_batches(records, trainer.hosts.rows))
             log.write(name, step, loss=result.loss, accuracy=result.accuracy)
+            if name == "validation" and best is not None:
+                scores = {"loss": result.loss, "accuracy": result.accuracy}
+                verdict = Verdict(best.note(step, scores), best.is_enough)
+                checkpoints.pinned = best.step
             bar.note(
                 f"epoch {step // task.steps_per_epoch}  {name} loss {result.loss:.4f}  accuracy"
                 f" {result.accuracy:.4f}  ({result.correct}/{result.count})"
+                f"{'  best so far' if name == 'validation' and verdict.keep else ''}"
             )
+        return verdict
 
-    return Hooks(on_log, checkpoints.save, on_evaluate, should_stop)
+    teach = task.teach(trainer.make_teacher)
+    return Hooks(on_log, checkpoints.save, on_evaluate, should_stop, teach, profile)
 
 
 def _start(
@@ -185,7 +240,7 @@ def _start(
         stored = trainer.with_arrays(program.fetch(initial), task.start.arrays)
         initial = program.place_state(stored)
     if task.frozen:
-        trained = len(parameters(task.job.model)) - len(task.frozen)
+        trained = len(task.parameter_names) - len(task.frozen)
         console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
     if task.stop_after == 0:
         checkpoints.save(0, program.fetch(initial))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from functools import lru_cache
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from vit_config.recipe import Recipe
 from vit_train.augmentation.erase import erase
 from vit_train.augmentation.mixing import mixed, mixed_with
 from vit_train.augmentation.views import Views
+from vit_train.dataset import ImageDataset
 from vit_train.images import fit_image
 from vit_train.read_ahead import read_ahead
 from vit_train.records import Records
-from vit_train.sources import ImageDataset, open_dataset
+from vit_train.sources.opening import open_dataset
+from vit_train.workers import read_by_workers
 
 __all__ = [
     "EvalBatch",
@@ -80,6 +82,7 @@ def train_batches(
     start_step: int = 0,
     num_threads: int = NUM_THREADS,
     rows: np.ndarray | None = None,
+    num_workers: int = 0,
 ) -> Generator[TrainBatch, None, None]:
     """Every batch of a run, `recipe.epochs` passes, each in an order of its own.
 
@@ -94,6 +97,7 @@ def train_batches(
         num_threads: batches prepared, and held, ahead; 0 prepares each when it is asked for.
         rows: of every batch, in order, where other processes read the others; where images are mixed,
             what they are mixed with is read, too.
+        num_workers: processes that do it in place of threads, and batches held ahead; 0 for threads.
 
     Raises:
         DataError: at once, a batch larger than the training set, channels that do not fit, or a
@@ -107,6 +111,8 @@ def train_batches(
         )
     _check_channels(dataset.train, preprocess)
     batches = _TrainBatches(dataset.train, recipe, preprocess, image_size, rows)
+    if num_workers:
+        return read_by_workers(batches, start=start_step, num_workers=num_workers)
     return read_ahead(batches, start=start_step, num_threads=num_threads)
 
 
@@ -189,6 +195,14 @@ class _TrainBatches:
         keys = np.random.SeedSequence(recipe.seed).generate_state(6, np.uint64)
         self._order_key, self._augment_key, self._mix_key = keys[:2], keys[2:4], keys[4:]
         self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def __reduce__(self) -> Any:
+        return _TrainBatches, (self._records, self._recipe, self._preprocess, self._size, self._rows)
+
+    @property
+    def damaged(self) -> dict[int, DataError]:
+        """The records that could not be read so far."""
+        return self._records.damaged
 
     def __len__(self) -> int:
         return self._recipe.epochs * self._steps

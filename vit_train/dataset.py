@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from vit_train.records import ImageShape, Records
+from vit_config.errors import DataError
+from vit_train.records import DamagedRecordError, ImageShape, Records
 
 FINGERPRINT_RECORDS = 256
 """How many records of each split, evenly spread, a fingerprint looks at."""
@@ -19,7 +21,7 @@ class ImageDataset:
     """A classification set with a training and a test split."""
 
     name: str
-    """The spec it was opened by: "digits", "tfds:NAME" or "folder:PATH"."""
+    """The spec it was opened by, see `vit_train.sources.opening.open_dataset`."""
     train: Records
     test: Records
     num_classes: int
@@ -29,10 +31,12 @@ class ImageDataset:
     fingerprint: str
     """SHA-256 (hex) of name, version, classes, and size and sampled contents of both splits, in
     order: equal for the same files anywhere, so a run is not resumed on other data."""
+    shuffled: bool = False
+    """Whether records are stored in no particular order; else they may be sorted by class."""
 
 
 def fingerprint(
-    full_name: str, class_names: tuple[str, ...], shape: ImageShape, *splits: Records
+    full_name: str, class_names: tuple[str, ...] | None, shape: ImageShape, *splits: Records
 ) -> str:
     """SHA-256 (hex) of all that an `ImageDataset` is known by."""
     digest = hashlib.sha256(json.dumps([full_name, class_names, shape]).encode())
@@ -40,7 +44,44 @@ def fingerprint(
         digest.update(b"%d" % len(records))
         sampled = min(len(records), FINGERPRINT_RECORDS)
         for index in np.linspace(0, len(records) - 1, sampled).astype(int).tolist():
-            raw = records.read_raw(index)
+            try:
+                raw = records.read_raw(index)
+            except DamagedRecordError:  # what becomes of it is decided when its turn comes
+                digest.update(b"%d unreadable " % index)
+                continue
             image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
             digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
     return digest.hexdigest()
+
+
+def train_and_test(
+    spec: str, splits: Mapping[str, Records], there: Collection[str] | None = None
+) -> tuple[Records, Records]:
+    """The split to train on, and the first of the others that has labels: sets of a contest publish
+    their test split with every label -1.
+
+    Args:
+        there: what splits the set has, where some of them are not used.
+
+    Raises:
+        DataError: one of them is missing.
+    """
+    names = ("test", "validation", "val")
+    test = next((splits[name] for name in names if _has_labels(splits.get(name))), None)
+    if "train" not in splits or test is None:
+        raise DataError(
+            f"{spec}: has the splits {', '.join(splits if there is None else there) or 'none'}; expected"
+            ' "train", and "test" or "validation" with labels'
+        )
+    return splits["train"], test
+
+
+def _has_labels(records: Records | None) -> bool:
+    if records is None:
+        return False
+    for index in range(len(records)):
+        try:
+            return int(records.read_raw(index)["label"]) >= 0
+        except DamagedRecordError:
+            continue
+    return False

@@ -3,37 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from vit_config import ConfigError, InputError, Preprocess, Recipe
+from vit_config import ConfigError, InputError, Preprocess, Recipe, ViTConfig, Weights
 
 Teacher = Callable[[np.ndarray], np.ndarray]
 """Images (B, H, W, C) float32, normalised for the teacher, to logits (B, classes); those of
 `vit_jax.teacher` and `vit_torch.teacher` are."""
 
 
-def check_taught(recipe: Recipe) -> None:
-    """Refuse to distill where batches come without a teacher's logits.
+@dataclass(frozen=True)
+class TeacherWeights:
+    """A trained model whose logits a run learns from."""
+
+    name: str
+    """The file, or the name on the Hub, as the user gave it."""
+    digest: str
+    """SHA-256 (hex) of its bytes."""
+    weights: Weights
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What fixes what it teaches, as JSON values."""
+        return {"name": self.name, "digest": self.digest}
+
+
+def check_taught(recipe: Recipe, cfg: ViTConfig, teacher: TeacherWeights | None) -> None:
+    """Refuse to distill without a teacher, or from one of other images or classes.
 
     Raises:
-        ConfigError: says what brings them.
+        ConfigError: names both values.
     """
-    if recipe.distill != "none":
+    if (recipe.distill == "none") != (teacher is None):
         raise ConfigError(
-            f'distill = "{recipe.distill}" needs a teacher, which the command line cannot provide; set'
-            ' distill = "none", or add its logits to batches by vit_train.distilling.taught'
+            f'distill = "{recipe.distill}" needs a teacher; add --teacher FILE, or set distill = "none"'
+            if teacher is None
+            else f'--teacher {teacher.name} teaches nothing where distill = "none"; set --recipe.distill'
+            " hard or soft"
+        )
+    if teacher is None:
+        return
+    theirs = teacher.weights.config
+    differing = [
+        f"{name} = {getattr(theirs, name)} there, {getattr(cfg, name)} here"
+        for name in ("image_size", "in_channels", "num_classes")
+        if getattr(theirs, name) != getattr(cfg, name)
+    ]
+    if differing:
+        raise ConfigError(
+            f"--teacher {teacher.name} sees the very images that the student sees, and names the same"
+            f" classes: {'; '.join(differing)}; choose another, or `parity convert` it to that size"
+        )
+    if teacher.weights.preprocess is None:
+        raise ConfigError(
+            f"--teacher {teacher.name}: nobody says how images are prepared for it; say it by `parity"
+            " convert --preprocess`"
         )
 
 
 def taught(
     batches: Iterator[Mapping[str, Any]], teacher: Teacher, *, ours: Preprocess, theirs: Preprocess
 ) -> Generator[dict[str, Any], None, None]:
-    """Add to each batch what a teacher says of the very images that the student sees, as DeiT does.
+    """Add to each batch what a teacher says of it, see `make_teach`."""
+    yield from map(make_teach(teacher, ours=ours, theirs=theirs), batches)
+
+
+def make_teach(
+    teacher: Teacher, *, ours: Preprocess, theirs: Preprocess
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The function that adds to a batch what a teacher says of the very images that the student sees, as
+    DeiT does: its logits, ``teacher`` (B, classes).
 
     Args:
-        batches: with ``image`` (B, H, W, C), normalised by `ours`.
+        ours: how ``image`` (B, H, W, C) of a batch is normalised.
         theirs: the teacher's own normalisation.
 
     Raises:
@@ -48,7 +93,10 @@ def taught(
         np.asarray(values, np.float32) for values in (ours.mean, ours.std, theirs.mean, theirs.std)
     )
     same = (ours.mean, ours.std) == (theirs.mean, theirs.std)
-    for batch in batches:
+
+    def teach(batch: Mapping[str, Any]) -> dict[str, Any]:
         images = batch["image"]
         seen = images if same else (images * std + mean - their_mean) / their_std
-        yield {**batch, "teacher": teacher(seen)}
+        return {**batch, "teacher": teacher(seen)}
+
+    return teach

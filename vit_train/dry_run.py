@@ -13,8 +13,10 @@ import numpy as np
 
 from vit_config import Preprocess
 from vit_config.job import Job
+from vit_config.lora import draw_adapters
 from vit_config.parameters import parameters
 from vit_train.dataset import ImageDataset
+from vit_train.distilling import TeacherWeights, check_taught
 from vit_train.records import Records
 from vit_train.start import Start
 from vit_train.task import Task
@@ -54,8 +56,9 @@ class DrawnImages(Sequence[Any]):
         return {"image": image, "label": index % self.num_classes}
 
 
-def rehearsal_task(job: Job, start: Start | None = None) -> Task:
+def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights | None = None) -> Task:
     """The task of a job on drawn images of the model's own size."""
+    check_taught(job.recipe, job.model, teacher)
     cfg, size = job.model, job.recipe.batch_size
     shape = (*cfg.image_size, cfg.in_channels)
     classes = max(cfg.num_classes, 1)
@@ -73,6 +76,7 @@ def rehearsal_task(job: Job, start: Start | None = None) -> Task:
         steps_per_epoch=STEPS,
         stop_after=STEPS,
         start=start,
+        teacher=teacher,
     )
 
 
@@ -85,7 +89,8 @@ def rehearse(task: Task, trainer: Trainer[OnDevices, Stored, Params]) -> Rehears
         state = program.place_state(stored)
     seconds, metrics = [], None
     with closing(task.batches(0)) as batches:
-        ready = [program.place_batch(next(batches)) for _ in range(STEPS)]
+        teach = task.teach(trainer.make_teacher)
+        ready = [program.place_batch(teach(next(batches))) for _ in range(STEPS)]
         for batch in ready:
             since = time.perf_counter()
             state, metrics = program.train_step(state, batch)
@@ -95,6 +100,8 @@ def rehearse(task: Task, trainer: Trainer[OnDevices, Stored, Params]) -> Rehears
     assert metrics is not None
     nbytes = _nbytes(program.fetch(state))  # PyTorch makes moments in the first step
     sizes = {name: math.prod(each.shape) for name, each in parameters(task.job.model).items()}
+    adapters = draw_adapters(task.job.lora, task.job.model, 0)
+    sizes |= {name: each.size for name, each in adapters.items()}
     trained = sum(size for name, size in sizes.items() if name not in task.frozen)
     first, second = seconds
     return Rehearsal(sum(sizes.values()), trained, nbytes, first, second, float(metrics["loss"]))

@@ -9,8 +9,8 @@ from typing import Any
 from vit_config import DataError, Preprocess, Recipe, ViTConfig
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.data import channel_statistics
+from vit_train.dataset import ImageDataset
 from vit_train.records import Records
-from vit_train.sources import ImageDataset
 
 
 def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:
@@ -32,7 +32,7 @@ def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:
-    """Cut the last share off the training split.
+    """Hold a share of the training split out: the last of a shuffled one, else records spread evenly.
 
     Returns:
         The data set with what is left to train on, and the share; None for a fraction of 0.
@@ -49,7 +49,12 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             f"validation_fraction = {fraction} of {len(whole)} training examples is {held}; both parts"
             " need at least one"
         )
-    cut = len(whole) - held
+    if dataset.shuffled:
+        out = range(len(whole) - held, len(whole))
+    else:
+        out = [index * len(whole) // held for index in range(held)]
+    inside = set(out)
+    kept = [index for index in range(len(whole)) if index not in inside]
     train, validation = (
         Records(
             Part(whole.raw, part),
@@ -58,7 +63,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
             image_shape=whole.image_shape,
             on_damage=whole.on_damage,
         )
-        for part in (range(cut), range(cut, len(whole)))
+        for part in (kept, out)
     )
     return dataclasses.replace(dataset, train=train), validation
 
@@ -66,7 +71,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
 class Part(Sequence[Any]):
     """Some items of a sequence, numbered from 0."""
 
-    def __init__(self, items: Any, indices: range):
+    def __init__(self, items: Any, indices: Sequence[int]):
         self.items, self.indices = items, indices
 
     def __len__(self) -> int:

@@ -11,7 +11,17 @@ import numpy as np
 
 from vit_config import Recipe, TrainingError
 from vit_config.scoring import Score
+from vit_train.profiling import Profile
 from vit_train.trainer import OnDevices, Params, Program, Stored
+
+
+class Verdict(NamedTuple):
+    """What an evaluation means for the run."""
+
+    keep: bool = False
+    """Whether its state is to be saved, due or not."""
+    enough: bool = False
+    """Whether the run ends here."""
 
 
 class Hooks(NamedTuple, Generic[Stored, Params]):
@@ -23,11 +33,15 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     of that time in which the next batch was not ready."""
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
-    evaluate: Callable[[int, Params], None]
+    evaluate: Callable[[int, Params], Verdict]
     """Given the updates done and, on the devices, the parameters or their average, every
     `eval_every_epochs`."""
     should_stop: Callable[[], bool]
     """Asked after every step; true ends the run early, with a checkpoint."""
+    teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    """Completes a batch by what a teacher says of it; its time is not spent waiting for data."""
+    profile: Profile
+    """Told of every step before it is taken."""
 
 
 def run_steps(
@@ -59,12 +73,16 @@ def run_steps(
     pending: list[Any] = []  # metrics, on the devices still
     since, waited = time.perf_counter(), 0.0
     for done in range(start_step + 1, last + 1):
+        hooks.profile.before(done)
         asked = time.perf_counter()
         batch = next(batches)
         waited += time.perf_counter() - asked
-        batch = program.place_batch(batch)
+        batch = program.place_batch(hooks.teach(batch))
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)
+        if hooks.profile.ends_after(done):
+            program.fetch(metrics)  # waits for the devices
+            hooks.profile.stop()
         stop = done < total and (hooks.should_stop() or done == last)
         epoch = done / steps_per_epoch
         save = done == total or stop or epoch % recipe.checkpoint_every_epochs == 0
@@ -75,9 +93,9 @@ def run_steps(
             means["images_per_second"] = recipe.batch_size * len(pending) / seconds
             means["data_wait"] = waited / seconds
             hooks.log(done, means)
-            if evaluate:
-                hooks.evaluate(done, state.averaged)
-            if save:
+            verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
+            stop = stop or verdict.enough
+            if save or stop or verdict.keep:
                 hooks.save(done, program.fetch(state))
             pending, since, waited = [], time.perf_counter(), 0.0
         if stop:

@@ -20,6 +20,7 @@ from filelock import FileLock, Timeout
 from vit_config import CheckpointError
 from vit_config.files.weights_file import write_atomically
 from vit_config.job import Job, flatten
+from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
 
 FILE = "run.json"
@@ -50,7 +51,11 @@ class Manifest(dict[str, Any]):
 
 
 def make_manifest(
-    job: Job, fingerprint: str, framework: str = "jax", start: Start | None = None
+    job: Job,
+    fingerprint: str,
+    framework: str = "jax",
+    start: Start | None = None,
+    teacher: TeacherWeights | None = None,
 ) -> Manifest:
     """The manifest of a run.
 
@@ -58,15 +63,16 @@ def make_manifest(
         fingerprint: of the contents of the data set.
         framework: whose packages compute.
         start: what the parameters begin as, if they are not drawn.
+        teacher: whose logits are learnt from, if any.
     """
     begun = {} if start is None else {"init": start.identity}
-    frozen = {"freeze": list(job.freeze)} if job.freeze else {}
     return Manifest(
         model=json.loads(job.model.to_json()),
         recipe=json.loads(job.recipe.to_json()),
         data={"name": job.data, "fingerprint": fingerprint},
         **begun,
-        **frozen,
+        **job.further,
+        **({} if teacher is None else {"teacher": teacher.identity}),
         format=RUN_FORMAT,
         environment={name: version(name) for name in COMPUTING[framework]},
     )

@@ -12,6 +12,11 @@ LINES = 10
 """How many lines a run prints where there is no terminal to draw a bar on."""
 WAIT = 0.05
 """The share of time spent waiting for data above which it is shown."""
+ADVICE = (
+    "steps wait for data: prepare images of about the size that the model sees, lay the set on a local"
+    " disk, give the run more cores (--workers), or fewer changes of images"
+)
+"""What to do then."""
 
 
 class TrainingBar:
@@ -20,6 +25,7 @@ class TrainingBar:
     def __init__(self, console: Console, *, start_step: int, total_steps: int, steps_per_epoch: int):
         self._console, self._total, self._per_epoch = console, total_steps, steps_per_epoch
         self._next_line = start_step
+        self._seen = self._advised = False
         self._started = time.perf_counter()
         self._progress = Progress(
             TextColumn("{task.description}"),
@@ -59,6 +65,10 @@ class TrainingBar:
         where = f"epoch {epoch}/{epochs}"
         wait = means.get("data_wait", 0.0)
         waiting = f"  waits for data {wait:.0%}" if wait > WAIT else ""
+        if waiting and self._seen and not self._advised:  # at first, everything has to be begun
+            self._advised = True
+            self.note(ADVICE)
+        self._seen = True
         numbers = (
             f"loss {means['loss']:.4f}  accuracy {means['accuracy']:.3f}"
             f"  {means['images_per_second']:,.0f} images/s{waiting}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
@@ -20,6 +21,9 @@ CIFAR do."""
 OBJECT_BYTES = 512
 """What Python takes for a kept record besides its pixels."""
 
+
+BUFFER = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")
+"""What PIL calls an image that it was given as bytes."""
 
 OnDamage = Literal["refuse", "replace"]
 
@@ -68,6 +72,10 @@ class Records:
             fits = len(raw) * (height * width * channels + OBJECT_BYTES) <= CACHE_BYTES
         self._cache: dict[int, Record] | None = {} if fits else None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what is kept: another process reads for itself."""
+        return {**vars(self), "_cache": None if self._cache is None else {}}
+
     def __len__(self) -> int:
         return len(self.raw)
 
@@ -110,7 +118,7 @@ class Records:
             raise self._damaged(index, error) from None
 
     def _damaged(self, index: int, error: Exception) -> DamagedRecordError:
-        reason = str(error).partition("\n")[0]
+        reason = BUFFER.sub("", str(error).partition("\n")[0])
         return DamagedRecordError(
             f"{self.name(index)}: damaged ({reason}); copy or prepare the set again"
         )

@@ -31,6 +31,8 @@ class Start:
     """The preprocessing of these weights; None if unknown."""
     account: tuple[str, ...]
     """What was used, changed, drawn anew and left out, a sentence each."""
+    provenance: tuple[Any, ...] = ()
+    """Where they come from, the oldest file first, as the header of a weights file has it: JSON."""
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from rich.console import Console
 
-from vit_config import ConfigError, Preprocess
+from vit_config import ConfigError, Preprocess, Weights
 from vit_config.job import Job
+from vit_config.lora import draw_adapters, untrained
 from vit_config.parameters import parameters
+from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
-from vit_train.distilling import check_taught
+from vit_train.dataset import ImageDataset
+from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
 from vit_train.fit import check_fit, hold_out, make_preprocess
+from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
-from vit_train.sources import ImageDataset
 from vit_train.start import Start, frozen_names
 
 
@@ -35,11 +38,34 @@ class Task:
     """How many updates in all are enough, if fewer than the recipe's."""
     start: Start | None = None
     """What the parameters begin as, if they are not drawn."""
+    keep: int = 3
+    """How many of the newest checkpoints are kept: the newest, and two to fall back to."""
+    profile: Steps | None = None
+    """Which steps are traced."""
+    teacher: TeacherWeights | None = None
+    """Whose logits the run learns from."""
+    workers: int = 0
+    """Processes that read and change training images; 0 for threads."""
+
+    def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
+        """The function that completes a training batch by what the teacher says of it, if any."""
+        if self.teacher is None:
+            return lambda batch: batch
+        weights = self.teacher.weights
+        assert weights.preprocess is not None  # see `check_taught`
+        return make_teach(make_teacher(weights), ours=self.preprocess, theirs=weights.preprocess)
 
     @property
     def frozen(self) -> frozenset[str]:
         """Parameters that are not trained, by common name."""
-        return frozen_names(parameters(self.job.model), self.job.freeze)
+        job = self.job
+        return frozen_names(self.parameter_names, job.freeze) | untrained(job.lora, job.model)
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Every parameter's common name, adapters among them."""
+        adapters = draw_adapters(self.job.lora, self.job.model, 0)
+        return (*parameters(self.job.model), *adapters)
 
     @property
     def total_steps(self) -> int:
@@ -50,7 +76,12 @@ class Task:
         """The training batches from a step on, or some rows of each."""
         how: dict[str, Any] = {"image_size": self.job.model.image_size, "rows": rows}
         return train_batches(
-            self.dataset, self.job.recipe, self.preprocess, start_step=start_step, **how
+            self.dataset,
+            self.job.recipe,
+            self.preprocess,
+            start_step=start_step,
+            num_workers=self.workers,
+            **how,
         )
 
     def eval_batches(
@@ -75,13 +106,26 @@ class Task:
             console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
 
 
-def make_task(
-    job: Job,
-    data_dir: Path,
-    stop_after: int | None = None,
-    start: Start | None = None,
-    on_damage: OnDamage = "refuse",
-) -> Task:
+class TaskOptions(TypedDict, total=False):
+    """How a run is carried out, besides what its job says; none of it changes what a step computes."""
+
+    stop_after: int | None
+    """End after this many updates in all, with a checkpoint; 0 writes the initial state."""
+    start: Start | None
+    """Weights to begin with; by default they are drawn."""
+    on_damage: OnDamage
+    """What to do with an image that cannot be read."""
+    keep: int
+    """How many of the newest checkpoints are kept; by default 3."""
+    profile: Steps | None
+    """Which steps are traced."""
+    teacher: TeacherWeights | None
+    """Whose logits the run learns from."""
+    workers: int
+    """Processes that read and change training images; by default none, but threads."""
+
+
+def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
     """Open a job's data and see that all fits together.
 
     Weights to start from say how images are prepared; without them, or where they do not, mean and
@@ -90,14 +134,35 @@ def make_task(
     Raises:
         ConfigError, DataError, MissingFileError: it does not.
     """
+    stop_after, start = options.get("stop_after"), options.get("start")
+    keep = options.get("keep", Task.keep)
     if stop_after is not None and stop_after < 0:
         raise ConfigError(f"stop_after = {stop_after}: must be 0 or more")
-    check_taught(job.recipe)
+    if keep < 1:
+        raise ConfigError(f"keep = {keep}: a run goes on from its newest checkpoint; use 1 or more")
+    if options.get("workers", 0) < 0:
+        raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
+    check_taught(job.recipe, job.model, options.get("teacher"))
+    check_best(job)
     whole = open_dataset(job.data, data_dir)
-    whole.train.on_damage = whole.test.on_damage = on_damage
+    whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
     check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
-    frozen_names(parameters(job.model), job.freeze)  # refuses a pattern that means nothing
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)
-    return Task(job, dataset, validation, preprocess, per_epoch, stop_after, start)
+    task = Task(
+        job,
+        dataset,
+        validation,
+        preprocess,
+        per_epoch,
+        stop_after,
+        start,
+        keep,
+        options.get("profile"),
+        options.get("teacher"),
+        options.get("workers", 0),
+    )
+    if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
+        raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
+    return task

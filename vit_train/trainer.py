@@ -10,6 +10,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from vit_config import Weights
+from vit_train.distilling import Teacher
 from vit_train.hosts import ALONE, Hosts
 from vit_train.manifest import Manifest
 
@@ -82,7 +84,10 @@ class Program(Protocol[OnDevices, Stored, Params]):
 
 
 class Checkpoints(Protocol[Stored]):
-    """The checkpoints of one run."""
+    """The checkpoints of one run: the newest, and one that is kept however old it is."""
+
+    pinned: int | None
+    """The step of that one."""
 
     def save(self, step: int, state: Stored) -> None:
         """Write a state, which nobody may change until it is written."""
@@ -94,6 +99,14 @@ class Checkpoints(Protocol[Stored]):
         """The newest checkpoint that is whole, as (step, state); (None, None) where there is none."""
         ...
 
+    def restore_pinned(self, abstract: Stored) -> Stored:
+        """The state of the pinned step.
+
+        Raises:
+            CheckpointError: it is gone, or not whole.
+        """
+        ...
+
 
 @dataclass(frozen=True)
 class Trainer(Generic[OnDevices, Stored, Params]):
@@ -103,8 +116,14 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     program: Program[OnDevices, Stored, Params]
     with_arrays: Callable[[Stored, Mapping[str, np.ndarray]], Stored]
     """A state before the first update with other parameters, by common name in PyTorch's layout."""
-    open_checkpoints: Callable[[Path, Manifest], AbstractContextManager[Checkpoints[Stored]]]
-    """Given their folder and the run they belong to."""
+    open_checkpoints: Callable[[Path, Manifest, int], AbstractContextManager[Checkpoints[Stored]]]
+    """Given their folder, the run they belong to, and how many of the newest are kept."""
+    trace: Callable[[Path], AbstractContextManager[None]]
+    """The framework's profiler, for the duration; writes into the folder it is given."""
+    export: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
+    """Parameters of a run as a model has them: adapters are merged into weights."""
+    make_teacher: Callable[[Weights], Teacher]
+    """A trained model as the function from normalised images to logits."""
     how: Mapping[str, Any]
     """What the log says of devices."""
     hosts: Hosts = ALONE

@@ -9,8 +9,8 @@ from typing import Annotated
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.job_file import base_job
 from parity.cli.support.reading import shown_as
-from parity.cli.support.train_options import base_job
 from parity.twins.originals.check import ORIGINALS, STEPS, Row, check_recipe
 from vit_config import ConfigError, MissingFileError
 

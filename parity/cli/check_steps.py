@@ -12,8 +12,8 @@ from rich.progress import Progress
 
 from parity.cli.support.checking import Checking, data_folder
 from parity.cli.support.command_line import parse
+from parity.cli.support.job_file import base_job
 from parity.cli.support.reading import shown_as
-from parity.cli.support.train_options import base_job
 from parity.measure.shown import write_json
 from parity.porting.hub import is_path
 from parity.twins.certificate import facts

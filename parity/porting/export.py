@@ -7,8 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,10 +42,15 @@ def export(
     preprocess: Preprocess,
     *,
     framework: Framework = "jax",
+    provenance: Sequence[Any] = (),
 ) -> None:
-    """Write parameters in a framework's layout, such as a training run ends with, to a weights file."""
+    """Write parameters in a framework's layout, such as a training run ends with, to a weights file.
+
+    Args:
+        provenance: where the weights come from, oldest first; JSON values.
+    """
     if framework == "torch":  # the file's own layout
-        write_weights(path, cfg, params, preprocess)
+        write_weights(path, cfg, params, preprocess, provenance)
         return
     import jax
 
@@ -53,7 +59,7 @@ def export(
 
     with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
         model = make_merge(cfg)({name: jax.numpy.asarray(value) for name, value in params.items()})
-        save(path, model, preprocess=preprocess)
+        save(path, model, preprocess=preprocess, provenance=provenance)
 
 
 def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Preprocess) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,18 @@ def load(source: str | Path, *, framework: Framework, kernel: str = "auto", **re
     )
 
 
-def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) -> None:
+def save(
+    path: str | Path,
+    model: Any,
+    *,
+    preprocess: Preprocess | None = None,
+    provenance: Sequence[Any] = (),
+) -> None:
     """Write either twin's model to a weights file, whole or not at all.
 
     Args:
         preprocess: how images are prepared; default: what the model knows from where it was read.
+        provenance: where the weights come from, oldest first, JSON values; default: the same.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -66,7 +74,7 @@ def save(path: str | Path, model: Any, *, preprocess: Preprocess | None = None) 
         model.cfg,
         twin_of(framework).to_arrays(model),
         preprocess or model.about.preprocess,
-        json.loads(model.about.provenance),
+        json.loads(model.about.provenance) if provenance is None else provenance,
     )
 
 

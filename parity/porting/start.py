@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.rewrites import State
-from parity.porting.provenance import digest_of
+from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized
-from vit_config import ViTConfig, WeightsError
+from vit_config import ViTConfig, Weights, WeightsError
 from vit_config.parameters import parameters
+from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
 
 HEAD = ("head.", "head_dist.")
@@ -67,15 +68,33 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
         *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
         *_listed("left out", found, left),
     )
+    digest = digest_of(checkpoint.container.files)
+    hop = _hop(checkpoint, digest, said[1:])
     return Start(
         name=source,
-        digest=digest_of(checkpoint.container.files),
+        digest=digest,
         part=part,
         new_head=new_head,
         arrays=arrays,
         preprocess=_preprocess(checkpoint, cfg),
         account=said,
+        provenance=tuple(each.to_dict() for each in (*checkpoint.hops, hop)),
     )
+
+
+def read_teacher(source: str) -> TeacherWeights:
+    """A trained model to learn from.
+
+    Args:
+        source: a file or folder of any dialect, or a name on the Hub.
+
+    Raises:
+        MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
+    """
+    checkpoint = read_checkpoint(source)
+    arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
+    weights = Weights(checkpoint.config, checkpoint.preprocess, arrays)
+    return TeacherWeights(source, digest_of(checkpoint.container.files), weights)
 
 
 def start_config(source: str, *, part: str | None = None) -> ViTConfig:
@@ -105,6 +124,19 @@ def _misfits(
     problems = shapes + missing + unwanted
     more = [f"and {len(problems) - 6} more tensors"] if len(problems) > 6 else []
     return problems[:6] + more
+
+
+def _hop(checkpoint: Checkpoint, digest: str, done: Sequence[str]) -> Hop:
+    """What the weights came through last, and that they were trained on from there."""
+    return Hop(
+        source=checkpoint.name,
+        digest=digest,
+        container=checkpoint.container.kind,
+        dialect=checkpoint.dialect.name,
+        license=checkpoint.license,
+        done=(*done, "start point of a training run"),
+        versions=versions(),
+    )
 
 
 def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> list[str]:

@@ -49,7 +49,13 @@ def read_job(folder: Path, manifest: Manifest) -> tuple[ViTConfig, Recipe]:
 
     Raises:
         ConfigError: this version does not know them.
+        CheckpointError: the run trains adapters.
     """
+    if "lora" in manifest:
+        raise CheckpointError(
+            f"{folder}: trains adapters (lora), which only the trainer that began it goes on with; its"
+            " exported weights are a whole model"
+        )
     cfg, recipe = (
         kind.from_json(json.dumps(manifest[part]), where=f"{folder / FILE}, {part}")
         for part, kind in (("model", ViTConfig), ("recipe", Recipe))

@@ -58,5 +58,5 @@ def test_interrupted_is_uninterrupted(module, data_dir, tmp_path):
 def test_distillation_without_a_teacher_is_refused(data_dir, tmp_path):
     cfg = JOB.model.replace(distill_token=True)
     job = Job(cfg, Recipe(epochs=1, batch_size=4, distill="hard"), JOB.data)
-    with pytest.raises(ConfigError, match='distill = "hard" needs'):
+    with pytest.raises(ConfigError, match='distill = "hard" needs a teacher; add --teacher FILE'):
         vit_jax.train.run.train(job, data_dir=data_dir, run_dir=tmp_path, console=QUIET)

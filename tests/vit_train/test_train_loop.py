@@ -1,14 +1,20 @@
 """The loop that both frameworks share, driven by a program that computes nothing."""
 
+import io
 import time
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from vit_config import Recipe, TrainingError
-from vit_train.loop import Hooks, run_steps
+from vit_train.loop import Hooks, Verdict, run_steps
+from vit_train.profiling import Profile
+from vit_train.progress import TrainingBar
 
 RECIPE = Recipe(epochs=2, batch_size=7, log_every_steps=2, checkpoint_every_epochs=2)
 
@@ -31,8 +37,9 @@ def _note(events, *event):
 
 
 def run(batches, *, steps=None, stop=lambda: False, start=0, **options):
-    told = {"log": [], "save": [], "evaluate": []}
-    hooks = Hooks(*(partial(_note, events) for events in told.values()), stop)
+    told = {"log": [], "save": []}
+    log, save = partial(_note, told["log"]), partial(_note, told["save"])
+    hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, Profile(None, nullcontext, Path()))
     state = SimpleNamespace(averaged=start)
     ended, _ = run_steps(
         steps or program(), RECIPE, state, batches, hooks, start_step=start, steps_per_epoch=3, **options
@@ -60,6 +67,19 @@ def test_the_log_says_which_share_of_time_waited_for_data():
         _, told = run(batches)
         for _, means in told["log"]:
             assert least <= means["data_wait"] <= most
+
+
+def test_a_run_that_waits_for_data_is_told_once_what_to_do():
+    said = io.StringIO()
+    with TrainingBar(
+        Console(file=said, width=200), start_step=0, total_steps=6, steps_per_epoch=3
+    ) as bar:
+        for step, wait in enumerate((0.04, 0.06, 0.2), start=1):
+            means = {"loss": 1.0, "accuracy": 0.5, "images_per_second": 7.0, "data_wait": wait}
+            bar.update(step, means)
+    lines = said.getvalue().splitlines()
+    assert [line.startswith("steps wait for data: ") for line in lines] == [False, True, False, False]
+    assert ["waits for data" in line for line in lines] == [False, False, True, True]
 
 
 def test_a_loss_that_is_not_finite_names_its_step():

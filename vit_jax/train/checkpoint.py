@@ -8,7 +8,7 @@ before it has been compared with that list.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from vit_config import CheckpointError
 from vit_config.files.json_digest import json_digest
 
 KEEP = 3
-"""How many checkpoints are kept: the newest, and two to fall back to."""
+"""How many checkpoints are kept by default: the newest, and two to fall back to."""
 
 
 class Checkpoints:
@@ -32,12 +32,15 @@ class Checkpoints:
     Args:
         folder: created when missing.
         run_id: identifies the run; a checkpoint of another run is refused.
+        keep: how many of the newest are kept.
     """
 
-    def __init__(self, folder: Path, *, run_id: str):
+    def __init__(self, folder: Path, *, run_id: str, keep: int = KEEP):
         self.folder = folder.absolute()  # Orbax takes no other
-        self.run_id = run_id
-        options = ocp.CheckpointManagerOptions(max_to_keep=KEEP, create=True)
+        self.run_id, self._keep = run_id, keep
+        self.pinned: int | None = None
+        """The step of a checkpoint that is kept however old it is."""
+        options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self), create=True)
         self._verbosity = absl_logging.get_verbosity()
         absl_logging.set_verbosity(absl_logging.FATAL)  # what matters is said by this class
         self._manager = ocp.CheckpointManager(self.folder, item_names=("state", "meta"), options=options)
@@ -159,6 +162,27 @@ class Checkpoints:
             raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
         return from_named(abstract, named)
 
+    def restore_pinned(self, abstract: Any) -> Any:
+        """The state of the pinned step, as `restore`.
+
+        Raises:
+            CheckpointError: it is gone, or not whole.
+        """
+        assert self.pinned is not None
+        self._manager.wait_until_finished()
+        try:
+            return self.restore(self.pinned, abstract)
+        except DamagedError as error:
+            raise CheckpointError(
+                f"{self.folder / str(self.pinned)}: the best checkpoint is damaged: {error}; train again"
+                " in another --run-dir"
+            ) from None
+
+    def keeps(self, steps: Sequence[int]) -> list[bool]:
+        """Which of all checkpoints stay."""
+        newest = sorted(steps)[-self._keep :]
+        return [step in newest or step == self.pinned for step in steps]
+
     def _set_aside(self, step: int) -> None:
         """Rename a damaged checkpoint, so that its step can be written again and nothing is lost."""
         path = self.folder / str(step)
@@ -171,6 +195,17 @@ class Checkpoints:
             path.rename(aside)
         multihost_utils.sync_global_devices(f"set aside {aside.name}")
         self._manager.reload()
+
+
+class _Kept:
+    """What Orbax asks before it deletes."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
+        del context
+        return self._checkpoints.keeps([each.step for each in checkpoints])
 
 
 class DamagedError(Exception):

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -15,18 +15,18 @@ from rich.console import Console
 
 from vit_config import ConfigError, Recipe
 from vit_config.job import Job
+from vit_config.lora import exported
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.step import Metrics, TrainState
+from vit_jax.teacher import make_teacher
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import make_hosts
 from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct
-from vit_train.records import OnDamage
-from vit_train.start import Start
-from vit_train.task import Task, make_task
+from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
 
 
@@ -40,9 +40,7 @@ def train(
     mesh: str | None = None,
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
-    stop_after: int | None = None,
-    start: Start | None = None,
-    on_damage: OnDamage = "refuse",
+    **options: Unpack[TaskOptions],
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -53,9 +51,7 @@ def train(
         mesh: its axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
         devices: default: all local ones; for a mesh all.
         console: where progress is shown; default: the terminal.
-        stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
-        start: weights to begin with; default: they are drawn.
-        on_damage: what to do with an image that cannot be read.
+        options: see `vit_train.task.TaskOptions`.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -63,7 +59,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after, start, on_damage)
+        task = make_task(job, data_dir, **options)
         how: dict[str, Any] = {"parallel": parallel, "sharding": sharding, "mesh": mesh}
         trainer = make_trainer(task, **how, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
@@ -87,24 +83,46 @@ def make_trainer(
     how: dict[str, Any] = (
         {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
     )
-    if mesh is None and jax.process_count() > 1:
-        raise ConfigError(
-            f"{jax.process_count()} processes train together, which takes a mesh over all their devices;"
-            " add --mesh data=-1"
-        )
-    build = make_program if mesh is None else make_mesh_program
+    _check_mesh(job, mesh)
     rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen}
-    program = build(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
+    if mesh is None:
+        program = make_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest, lora=job.lora)
+    else:
+        program = make_mesh_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
     everywhere = jax.local_devices() if mesh is None else jax.devices()
     kinds = [device.device_kind for device in devices or everywhere]
     return Trainer(
         framework="jax",
         program=_without_transfers(program),
         with_arrays=partial(with_arrays, job),
-        open_checkpoints=lambda folder, manifest: Checkpoints(folder, run_id=manifest.run_id),
+        open_checkpoints=lambda folder, manifest, keep: Checkpoints(
+            folder, run_id=manifest.run_id, keep=keep
+        ),
+        trace=jax.profiler.trace,
+        export=partial(exported, lora=job.lora, transposed=True),
+        make_teacher=make_teacher,
         how={**how, "devices": kinds},
         hosts=make_hosts(program.rows),
     )
+
+
+def _check_mesh(job: Job, mesh: str | None) -> None:
+    """Refuse what needs a mesh without one, and what cannot be split over one."""
+    together = jax.process_count()
+    if together > 1 and mesh is None:
+        raise ConfigError(
+            f"{together} processes train together, which takes a mesh over all their devices;"
+            " add --mesh data=-1"
+        )
+    if together > 1 and job.best != "none":
+        raise ConfigError(
+            f"best = {job.best}: only one process reads the log, and {together} train together;"
+            " leave out --best"
+        )
+    if mesh is not None and job.lora is not None:
+        raise ConfigError(
+            f"mesh = {mesh}: adapters are not split over a mesh; leave out --lora-rank or --mesh"
+        )
 
 
 def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -> TrainState:

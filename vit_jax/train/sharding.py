@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
+from vit_config.lora import Lora
 from vit_config.schedule import learning_rate
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
@@ -77,6 +78,7 @@ def make_program(
     sharding: Sharding = "replicated",
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
+    lora: Lora | None = None,
 ) -> Program:
     """Wrap the pure steps for `devices` (default: all local ones).
 
@@ -85,6 +87,7 @@ def make_program(
         sharding: every device holds the whole state, or (``full``, under jit) its share of each
             parameter and optimiser moment.
         frozen: parameters that stay as they are; their gradients are not computed.
+        lora: adapters beside the model's parameters.
 
     Raises:
         ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, or an attention
@@ -95,13 +98,13 @@ def make_program(
     check_batch_size(recipe, len(devices))
     check_kernel(cfg, recipe, devices)
     if parallel == "jit":
-        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen)
+        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen, lora)
     if sharding != "replicated":
         raise ConfigError(
             f'sharding = "{sharding}" needs parallel = "jit", but parallel = "{parallel}", which keeps'
             ' the whole state on every device; use "jit"'
         )
-    return _pmap_program(cfg, recipe, steps_per_epoch, devices, frozen)
+    return _pmap_program(cfg, recipe, steps_per_epoch, devices, frozen, lora)
 
 
 def check_batch_size(recipe: Recipe, num_devices: int) -> None:
@@ -166,6 +169,7 @@ def make_step(
     recipe: Recipe,
     steps_per_epoch: int,
     frozen: Collection[str],
+    lora: Lora | None,
     axis_name: str | None = None,
     gather: Gather | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
@@ -175,7 +179,7 @@ def make_step(
     """
     if not frozen:
         return make_train_step(cfg, recipe, steps_per_epoch, axis_name=axis_name, gather=gather)
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather)
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather, lora=lora)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -200,11 +204,12 @@ def _jit_program(
     sharding: Sharding,
     devices: list[Device],
     frozen: Collection[str],
+    lora: Lora | None,
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
-    initialise = partial(init_state, cfg, recipe, steps_per_epoch)
+    initialise = partial(init_state, cfg, recipe, steps_per_epoch, lora)
     abstract = jax.eval_shape(initialise)
     of_state = jax.tree.map(
         lambda leaf: NamedSharding(mesh, shard_fully(leaf.shape, n)) if sharding == "full" else whole,
@@ -217,13 +222,15 @@ def _jit_program(
         place_state=lambda state: jax.device_put(state, of_state),
         place_batch=lambda batch: jax.device_put(dict(batch), split),
         train_step=jax.jit(
-            make_step(cfg, recipe, steps_per_epoch, frozen),
+            make_step(cfg, recipe, steps_per_epoch, frozen, lora),
             in_shardings=(of_state, split),
             out_shardings=(of_state, whole),
             donate_argnums=0,
         ),
         eval_step=jax.jit(
-            make_eval_step(cfg, recipe), in_shardings=(of_state.params, split), out_shardings=whole
+            make_eval_step(cfg, recipe, lora=lora),
+            in_shardings=(of_state.params, split),
+            out_shardings=whole,
         ),
         # copied: on a CPU the array may be the very buffer that the next step is given to reuse
         fetch=lambda tree: jax.tree.map(lambda x: np.array(x, copy=True), jax.device_get(tree)),
@@ -236,11 +243,12 @@ def _pmap_program(
     steps_per_epoch: int,
     devices: list[Device],
     frozen: Collection[str],
+    lora: Lora | None,
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     split = NamedSharding(mesh, P(AXIS))
-    initialise = partial(init_state, cfg, recipe, steps_per_epoch)
+    initialise = partial(init_state, cfg, recipe, steps_per_epoch, lora)
 
     def replicate(state: TrainState) -> TrainState:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), state)
@@ -264,11 +272,13 @@ def _pmap_program(
         place_state=place_state,
         place_batch=place_batch,
         train_step=jax.pmap(
-            make_step(cfg, recipe, steps_per_epoch, frozen, AXIS),
+            make_step(cfg, recipe, steps_per_epoch, frozen, lora, AXIS),
             axis_name=AXIS,
             donate_argnums=0,
             devices=devices,
         ),
-        eval_step=jax.pmap(make_eval_step(cfg, recipe, axis_name=AXIS), axis_name=AXIS, devices=devices),
+        eval_step=jax.pmap(
+            make_eval_step(cfg, recipe, axis_name=AXIS, lora=lora), axis_name=AXIS, devices=devices
+        ),
         fetch=lambda tree: jax.tree.map(first_copy, tree),
     )

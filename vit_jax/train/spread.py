@@ -51,7 +51,7 @@ def make_mesh_program(
 
     abstract = jax.eval_shape(initialise)
     of_state = layout.of(abstract)
-    step = make_step(cfg, recipe, steps_per_epoch, frozen, gather=layout.gather)
+    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, gather=layout.gather)
     eval_step = make_eval_step(cfg, recipe, gather=layout.gather)
     return Program(
         num_devices=len(devices),

@@ -26,7 +26,7 @@ from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
 
 KEEP = 3
-"""How many checkpoints are kept: the newest, and two to fall back to."""
+"""How many checkpoints are kept by default: the newest, and two to fall back to."""
 FORMAT, VERSION = "vit-parity training state", 1
 
 
@@ -37,11 +37,14 @@ class Checkpoints:
         folder: created when missing.
         run_id: identifies the run; a checkpoint of another run is refused.
         job: written into every checkpoint, with the fingerprint of the data set's contents.
+        keep: how many of the newest are kept.
     """
 
-    def __init__(self, folder: Path, *, run_id: str, job: Job, fingerprint: str):
+    def __init__(self, folder: Path, *, run_id: str, job: Job, fingerprint: str, keep: int = KEEP):
         self.folder = folder
-        self.run_id = run_id
+        self.run_id, self._keep = run_id, keep
+        self.pinned: int | None = None
+        """The step of a checkpoint that is kept however old it is."""
         self._about = {
             "run_id": run_id,
             "schema": job.model.to_json(),
@@ -57,8 +60,9 @@ class Checkpoints:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
         """
         save_checkpoint(self.folder, {**self._about, **state, "step": step})
-        for old in saved_steps(self.folder)[:-KEEP]:
-            _path(self.folder, old).unlink()
+        for old in saved_steps(self.folder)[: -self._keep]:
+            if old != self.pinned:
+                _path(self.folder, old).unlink()
 
     def restore_latest(
         self, abstract: StoredState, *, warn: Callable[[str], None]
@@ -118,6 +122,21 @@ class Checkpoints:
             )
         _match(abstract, content)
         return {name: content[name] for name in StoredState.__annotations__}  # pyright: ignore
+
+    def restore_pinned(self, abstract: StoredState) -> StoredState:
+        """The state of the pinned step, as `restore`.
+
+        Raises:
+            CheckpointError: it is gone, or not whole.
+        """
+        assert self.pinned is not None
+        try:
+            return self.restore(self.pinned, abstract)
+        except DamagedError as error:
+            raise CheckpointError(
+                f"{_path(self.folder, self.pinned)}: the best checkpoint is damaged: {error}; train"
+                " again in another --run-dir"
+            ) from None
 
     def _set_aside(self, step: int) -> None:
         """Rename a damaged checkpoint, so that its step can be written again and nothing is lost."""

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from vit_config import Recipe, ViTConfig
+from vit_config.lora import Lora
 from vit_torch.leaves import leaves
 from vit_torch.model import ViT
 from vit_torch.optim import Ema, init_ema, make_optimizer
 from vit_torch.step import Batch, Metrics, make_eval_step, make_gradients, make_train_step
+from vit_torch.train.adapters import add_adapters
 from vit_torch.train.state import StoredState, TrainState, store, unstore
 from vit_torch.weights import abstract_model, to_numpy
 
@@ -47,19 +49,26 @@ def make_program(
     *,
     device: torch.device | None = None,
     frozen: Collection[str] = (),
+    lora: Lora | None = None,
 ) -> Program:
     """Wrap the steps for `device` (default: the GPU that torch sees, else the CPU).
 
     Args:
         frozen: parameters that stay as they are; their gradients are not computed.
+        lora: adapters beside the model's parameters.
 
     Raises:
         ConfigError: the recipe asks for a kernel of JAX.
     """
     device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     held = torch.float64 if recipe.dtype == "float64" else torch.float32
-    shell = abstract_model(cfg, kernel="reference")  # given other parameters in every evaluation
-    abstract = abstract_model(cfg, kernel="reference").to(held)
+
+    def bare() -> ViT:
+        """Shapes in place of values."""
+        return add_adapters(abstract_model(cfg, kernel="reference"), lora, recipe.seed)
+
+    shell = bare()  # given other parameters in every evaluation
+    abstract = bare().to(held)
     make_gradients(abstract, recipe)  # refuses a kernel of JAX
 
     def begin(model: ViT) -> TrainState:
@@ -72,10 +81,10 @@ def make_program(
 
     def initialise() -> TrainState:
         torch.manual_seed(recipe.seed)
-        return begin(ViT(cfg, kernel="reference").to(device, held))
+        return begin(add_adapters(ViT(cfg, kernel="reference").to(device, held), lora, recipe.seed))
 
     def place_state(stored: StoredState) -> TrainState:
-        state = unstore(stored, abstract_model(cfg, kernel="reference"), recipe, device)
+        state = unstore(stored, bare(), recipe, device)
         freeze(state.model)
         return state
 
@@ -87,13 +96,13 @@ def make_program(
         return {**placed, "image": images, "label": label}
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
-        step = make_train_step(state.model, recipe, state.optimizer, steps_per_epoch, state.ema)
+        step = make_train_step(state.model, recipe, state.optimizer, steps_per_epoch, state.ema, lora)
         metrics = step(state.step, batch)
         return state._replace(step=state.step + 1), metrics
 
     def eval_step(params: Ema, batch: Batch) -> Metrics:
         shell.load_state_dict(params, strict=True, assign=True)
-        return make_eval_step(shell, recipe)(batch)
+        return make_eval_step(shell, recipe, lora)(batch)
 
     def fetch(tree: Any) -> Any:
         if isinstance(tree, TrainState):

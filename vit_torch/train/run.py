@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
 from rich.console import Console
 
 from vit_config.job import Job
+from vit_config.lora import exported
 from vit_torch.optim import Ema
+from vit_torch.teacher import make_teacher
 from vit_torch.train.checkpoint import Checkpoints
 from vit_torch.train.program import make_program, numerics
 from vit_torch.train.state import StoredState, TrainState
 from vit_torch.weights import from_numpy
 from vit_train.conduct import Trained, conduct
 from vit_train.manifest import Manifest
-from vit_train.records import OnDamage
-from vit_train.start import Start
-from vit_train.task import Task, make_task
+from vit_train.task import Task, TaskOptions, make_task
 from vit_train.trainer import Trainer
 
 __all__ = ["make_trainer", "numerics", "train"]
@@ -32,9 +34,7 @@ def train(
     data_dir: Path,
     run_dir: Path,
     console: Console | None = None,
-    stop_after: int | None = None,
-    start: Start | None = None,
-    on_damage: OnDamage = "refuse",
+    **options: Unpack[TaskOptions],
 ) -> Trained:
     """Train a job in `run_dir`, or continue it there, as `vit_train.conduct.conduct` does.
 
@@ -44,9 +44,7 @@ def train(
     Args:
         data_dir: the folder of prepared data sets.
         console: where progress is shown; default: the terminal.
-        stop_after: end after this many updates in all, with a checkpoint; 0 writes the initial state.
-        start: weights to begin with; default: they are drawn.
-        on_damage: what to do with an image that cannot be read.
+        options: see `vit_train.task.TaskOptions`.
 
     Returns:
         What the run ended with, parameters in PyTorch's layout.
@@ -57,7 +55,7 @@ def train(
         TrainingError: the loss is not finite.
     """
     with numerics(job.recipe):
-        task = make_task(job, data_dir, stop_after, start, on_damage)
+        task = make_task(job, data_dir, **options)
         return conduct(task, make_trainer(task), run_dir, console or Console())
 
 
@@ -74,20 +72,32 @@ def make_trainer(
     """
     job = task.job
     program = make_program(
-        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen
+        job.model, job.recipe, task.steps_per_epoch, device=device, frozen=task.frozen, lora=job.lora
     )
 
-    def open_checkpoints(folder: Path, manifest: Manifest) -> nullcontext[Checkpoints]:
-        fingerprint = manifest["data"]["fingerprint"]
-        return nullcontext(Checkpoints(folder, run_id=manifest.run_id, job=job, fingerprint=fingerprint))
+    def open_checkpoints(folder: Path, manifest: Manifest, keep: int) -> nullcontext[Checkpoints]:
+        about = {"job": job, "fingerprint": manifest["data"]["fingerprint"], "keep": keep}
+        return nullcontext(Checkpoints(folder, run_id=manifest.run_id, **about))
 
     return Trainer(
         framework="torch",
         program=program,
         with_arrays=with_arrays,
         open_checkpoints=open_checkpoints,
+        trace=trace,
+        export=partial(exported, lora=job.lora, transposed=False),
+        make_teacher=make_teacher,
         how={"devices": [str(program.device)], "threads": torch.get_num_threads()},
     )
+
+
+@contextmanager
+def trace(folder: Path) -> Iterator[None]:
+    """torch's profiler for the duration; writes a trace that TensorBoard and chrome://tracing show."""
+    with torch.profiler.profile() as profiler:
+        yield
+    folder.mkdir(parents=True, exist_ok=True)
+    profiler.export_chrome_trace(str(folder / "trace.pt.trace.json"))
 
 
 def with_arrays(state: StoredState, arrays: Mapping[str, np.ndarray]) -> StoredState:

@@ -59,7 +59,8 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
     """
     cfg, run_dir = request.job.model, request.run_dir
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
-    export(weights, cfg, trained.params, trained.preprocess, framework=request.framework)
+    how = {"framework": request.framework, "provenance": trained.provenance}
+    export(weights, cfg, trained.params, trained.preprocess, **how)
     written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
     count = trained.test.count if trained.test else len(trained.dataset.test)
     if len(written) < count:

@@ -31,7 +31,7 @@ def dry_run(
     job, recipe = request.job, request.job.recipe
     examples, why = _examples(request)
     start = request.read_start()
-    task = rehearsal_task(job, start)
+    task = rehearsal_task(job, start, request.read_teacher())
     if examples is not None:  # schedules are told the true number of steps
         task = dataclasses.replace(task, steps_per_epoch=steps_per_epoch(examples, recipe.batch_size))
     found = rehearse(task, make_trainer(task, **request.spread))

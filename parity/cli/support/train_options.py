@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import typing
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from pydantic import BaseModel, Field
-from tyro import constructors
 
 from parity.cli.support.command_line import parse as read
+from parity.cli.support.job_file import base_job
+from parity.cli.support.run_names import first_name, run_name
+from parity.cli.support.schema_flags import registry
 from parity.porting.loaded import Framework
-from vit_config import ConfigError, Recipe, Schema, ViTConfig
-from vit_config.base import NameTuple
-from vit_config.job import Job, default_job
+from vit_config import ConfigError, Recipe, ViTConfig
+from vit_config.job import Job
+from vit_config.lora import Lora
 
 if TYPE_CHECKING:
+    from vit_train.distilling import TeacherWeights
     from vit_train.records import OnDamage
     from vit_train.start import Start
-
-T = TypeVar("T")
-S = TypeVar("S", bound=Schema)
 
 
 def _arg(metavar: str, default: str) -> Any:
@@ -64,7 +60,8 @@ class Options(Source):
 
     data: str = "digits"
     """Data set: digits; tfds:NAME, a prepared tensorflow-datasets set of images and labels; folder:PATH,
-    images in train/CLASS and val/CLASS."""
+    images in train/CLASS and val/CLASS; tar:PATH, tar files as of webdataset; hf:PATH, Arrow or Parquet
+    files of Hugging Face's datasets."""
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     damaged: Literal["refuse", "replace"] = "refuse"
@@ -74,6 +71,18 @@ class Options(Source):
     """Draw the head anew even where that of --init fits."""
     freeze: Annotated[tuple[str, ...], _arg("PATH [PATH ...]", "nothing")] = ()
     """Parameters that are not trained, by path: patch_embed, 'blocks.[0-5]'; '!head' for the others."""
+    lora_rank: Annotated[int | None, _arg("RANK", "none: weights themselves are trained")] = None
+    """Train low-rank adapters of this rank (LoRA) and the head, and leave all else as it is; they are
+    merged into the exported weights."""
+    lora_alpha: float = Lora().alpha
+    """Adapters are multiplied by alpha / rank."""
+    lora_targets: Annotated[
+        tuple[str, ...], _arg("PATH [PATH ...]", "queries, keys, values, output")
+    ] = Lora().targets
+    """Linear layers that have adapters, by path: 'blocks.*.mlp', 'blocks.[0-5].attn.qkv'."""
+    teacher: Annotated[str | None, _arg("FILE", "none")] = None
+    """Checkpoint of any dialect, as of --init, whose logits the distillation token learns; with
+    --recipe.distill and --model.distill-token."""
     run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
     """Folder of this run's checkpoints, logs, weights and pictures."""
     framework: Framework = "jax"
@@ -81,6 +90,18 @@ class Options(Source):
     stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
     """End after this many steps in all, with a checkpoint; 0 writes the initial state. The same command
     without it goes on."""
+    best: Literal["none", "loss", "accuracy"] = "none"
+    """Keep the checkpoint with the best validation score, and end with it: it is tested and exported
+    instead of the last. Needs --recipe.validation-fraction."""
+    patience: Annotated[int | None, _arg("EVALUATIONS", "never")] = None
+    """End after this many evaluations in a row without a better one; with --best."""
+    workers: int = 0
+    """Processes that read and change training images, for where threads do not keep the accelerator
+    busy; 0 for threads. What is computed does not depend on it."""
+    keep: int = 3
+    """How many of the newest checkpoints are kept."""
+    profile: Annotated[str | None, _arg("A:B", "none")] = None
+    """Trace steps A to B, counted from 1, into RUN/profile, by the framework's own profiler."""
     dry_run: bool = False
     """Build everything, take two steps on drawn images, print parameters, FLOPs, memory, steps and time
     per step, and write nothing."""
@@ -107,35 +128,6 @@ class Options(Source):
     """How it is trained, field by field."""
 
 
-class JobFile(Schema, frozen=True):
-    """The contents of a --config file, or the run.json of a run."""
-
-    preset: str = "digits"
-    data: str | dict[str, Any] = "digits"
-    """The name of a data set; a run also knows what is in it."""
-    model: dict[str, Any] = Field(default_factory=dict)
-    recipe: dict[str, Any] = Field(default_factory=dict)
-    init: str | dict[str, Any] | None = None
-    """A checkpoint to start from; a run also knows what is in it."""
-    freeze: NameTuple = ()
-    format: int | None = None
-    """A run's; not looked at, as `versions` and `environment`."""
-    versions: dict[str, Any] = Field(default_factory=dict)
-    environment: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def data_name(self) -> str:
-        """The name of the data set."""
-        return self.data if isinstance(self.data, str) else str(self.data.get("name"))
-
-    @property
-    def start(self) -> dict[str, Any]:
-        """The fields of a job that say what its parameters begin as."""
-        found = self.init if isinstance(self.init, dict) else {"name": self.init}
-        new_head = bool(found.get("new_head"))
-        return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
-
-
 class Request(typing.NamedTuple):
     """What the command line asks for."""
 
@@ -152,14 +144,29 @@ class Request(typing.NamedTuple):
     """How many steps in all are enough; None for the recipe's."""
     damaged: OnDamage
     """What to do with an image that cannot be read."""
+    workers: int
+    """Processes that read and change training images."""
+    keep: int
+    """How many of the newest checkpoints are kept."""
+    profile: str | None
+    """Which steps are traced, as ``A:B``."""
     dry_run: bool
     """Whether only to see what the run will be."""
 
     @property
     def options(self) -> dict[str, Any]:
         """How the task differs from that of its job alone; reads the weights to start from."""
-        start, stop = self.read_start(), self.stop_after
-        return {"start": start, "stop_after": stop, "on_damage": self.damaged}
+        from vit_train.profiling import read_steps
+
+        return {
+            "start": self.read_start(),
+            "stop_after": self.stop_after,
+            "on_damage": self.damaged,
+            "workers": self.workers,
+            "keep": self.keep,
+            "teacher": self.read_teacher(),
+            "profile": read_steps(self.profile) if self.profile else None,
+        }
 
     def read_start(self) -> Start | None:
         """The weights to start from; None where parameters are drawn.
@@ -173,6 +180,14 @@ class Request(typing.NamedTuple):
         from parity.porting.start import read_start
 
         return read_start(job.init, job.model, part=job.init_part, new_head=job.new_head)
+
+    def read_teacher(self) -> TeacherWeights | None:
+        """The model to learn from; None where there is none."""
+        if self.job.teacher is None:
+            return None
+        from parity.porting.start import read_teacher
+
+        return read_teacher(self.job.teacher)
 
     @property
     def spread(self) -> dict[str, Any]:
@@ -188,10 +203,6 @@ class Request(typing.NamedTuple):
         from vit_jax.train.hosts import joined
 
         return joined(self.coordinator, self.process)
-
-
-registry = constructors.ConstructorRegistry()
-"""How tyro reads sizes and schemas; filled at the end of this file."""
 
 
 def parse(argv: Sequence[str], *, prog: str) -> Request:
@@ -212,6 +223,10 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         init_part=base.init_part,
         new_head=base.new_head,
         freeze=base.freeze,
+        **_lora_flags(base.lora),
+        best=base.best,
+        patience=base.patience,
+        teacher=base.teacher,
         data=base.data,
         model=base.model,
         recipe=base.recipe,
@@ -230,8 +245,18 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     start = {"init": options.init, "init_part": options.init_part, "new_head": options.new_head}
     if options.init is None and (options.init_part or options.new_head):
         raise ConfigError("--init-part and --new-head go with --init, which names what to start from")
-    job = Job(options.model, recipe, options.data, **start, freeze=options.freeze)
-    name = _name(source)
+    job = Job(
+        options.model,
+        recipe,
+        options.data,
+        **start,
+        freeze=options.freeze,
+        lora=_lora(options),
+        best=options.best,
+        patience=options.patience,
+        teacher=options.teacher,
+    )
+    name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return Request(
@@ -246,17 +271,27 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.framework,
         options.stop_after,
         options.damaged,
+        options.workers,
+        options.keep,
+        options.profile,
         options.dry_run,
     )
 
 
-def _name(source: Source) -> str:
-    """What a run folder is called first: after the file, the preset, or the start point."""
-    if source.config:
-        return source.config.stem
-    if source.preset or not source.init:
-        return source.preset or "digits"
-    return Path(source.init.rpartition(":")[2]).name
+def _lora_flags(lora: Lora | None) -> dict[str, Any]:
+    """The defaults of the flags of adapters."""
+    if lora is None:
+        return {}
+    return {"lora_rank": lora.rank, "lora_alpha": lora.alpha, "lora_targets": lora.targets}
+
+
+def _lora(options: Options) -> Lora | None:
+    if options.lora_rank is not None:
+        return Lora(rank=options.lora_rank, alpha=options.lora_alpha, targets=options.lora_targets)
+    for flag in ("lora_alpha", "lora_targets"):
+        if getattr(options, flag) != getattr(Options, flag):
+            raise ConfigError(f"--{flag.replace('_', '-')} goes with --lora-rank; give a rank")
+    return None
 
 
 def _check_framework(options: Options, recipe: Recipe) -> None:
@@ -285,121 +320,3 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
             f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'
             " --recipe.kernel reference"
         )
-
-
-def run_name(name: str, base: Job, job: Job) -> str:
-    """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
-    before = base.flat()
-    changed = {field: value for field, value in job.flat().items() if value != before.get(field)}
-    parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]
-    full = "-".join([name, *parts])
-    if len(full) > 80:
-        full = f"{name}-{sha256(json.dumps(changed).encode()).hexdigest()[:12]}"
-    return re.sub(r"[^\w.=+-]", "_", full)
-
-
-def _plain(value: Any) -> str:
-    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def base_job(
-    preset: str | None, config: Path | None, init: str | None = None, part: str | None = None
-) -> Job:
-    """The job that a file describes, or a preset's own, or the model of a checkpoint.
-
-    Raises:
-        ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
-    """
-    if config is None:
-        if preset or not init:
-            return replace(default_job(preset or "digits"), init=init, init_part=part)
-        from parity.porting.start import start_config
-
-        return Job(start_config(init, part=part), Recipe(), init=init, init_part=part)
-    file = JobFile.load(config)
-    try:
-        base = default_job(preset or file.preset)
-        start = {"init": init, "init_part": part} if init else file.start
-        return Job(
-            _override(base.model, file.model),
-            _override(base.recipe, file.recipe),
-            file.data_name,
-            **start,
-            freeze=file.freeze,
-        )
-    except ConfigError as error:
-        raise ConfigError(f"{config}: {error}") from None
-
-
-def _override(schema: S, changes: dict[str, Any]) -> S:
-    """Replace fields of a schema; fields of a schema inside it one by one."""
-    nested = {
-        name: _override(getattr(schema, name), value)
-        for name, value in changes.items()
-        if isinstance(value, dict) and isinstance(getattr(schema, name, None), Schema)
-    }
-    return schema.replace(**{**changes, **nested})
-
-
-@registry.primitive_rule
-def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
-    """A size is one integer, or two."""
-    sides_given = typing.get_args(info.type)
-    if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
-        return None
-    if float in (sides_given[0], *typing.get_args(sides_given[0])):
-        return None  # a range, as tyro reads it
-
-    def sides(words: list[str]) -> tuple[int, int]:
-        if len(words) not in (1, 2) or not all(word.isdecimal() for word in words):
-            raise ValueError(f"takes one or two whole numbers, not {' '.join(words) or 'none'}")
-        return int(words[0]), int(words[-1])
-
-    return constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="H [W]",
-        instance_from_str=sides,
-        is_instance=lambda value: isinstance(value, tuple),
-        str_from_instance=lambda value: [str(side) for side in value],
-    )
-
-
-@registry.primitive_rule
-def _optional_schema(
-    info: constructors.PrimitiveTypeInfo,
-) -> constructors.PrimitiveConstructorSpec | None:
-    """A schema that may be absent is one word of JSON."""
-    kinds = [kind for kind in typing.get_args(info.type) if kind is not type(None)]
-    if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Schema)):
-        return None
-
-    def read_json(words: list[str]) -> Schema | None:
-        return None if words == ["null"] else kinds[0].from_json(words[0])
-
-    return constructors.PrimitiveConstructorSpec(
-        nargs=1,
-        metavar="{null,JSON}",
-        instance_from_str=read_json,
-        is_instance=lambda value: value is None or isinstance(value, kinds[0]),
-        str_from_instance=lambda value: ["null" if value is None else value.to_json()],
-    )
-
-
-@registry.struct_rule
-def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """A schema's fields, their docstrings as running text."""
-    if not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
-        return None
-    hints = typing.get_type_hints(info.type, include_extras=True)
-    return constructors.StructConstructorSpec(
-        instantiate=info.type,
-        fields=tuple(
-            constructors.StructFieldSpec(
-                name=name,
-                type=hints[name],
-                default=getattr(info.default, name),
-                helptext=" ".join((field.description or "").split()),
-            )
-            for name, field in info.type.model_fields.items()
-        ),
-    )

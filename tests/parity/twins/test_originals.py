@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from parity.cli.dispatch import run
-from parity.cli.support.train_options import base_job
+from parity.cli.support.job_file import base_job
 from parity.twins.originals.check import ORIGINALS, check_recipe
 from parity.twins.originals.timm import Timm
 from tests.support.refusals import one_line

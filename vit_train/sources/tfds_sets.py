@@ -1,7 +1,8 @@
-"""Image data sets by name; those of tensorflow-datasets are read at random, without TensorFlow."""
+"""Sets of tensorflow-datasets: array_record and TFRECORD files, read at random without TensorFlow."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +12,34 @@ from tensorflow_datasets.core import naming, read_only_builder
 
 from vit_config.errors import DataError, MissingFileError
 from vit_train import digits
-from vit_train.dataset import ImageDataset, fingerprint
-from vit_train.folders import open_folder
+from vit_train.dataset import ImageDataset, fingerprint, train_and_test
 from vit_train.records import ImageShape, Records
+from vit_train.sources.tfrecord import TFRecords
+
+FORMATS = ("array_record", "tfrecord")
+"""Of files that can be read, the better first: array_record has a table of contents."""
 
 
-def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
-    """Open a data set.
+def open_tfds(spec: str, name: str, data_dir: Path) -> ImageDataset:
+    """Open a set that is prepared as array_record or TFRECORD, or scikit-learn's digits.
+
+    It needs the features "image" (uint8) and "label" and the splits "train" and "test" (or "validation",
+    used where there is no "test" or its labels are not published, as in imagenet2012).
 
     Args:
-        spec: "digits", scikit-learn's digits, prepared on first use; or "tfds:NAME", any
-            tensorflow-datasets set prepared in `data_dir` as array_record, where NAME may carry a
-            config and a version (`name/config:1.0.0`). It needs the features "image" (uint8) and
-            "label" and the splits "train" and "test" (or "validation", used where there is no
-            "test" or its labels are not published, as in imagenet2012); or "folder:PATH", images in
-            folders, see `vit_train.folders.open_folder`.
+        name: may carry a config and a version (`name/config:1.0.0`); not looked at for the digits.
         data_dir: the folder of prepared sets.
 
     Raises:
         MissingFileError: the set is not prepared in `data_dir`, or one of its files is gone.
-        DataError: an unknown spec, or a set that cannot be used; the message says why.
+        DataError: a set that cannot be used; the message says why.
     """
-    kind, _, name = spec.partition(":")
-    if kind == "folder" and name:
-        return open_folder(spec, Path(name).expanduser())
     data_dir = Path(data_dir).absolute()
     if data_dir.exists() and not data_dir.is_dir():
         raise DataError(f"data_dir {data_dir}: is a file; name the folder of prepared sets")
     if spec == "digits":
         digits.prepare_digits(data_dir)
         name = f"digits:{digits.VERSION}"
-    elif kind != "tfds" or not name:
-        raise DataError(f'data set {spec!r} is unknown; expected "digits", "tfds:NAME" or "folder:PATH"')
     return _dataset(spec, _open_builder(spec, name, data_dir))
 
 
@@ -93,36 +90,32 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
             " there are; prepare the set with one"
         )
     formats = {file_format.value for file_format in builder.info.available_file_formats()}
-    if "array_record" not in formats:
+    chosen = next((each for each in FORMATS if each in formats), None)
+    if chosen is None:
         raise DataError(
-            f"{spec}: prepared in {builder.data_dir} as {', '.join(sorted(formats))}, which cannot"
-            " be read at random, expected array_record; on a machine with TensorFlow run `tfds"
-            f" convert_format --dataset_version_dir={builder.data_dir} --out_file_format=array_record`"
+            f"{spec}: prepared in {builder.data_dir} as {', '.join(sorted(formats))}, expected"
+            f" {' or '.join(FORMATS)}; on a machine with TensorFlow run `tfds convert_format"
+            f" --dataset_version_dir={builder.data_dir} --out_file_format=array_record`"
         )
     splits = {}
     for split, info in builder.info.splits.items():
         if split in ("train", "test", "validation") and info.num_examples:
             splits[split] = Records(
-                _raw_source(spec, builder, split),
+                _raw_source(spec, builder, split, chosen),
                 where=f"{spec}, split {split}",
                 num_classes=label.num_classes,
                 image_shape=shape,
             )
-    test = next((name for name in ("test", "validation") if _has_labels(splits.get(name))), None)
-    if "train" not in splits or test is None:
-        raise DataError(
-            f"{spec}: has the splits {', '.join(sorted(builder.info.splits)) or 'none'}; expected"
-            ' "train", and "test" or "validation" with labels'
-        )
-    train_and_test = splits["train"], splits[test]
+    pair = train_and_test(spec, splits, sorted(builder.info.splits))
     names = tuple(label.names)
     return ImageDataset(
         spec,
-        *train_and_test,
+        *pair,
         num_classes=label.num_classes,
         image_shape=shape,
         class_names=names,
-        fingerprint=fingerprint(builder.info.full_name, names, shape, *train_and_test),
+        fingerprint=fingerprint(builder.info.full_name, names, shape, *pair),
+        shuffled=True,
     )
 
 
@@ -144,19 +137,56 @@ def _image_shape(spec: str, builder: Any) -> ImageShape:
     return image.shape
 
 
-def _raw_source(spec: str, builder: Any, split: str) -> Any:
+def _raw_source(spec: str, builder: Any, split: str, file_format: str) -> Any:
     """Undecoded records: tfds decodes by OpenCV where it is installed, other pixels than PIL's."""
     is_encoded = isinstance(builder.info.features["image"], tfds.features.Image)
     decoders = {"image": tfds.decode.SkipDecoding()} if is_encoded else None
-    source = builder.as_data_source(split, decoders=decoders, file_format="array_record")
-    for path in builder.info.splits[split].filepaths:
-        if not Path(path).is_file():
-            raise MissingFileError(
-                f"{spec}, split {split}: {path} is gone; copy or prepare the set again"
-            )
+    info = builder.info.splits[split]
+    if file_format == "tfrecord":
+        paths = [_there(spec, split, path) for path in info.filepaths]
+        return _TFRecordSource(spec, split, paths, info.shard_lengths, builder.info.features, decoders)
+    source = builder.as_data_source(split, decoders=decoders, file_format=file_format)
+    for path in info.filepaths:
+        _there(spec, split, path)
     return source
 
 
-def _has_labels(records: Records | None) -> bool:
-    """Sets of a contest publish their test split with every label -1."""
-    return records is not None and int(records.read_raw(0)["label"]) >= 0
+def _there(spec: str, split: str, path: Any) -> Path:
+    if not Path(path).is_file():
+        raise MissingFileError(f"{spec}, split {split}: {path} is gone; copy or prepare the set again")
+    return Path(path)
+
+
+class _TFRecordSource(Sequence[Any]):
+    """Records of TFRECORD files, understood by the features of the set."""
+
+    def __init__(
+        self,
+        spec: str,
+        split: str,
+        paths: list[Path],
+        counts: Sequence[int],
+        features: Any,
+        decoders: Any,
+    ) -> None:
+        self._features, self._decoders = features, decoders
+        try:
+            self._records = TFRecords(paths)
+        except OSError as error:
+            raise DataError(f"{spec}, split {split}: {error}; copy or prepare the set again") from None
+        for path, found, declared in zip(paths, self._records.counts, counts, strict=True):
+            if found != declared:
+                raise DataError(
+                    f"{spec}, split {split}: {path} has {found} records, dataset_info.json says"
+                    f" {declared}; copy or prepare the set again"
+                )
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._features.deserialize_example_np(self._records[index], decoders=self._decoders)
+
+    def name(self, index: int) -> str:
+        """What messages call a record."""
+        return self._records.name(index)

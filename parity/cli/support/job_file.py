@@ -1,0 +1,93 @@
+"""What a run is by default: a preset, a file that describes it, or the model of a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import Field
+
+from vit_config import ConfigError, Recipe, Schema
+from vit_config.base import NameTuple
+from vit_config.job import Job, default_job
+from vit_config.lora import Lora
+
+S = TypeVar("S", bound=Schema)
+
+
+class JobFile(Schema, frozen=True):
+    """The contents of a --config file, or the run.json of a run."""
+
+    preset: str = "digits"
+    data: str | dict[str, Any] = "digits"
+    """The name of a data set; a run also knows what is in it."""
+    model: dict[str, Any] = Field(default_factory=dict)
+    recipe: dict[str, Any] = Field(default_factory=dict)
+    init: str | dict[str, Any] | None = None
+    """A checkpoint to start from; a run also knows what is in it."""
+    freeze: NameTuple = ()
+    best: Literal["none", "loss", "accuracy"] = "none"
+    patience: int | None = None
+    lora: Lora | None = None
+    teacher: str | dict[str, Any] | None = None
+    """A checkpoint to learn from; a run also knows what is in it."""
+    format: int | None = None
+    """A run's; not looked at, as `versions` and `environment`."""
+    versions: dict[str, Any] = Field(default_factory=dict)
+    environment: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data set."""
+        return self.data if isinstance(self.data, str) else str(self.data.get("name"))
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The fields of a job that say what its parameters begin as."""
+        found = self.init if isinstance(self.init, dict) else {"name": self.init}
+        new_head = bool(found.get("new_head"))
+        return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
+
+
+def base_job(
+    preset: str | None, config: Path | None, init: str | None = None, part: str | None = None
+) -> Job:
+    """The job that a file describes, or a preset's own, or the model of a checkpoint.
+
+    Raises:
+        ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
+    """
+    if config is None:
+        if preset or not init:
+            return replace(default_job(preset or "digits"), init=init, init_part=part)
+        from parity.porting.start import start_config
+
+        return Job(start_config(init, part=part), Recipe(), init=init, init_part=part)
+    file = JobFile.load(config)
+    try:
+        base = default_job(preset or file.preset)
+        start = {"init": init, "init_part": part} if init else file.start
+        return Job(
+            _override(base.model, file.model),
+            _override(base.recipe, file.recipe),
+            file.data_name,
+            **start,
+            freeze=file.freeze,
+            best=file.best,
+            patience=file.patience,
+            lora=file.lora,
+            teacher=file.teacher.get("name") if isinstance(file.teacher, dict) else file.teacher,
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{config}: {error}") from None
+
+
+def _override(schema: S, changes: dict[str, Any]) -> S:
+    """Replace fields of a schema; fields of a schema inside it one by one."""
+    nested = {
+        name: _override(getattr(schema, name), value)
+        for name, value in changes.items()
+        if isinstance(value, dict) and isinstance(getattr(schema, name, None), Schema)
+    }
+    return schema.replace(**{**changes, **nested})

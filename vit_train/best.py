@@ -1,0 +1,75 @@
+"""Which evaluation of a run was the best, and whether it has been long enough without a better one.
+
+Both follow from the run's log alone, so a run that was interrupted chooses as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from vit_config import ConfigError
+from vit_config.job import Job
+
+
+class Best:
+    """The best of the evaluations so far; of equal ones the earliest.
+
+    Args:
+        by: the score that decides: ``loss`` (lower is better) or ``accuracy`` (higher is better).
+        patience: evaluations in a row without a better one after which it is enough; None for ever.
+    """
+
+    def __init__(self, by: str, patience: int | None = None) -> None:
+        self.by, self.patience = by, patience
+        self.step: int | None = None
+        """Updates done at the best evaluation; None before the first."""
+        self.value = math.inf if by == "loss" else -math.inf
+        self.since = 0
+        """Evaluations since then."""
+
+    def note(self, step: int, scores: Mapping[str, Any]) -> bool:
+        """Take an evaluation into account; whether it is the best so far."""
+        value = float(scores[self.by])
+        better = value < self.value if self.by == "loss" else value > self.value
+        if better:
+            self.step, self.value, self.since = step, value, 0
+        else:
+            self.since += 1
+        return better
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether patience has run out."""
+        return self.patience is not None and self.since >= self.patience
+
+
+def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
+    """The best of the validations in a log, from which a run goes on; None where none is asked for."""
+    if job.best == "none":
+        return None
+    best = Best(job.best, job.patience)
+    for event in events:
+        if event["kind"] == "validation":
+            best.note(event["step"], event)
+    return best
+
+
+def check_best(job: Job) -> None:
+    """Refuse to choose by nothing.
+
+    Raises:
+        ConfigError: names the field to set.
+    """
+    if job.patience is not None and job.patience < 1:
+        raise ConfigError(f"patience = {job.patience}: give a number of evaluations, 1 or more")
+    if job.patience is not None and job.best == "none":
+        raise ConfigError(
+            f"patience = {job.patience} waits for a better evaluation; set best = loss or accuracy"
+        )
+    if job.best != "none" and not job.recipe.validation_fraction:
+        raise ConfigError(
+            f'best = "{job.best}" chooses by the validation images, but validation_fraction = 0.0; set'
+            " --recipe.validation-fraction"
+        )

@@ -1,0 +1,46 @@
+"""Image data sets by name; what a kind of set needs is imported when it is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from vit_config.errors import DataError
+from vit_train.dataset import ImageDataset
+
+KINDS = '"digits", "tfds:NAME", "folder:PATH", "tar:PATH" or "hf:PATH"'
+
+
+def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
+    """Open a data set.
+
+    Args:
+        spec: "digits", scikit-learn's digits, prepared on first use; "tfds:NAME", a set of
+            tensorflow-datasets in `data_dir`, see `vit_train.sources.tfds_sets`; "folder:PATH", images
+            in folders, see `vit_train.sources.folder`; "tar:PATH", images in tar files as webdataset
+            writes them, see `vit_train.sources.tar_shards`; "hf:PATH", Arrow or Parquet files of Hugging
+            Face's `datasets`, see `vit_train.sources.arrow`.
+        data_dir: the folder of prepared sets of tensorflow-datasets.
+
+    Raises:
+        MissingFileError: the set is not there, or one of its files is gone.
+        DataError: an unknown spec, or a set that cannot be used; the message says why.
+    """
+    kind, _, name = spec.partition(":")
+    path = Path(name).expanduser()
+    if kind == "folder" and name:
+        from vit_train.sources.folder import open_folder
+
+        return open_folder(spec, path)
+    if kind == "tar" and name:
+        from vit_train.sources.tar_shards import open_tar
+
+        return open_tar(spec, path)
+    if kind == "hf" and name:
+        from vit_train.sources.arrow import open_arrow
+
+        return open_arrow(spec, path)
+    if spec == "digits" or (kind == "tfds" and name):
+        from vit_train.sources.tfds_sets import open_tfds
+
+        return open_tfds(spec, name, data_dir)
+    raise DataError(f"data set {spec!r} is unknown; expected {KINDS}")

@@ -1,0 +1,80 @@
+"""TFRecord files read at random, without TensorFlow.
+
+A record is its length (8 bytes, little-endian), the length's checksum (4), the bytes, and theirs (4):
+https://www.tensorflow.org/tutorials/load_data/tfrecord. There is no table of contents: where
+records begin is found once, by going from length to length.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vit_train.sources.crc32c import crc32c, masked
+
+HEAD, TAIL = 12, 4
+"""Bytes before and behind the content of a record."""
+
+
+class TFRecords(Sequence[bytes]):
+    """The records of some files, in order.
+
+    Raises:
+        OSError: a file that does not end where a record ends.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = list(paths)
+        found = [record_offsets(path) for path in self.paths]
+        self.counts = [len(offsets) for offsets in found]
+        """How many records each file has."""
+        self._ends = np.cumsum(self.counts)
+        self._offsets = np.concatenate(found) if found else np.zeros(0, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __getitem__(self, index: int) -> bytes:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The content of a record.
+
+        Raises:
+            OSError: its bytes are not what was written.
+        """
+        with self._path(index).open("rb") as file:
+            file.seek(int(self._offsets[index]))
+            head = file.read(HEAD)
+            length = int.from_bytes(head[:8], "little")
+            if len(head) < HEAD or masked(crc32c(head[:8])) != int.from_bytes(head[8:], "little"):
+                raise OSError("the checksum of its length is another")
+            content, tail = file.read(length), file.read(TAIL)
+        if masked(crc32c(content)) != int.from_bytes(tail, "little"):
+            raise OSError("the checksum of its bytes is another")
+        return content
+
+    def name(self, index: int) -> str:
+        """Where a record lies."""
+        return f"record {index} ({self._path(index).name}, byte {self._offsets[index]})"
+
+    def _path(self, index: int) -> Path:
+        return self.paths[int(np.searchsorted(self._ends, index, side="right"))]
+
+
+def record_offsets(path: Path) -> np.ndarray:
+    """Where each record of a file begins, (N,) int64.
+
+    Raises:
+        OSError: the file does not end where a record ends.
+    """
+    size, offsets, place = path.stat().st_size, [], 0
+    if size == 0:
+        return np.zeros(0, np.int64)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        while place < size:
+            offsets.append(place)
+            place += HEAD + int.from_bytes(content[place : place + 8], "little") + TAIL
+    if place != size:
+        raise OSError(f"{path}: record {len(offsets) - 1} ends at byte {place}, the file at {size}")
+    return np.array(offsets, np.int64)
