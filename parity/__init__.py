@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
     from parity.porting.files import load, save
-    from parity.porting.model import Loaded, Prediction
+    from parity.porting.loaded import Loaded, Prediction
     from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.testing import assert_parity
     from parity.twins.pairing import pair, to_jax, to_torch
@@ -51,7 +51,7 @@ _WHERE = {
     "parity.porting.checkpoint": ("read_checkpoint",),
     "parity.porting.conversion": ("convert",),
     "parity.porting.files": ("load", "save"),
-    "parity.porting.model": ("Loaded", "Prediction"),
+    "parity.porting.loaded": ("Loaded", "Prediction"),
     "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "parity.testing": ("assert_parity",),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),

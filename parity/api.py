@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from parity.porting.formats.base import Stored
-    from parity.porting.model import Framework
+    from parity.porting.loaded import Framework
     from parity.twins.check import Report
     from parity.verifier.diagnose.diagnosis import Diagnosis
     from parity.verifier.diff import Difference, Side
@@ -153,8 +153,8 @@ def match(
         MissingFileError, WeightsError: a file that is not there, or damaged.
     """
     from parity.verifier.match import match as match_arrays
-    from parity.verifier.match.files import match_paths
     from parity.verifier.match.leaves import read_leaves
+    from parity.verifier.match.match_paths import match_paths
 
     if isinstance(a, str | Path) and isinstance(b, str | Path):
         return match_paths(Path(a), Path(b))

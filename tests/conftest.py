@@ -1,5 +1,6 @@
 """Every test sees eight CPU devices, 32-bit JAX unless it asks for `x64`, and no warning."""
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -41,6 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(cost.Costs(config))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m quick` does not even import the files without that mark: it takes longer than to test."""
+    if not config.option.markexpr.startswith("quick") or not collection_path.name.startswith("test_"):
+        return None
+    return None if "mark.quick" in collection_path.read_text(encoding="utf-8") else True
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Say which share, so that a run can be repeated."""
     chosen = config.stash[share.SHARE]
@@ -52,6 +60,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     share.choose(config, items)
     limits = cost.budgets()
     items.sort(key=lambda item: -limits.get(item.nodeid.partition("::")[0], 0.0))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is imported stays: the garbage collector need not walk through it again, test by test."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

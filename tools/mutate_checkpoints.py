@@ -3,9 +3,9 @@
     python tools/mutate_checkpoints.py [--rounds 20] [--seed 0] [--only hf-vit]
 
 A small checkpoint of every dialect - as written here, as its ecosystem's own library writes the same
-tensors, and as transformers itself saves its models - is changed at random (tools/mutation/changes.py),
-read, and converted to the project's own file. Exit status 1 if anything else happens than
-tools/mutation/verdicts.py allows.
+tensors, and as transformers itself saves its models - is changed at random
+(tools/checkpoint_mutations/changes.py), read, and converted to the project's own file. Exit status 1 if
+anything else happens than tools/checkpoint_mutations/verdicts.py allows.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from mutation.changes import Mutation, change, change_config
-from mutation.samples import Sample, of_transformers, resaved, samples, write_sample
-from mutation.verdicts import Verdict, judge
+from checkpoint_mutations.changes import Mutation, change, change_config
+from checkpoint_mutations.samples import Sample, of_transformers, resaved, samples, write_sample
+from checkpoint_mutations.verdicts import Verdict, judge
 
 from parity.porting.dialects import called
-from parity.porting.formats.folder import SIDECARS
+from parity.porting.formats.weights_folder import SIDECARS
 
 OTHER_KINDS = (("hf-vit", ".bin"), ("timm-vit", ".pth"), ("google", ".safetensors"), ("clip", ".npz"))
 """Dialects in other kinds of files than their own."""

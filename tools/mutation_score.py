@@ -34,8 +34,8 @@ def main() -> int:
     _prepare()
 
     from rich.console import Console
-    from verifier.page import line, page, summary, table
-    from verifier.scores import CLEAN, clean_results, model_results, step_results
+    from verifier_faults.page import line, page, summary, table
+    from verifier_faults.scores import CLEAN, clean_results, model_results, step_results
 
     from parity.faults import FAULTS
     from parity.faults.steps import STEP_FAULTS

@@ -4,6 +4,14 @@ Each message is one line saying what is wrong, where, both values, and what to d
 that line and exits with status 2; a program catches ``ValueError`` or ``FileNotFoundError``.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_LONGEST_MESSAGE = 4000
+
 
 class ConfigError(ValueError):
     """A schema, recipe or command line that contradicts itself or has an unknown field."""
@@ -55,3 +63,29 @@ USER_ERRORS = (
     MissingFileError,
 )
 """Everything above: what a command prints as one line."""
+
+
+def about(path: str | Path, message: object, *, part: str = "") -> str:
+    """A message as one line that begins with the path it is about, unless it names that already.
+
+    Args:
+        part: what follows the path, such as ``, step 3``.
+    """
+    line = one_line(str(message))
+    return line if str(path) in line else f"{path}{part}: {line}"
+
+
+def one_line(message: str) -> str:
+    """A message without line ends, which names in a file may hold, and of bounded length."""
+    line = " ".join(message.encode(errors="backslashreplace").decode().splitlines())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]} ..."
+
+
+@contextmanager
+def naming(path: str | Path) -> Iterator[None]:
+    """Put the path before what a user did wrong with the file there, see `about`."""
+    try:
+        yield
+    except USER_ERRORS as error:
+        error.args = (about(path, error),)
+        raise

@@ -9,19 +9,12 @@ from typing import Annotated, Any, Literal
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.sizes import parse_size
 from parity.measure.shown import screen
+from parity.porting.byte_bar import byte_bar
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from vit_config import ConfigError
@@ -97,7 +90,7 @@ def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Cons
         "force": arguments.force,
     }
     done = None
-    with _bar(console) as bar:
+    with byte_bar(console) as bar:
         task = bar.add_task("writing", total=None)
         options["started"] = lambda total: bar.update(task, total=total)
         options["progress"] = lambda count: bar.update(task, advance=count)
@@ -164,18 +157,4 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         license_allow=arguments.license_allow,
         force=arguments.force,
         console=console,
-    )
-
-
-def _bar(console: Console) -> Progress:
-    """A bar of bytes, on a terminal alone."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
     )

@@ -23,7 +23,7 @@ from parity.runs.folder import (
     write_run,
 )
 from parity.runs.run import Run
-from vit_config import ConfigError, Recipe, WeightsError
+from vit_config import ConfigError, Recipe
 from vit_config.errors import MissingFileError, UnstatedError
 from vit_config.job import Job
 from vit_train.manifest import Manifest
@@ -117,17 +117,12 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
 
 
 def _read_foreign(arguments: ConvertRun) -> Run:
-    from parity.runs.foreign import read_foreign, recognise
+    from parity.runs.foreign import read_foreign
 
     if arguments.step is not None:
         raise ConfigError(f"--step {arguments.step}: goes with a run folder only")
     _refuse(arguments.reading, ("preprocess", "license"), "a training state has none")
     _refuse_part(arguments.source)
-    if recognise(arguments.source) is None:
-        raise WeightsError(
-            f"{arguments.source}: no training state of vit_jax, vit_torch, timm, Hugging Face's Trainer"
-            " or Lightning; weights alone go through `parity convert`"
-        )
     recipe = None if arguments.recipe is None else Recipe.load(arguments.recipe)
     stated: Any = arguments.reading
     options = {

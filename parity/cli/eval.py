@@ -17,7 +17,7 @@ from rich.table import Table
 from parity.cli.support.command_line import parse
 from parity.porting.export import WEIGHTS
 from parity.porting.files import load
-from parity.porting.model import Framework, Loaded
+from parity.porting.loaded import Framework, Loaded
 from vit_config import ConfigError, InputError
 from vit_config.files.atomic import write_atomically
 

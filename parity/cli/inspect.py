@@ -28,7 +28,7 @@ from parity.measure.shown import screen, write_json
 from parity.porting.anomalies import anomalies
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.hub import is_path
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from parity.twins.anatomy import Part, anatomy
 from vit_config import (
     PRESETS,
@@ -77,7 +77,7 @@ class Subject(NamedTuple):
 
     name: str
     config: ViTConfig
-    card: Card
+    metadata: Metadata
     tag: str | None
     """The pretrained tag of timm's that the preprocessing is of."""
     checkpoint: Checkpoint | None = None
@@ -125,10 +125,10 @@ def _subject(arguments: Inspect) -> Subject:
         cfg = preset(name)
         tags = preset_tags(name)
         tag = (name.partition(".")[2] or tags[0]) if tags else None
-        return Subject(name, cfg, Card.of(preset_preprocess(name) if tags else None), tag)
+        return Subject(name, cfg, Metadata.of(preset_preprocess(name) if tags else None), tag)
     checkpoint = read_checkpoint(name, **arguments.reading.options())
     found = None if arguments.skip_values else tuple(anomalies(checkpoint.arrays))
-    return Subject(name, checkpoint.config, checkpoint.card, None, checkpoint, found)
+    return Subject(name, checkpoint.config, checkpoint.metadata, None, checkpoint, found)
 
 
 def _print_facts(console: Console, subject: Subject, model: Part) -> None:
@@ -137,8 +137,8 @@ def _print_facts(console: Console, subject: Subject, model: Part) -> None:
         table.add_row(
             "schema", escape(facts.differences(subject.config) or "every field at its default")
         )
-        if subject.card.license:
-            table.add_row("licence", escape(subject.card.license))
+        if subject.metadata.license:
+            table.add_row("licence", escape(subject.metadata.license))
     else:
         facts.add_checkpoint(table, subject.checkpoint, subject.anomalies)
     table.add_row("preprocessing", escape(_preprocessing(subject)))
@@ -151,22 +151,22 @@ def _print_facts(console: Console, subject: Subject, model: Part) -> None:
 
 
 def _preprocessing(subject: Subject) -> str:
-    if subject.card.pixels is not None:
+    if subject.metadata.pixels is not None:
         origin = subject.checkpoint and f"from {subject.checkpoint.preprocess_origin}"
         origin = origin or f"of the tag {subject.tag}"
-        return f"{facts.preprocessing(subject.card.pixels)} ({origin})"
+        return f"{facts.preprocessing(subject.metadata.pixels)} ({origin})"
     if subject.checkpoint is None:
         return "none: there are no pretrained weights"
     return "unknown; give --preprocess FILE if you know"
 
 
-def _card(card: Card) -> dict[str, Any]:
+def _metadata(metadata: Metadata) -> dict[str, Any]:
     """How pixels are prepared, the names of classes and the licence, each once."""
     elsewhere = {"class_names", "license"}
     return {
-        "preprocess": card.pixels and card.pixels.model_dump(mode="json", exclude=elsewhere),
-        "class_names": card.class_names,
-        "license": card.license,
+        "preprocess": metadata.pixels and metadata.pixels.model_dump(mode="json", exclude=elsewhere),
+        "class_names": metadata.class_names,
+        "license": metadata.license,
     }
 
 
@@ -177,7 +177,7 @@ def to_dict(subject: Subject, parts: Sequence[Part]) -> dict[str, Any]:
         "version": JSON_VERSION,
         "subject": subject.name,
         "schema": subject.config.model_dump(mode="json"),
-        **_card(subject.card),
+        **_metadata(subject.metadata),
         "tag": subject.tag,
         "file": checkpoint and facts.to_dict(checkpoint, subject.anomalies),
         "input_shape": model.input_shape,

@@ -12,7 +12,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.measure.shown import screen, write_json
 from parity.verifier.match.audit import audit, read_map
-from parity.verifier.match.files import match_paths
+from parity.verifier.match.match_paths import match_paths
 from parity.verifier.match.match_report import print_audit, print_links, print_rest, to_dict
 from parity.verifier.match.table_text import table_text
 from vit_config import ConfigError

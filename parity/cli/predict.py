@@ -10,7 +10,7 @@ import tyro
 from parity.cli.eval import installed, weights_of
 from parity.cli.support.command_line import parse
 from parity.porting.files import load
-from parity.porting.model import Framework
+from parity.porting.loaded import Framework
 
 
 @dataclass(frozen=True)

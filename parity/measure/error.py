@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -41,6 +42,24 @@ def relative_error(
     size = max(size, at_least)
     error = distance / size if size else math.inf
     return math.inf if math.isnan(error) else error
+
+
+def joint_error(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
+    """`relative_error` of many tensors as if they were one; each is given as its value and reference."""
+    distance = size = 0.0
+    for value, reference in pairs:
+        value, reference = wide(value), wide(reference)
+        distance += float(np.square(value - reference).sum())
+        size += float(np.square(reference).sum())
+    if distance == 0.0:
+        return 0.0
+    error = (distance / size) ** 0.5 if size else math.inf
+    return math.inf if math.isnan(error) else error
+
+
+def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are the same bit for bit, type and shape included."""
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def norm(array: np.ndarray) -> float:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from parity.porting import hub
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
@@ -18,16 +16,15 @@ from parity.porting.dialects.matching import match, some
 from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, SQUARE, Resolved, resolve
 from parity.porting.dialects.rewrites import canonical
-from parity.porting.dialects.rewrites.state import allows
-from parity.porting.dialects.sidecars import of_tower
+from parity.porting.dialects.rewrites.rewrite import allows
 from parity.porting.dialects.transfer import cast, letters, read
-from parity.porting.formats import open_container
 from parity.porting.formats.base import Container, Stored
-from parity.porting.metadata import Card
-from parity.porting.origins import read_card, schema_sources
-from parity.porting.provenance import Hop, from_header
+from parity.porting.metadata import Metadata
+from parity.porting.opened import Opened, open_checkpoint
+from parity.porting.origins import read_metadata, schema_origins
+from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
-from vit_config.errors import UnstatedError
+from vit_config.errors import naming
 from vit_config.files.matching import match_arrays
 from vit_config.files.weights_file import DIALECT
 from vit_config.parameters import parameters
@@ -37,8 +34,8 @@ from vit_config.parameters import parameters
 class Checkpoint:
     """A model in a file: what it is, its tensors unread."""
 
-    path: Path
-    container: Container
+    opened: Opened
+    """Its files, and what they state."""
     dialect: Dialect
     why: str
     """How the dialect was recognised."""
@@ -49,7 +46,7 @@ class Checkpoint:
     """By the dialect's names, everything in the file that is of this model."""
     arrays: dict[str, Stored]
     """By the twins' names, in PyTorch's layout; all of one type."""
-    card: Card
+    metadata: Metadata
     """How pixels are prepared, what the classes are called, and the licence."""
     preprocess_origin: str
     """Who says how pixels are prepared."""
@@ -58,10 +55,26 @@ class Checkpoint:
     each."""
     changed: tuple[str, ...]
     """What was left out of the model itself, or widened, a sentence each."""
-    hops: tuple[Hop, ...]
-    """The files that the weights came through before this one."""
-    name: str
-    """The file's name; of what was found on the Hub, the repository and the commit."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder."""
+        return self.opened.path
+
+    @property
+    def name(self) -> str:
+        """The file's name; of what was found on the Hub, the repository and the commit."""
+        return self.opened.name
+
+    @property
+    def container(self) -> Container:
+        """Everything in the file."""
+        return self.opened.container
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The files that the weights came through before this one."""
+        return self.opened.header.hops
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -70,22 +83,22 @@ class Checkpoint:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The card as one `Preprocess`; None if preprocessing is unknown."""
-        return self.card.preprocess
+        """The metadata as one `Preprocess`; None if preprocessing is unknown."""
+        return self.metadata.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """What each class is called, in the order of the logits; None if unknown."""
-        return self.card.class_names
+        return self.metadata.class_names
 
     @property
     def license(self) -> str | None:
         """Under which licence the weights are; None if unknown."""
-        return self.card.license
+        return self.metadata.license
 
 
 def read_checkpoint(
-    path: str | Path,
+    source: str | Path | Opened,
     *,
     dialect: str | None = None,
     part: str | None = None,
@@ -98,7 +111,8 @@ def read_checkpoint(
     """Open a checkpoint; tensors are read when they are used.
 
     Args:
-        path: a file or folder, or a name on the Hub, see `parity.porting.hub`.
+        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or what
+            `open_checkpoint` made of one.
         dialect: its dialect, if it should not be recognised.
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.
@@ -118,43 +132,38 @@ def read_checkpoint(
     given, override = given or {}, override or {}
     if twice := sorted(given.keys() & override.keys()):
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
-    located = hub.locate(path)
-    path = located.path
-    container = open_container(path)
-    with _naming(path):
-        inner, tower = of_tower(container.sidecars, dialects())
-        container = replace(container, sidecars=inner)
-        found = _found(container, dialect, part)
+    opened = source if isinstance(source, Opened) else open_checkpoint(source)
+    with naming(opened.path):
+        found = _found(opened, dialect, part)
         matched = match(found)
         # an empty tensor is how some libraries write that there is none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
-        _match_own(container, found.dialect, arrays, {**given, **override})
-        sources = schema_sources(container, found, like, located.preset, given, override)
+        _match_own(opened, found.dialect, arrays, {**given, **override})
+        origins = schema_origins(opened, found, like, given, override)
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
-        resolved = resolve(found.dialect, shapes, heads, sources)
+        resolved = resolve(found.dialect, shapes, heads, origins)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         _refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
         arrays, widened = _of_one_type(arrays, made_of)
-        asked = like or located.preset
-        card, origin = read_card(container, found.dialect, asked, preprocess, resolved.config)
-        hops = from_header(container.metadata, str(path))
-    license = license or card.license or (hops[-1].license if hops else None)
+        asked = like or opened.preset
+        metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
+        hops = opened.header.hops
+    license = license or metadata.license or (hops[-1].license if hops else None)
     return Checkpoint(
-        path=Path(path),
-        container=container,
+        opened=opened,
         dialect=found.dialect,
         why=found.why,
         config=resolved.config,
         origins=resolved.origins,
         tensors=matched.tensors,
         arrays=arrays,
-        card=card.replace(license=license),
+        metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        found_at=tuple(_stripped(container, found, tower)),
+        found_at=tuple(_stripped(opened, found)),
         changed=(
             *matched.notes,
             *buffers,
@@ -162,34 +171,15 @@ def read_checkpoint(
             *resolved.overridden,
             *_assumed(found.dialect, resolved),
         ),
-        hops=hops,
-        name=located.name,
     )
 
 
-@contextmanager
-def _naming(path: str | Path) -> Iterator[None]:
-    """Put the path before what is wrong with a file, unless it is named already, and keep it one line,
-    whatever names are in the file."""
-
-    def named(error: Exception) -> str:
-        said = " ".join(str(error).splitlines())
-        return said if str(path) in said else f"{path}: {said}"
-
-    try:
-        yield
-    except UnstatedError as error:
-        raise UnstatedError(named(error), error.fields) from None
-    except (ConfigError, WeightsError) as error:
-        raise type(error)(named(error)) from None
-
-
-def _stripped(container: Container, found: Found, tower: str) -> list[str]:
+def _stripped(opened: Opened, found: Found) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
-    notes = [tower] if tower else []
+    notes = [opened.tower] if opened.tower else []
     notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
-    if outside := len(container.tensors) - len(found.tensors):
+    if outside := len(opened.container.tensors) - len(found.tensors):
         said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
         notes.append(f"left out {said} not under {found.branch!r}")
     return notes
@@ -229,25 +219,25 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")
 
 
-def _found(container: Container, name: str | None, part: str | None) -> Found:
+def _found(opened: Opened, name: str | None, part: str | None) -> Found:
     """The model in the file; what the header or the user says goes before what tensors look like."""
-    told = container.metadata.get("vit.dialect")
-    if told is not None and name is None:
-        (dialect,) = called(told)
+    if opened.header.dialect is not None and name is None:
+        (dialect,) = called(opened.header.dialect)
         prefix = f"{dialect.wrapper}."
-        names = {name.removeprefix(prefix): stored for name, stored in container.tensors.items()}
+        tensors = opened.container.tensors
+        names = {name.removeprefix(prefix): stored for name, stored in tensors.items()}
         return Found(dialect, "", dialect.within_body(names), "its header")
-    found = find(container, called(name) if name else dialects(), part=part, asked=name is not None)
+    found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked") if name else found
 
 
 def _match_own(
-    container: Container, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
+    opened: Opened, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
 ) -> None:
     """Refuse a file of the project's own whose tensors are not those of its schema; all that is wrong at
     once, where shapes would only contradict the first field."""
-    if dialect.name == DIALECT and "vit.schema" in container.metadata and not given:
-        cfg = ViTConfig.from_json(container.metadata["vit.schema"], where="vit.schema")
+    cfg = opened.header.schema if dialect.name == DIALECT and not given else None
+    if cfg is not None:
         match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
 
 

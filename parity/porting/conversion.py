@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parity.porting.anomalies import refuse_not_finite
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.dialects import called
-from parity.porting.dialects.buffers import make_buffers
-from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.rewrites import CannotHoldError, State, express
+from parity.porting.conversion_plan import Target, plan
 from parity.porting.dialects.sidecars import texts, unsaid
-from parity.porting.dialects.table import bind_ours
-from parity.porting.dialects.transfer import write
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
-from parity.porting.formats.base import Progress, Stored
+from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
-from parity.porting.metadata import Card
 from parity.porting.provenance import Hop, digest_of, to_json, versions
-from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import atomic_folder
 from vit_config.files.safetensors_stream import Late, ignore
@@ -38,29 +30,8 @@ SUFFIXES = {
 """The kind of file that a name asks for."""
 
 
-NONFINITE = "values that are not finite may pass, as asked"
 UNKNOWN = "0" * 64
 """Stands for a digest that is still computed."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What will be written, nothing read or written yet."""
-
-    source: Checkpoint
-    dialect: Dialect
-    state: State
-    card: Card
-    tensors: dict[str, Stored]
-    """By the target's names."""
-
-    unchanged: bool
-    """Whether nothing but names and layouts differs from the source."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all tensors."""
-        return sum(stored.nbytes for stored in self.tensors.values())
 
 
 @dataclass(frozen=True)
@@ -93,48 +64,6 @@ class Converted:
     def nbytes(self) -> int:
         """Bytes of all tensors."""
         return self.target.nbytes
-
-
-def plan(
-    source: Checkpoint,
-    to: str,
-    *,
-    dtype: str | None = None,
-    image_size: tuple[int, int] | None = None,
-    num_classes: int | None = None,
-    allow_nonfinite: bool = False,
-) -> Target:
-    """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
-
-    Args:
-        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
-            WeightsError.
-
-    Raises:
-        ConfigError: the dialect cannot hold the model, or a change cannot be made.
-    """
-    card, said = source.card, (NONFINITE,) if allow_nonfinite else ()
-    arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
-    state = State(source.config, arrays, said)
-    if image_size is not None:
-        state = resized(state, image_size)
-        card = card.replace(pixels=card.pixels and card.pixels.replace(image_size=None))
-    if num_classes is not None:
-        state = with_classes(state, num_classes)
-        same = num_classes == source.config.num_classes
-        card = card if same else card.replace(class_names=None)
-    if dtype is not None:
-        state = as_type(state, dtype)
-    dialect, state = _expressed(state, to)
-    tried = [bind_ours(table, state.config, state.arrays) for table in dialect.tables]
-    bound, left = min(tried, key=lambda result: len(result[1]))
-    if left:
-        raise ConfigError(f"{dialect.name} has no place for {', '.join(left[:6])}")
-    tensors = write(bound, state.arrays, state.config)
-    dtype_of_all = next(iter(state.arrays.values())).dtype
-    tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
-    unchanged = dtype is None and image_size is None and num_classes is None
-    return Target(source, dialect, state, card, tensors, unchanged)
 
 
 def convert(
@@ -193,7 +122,7 @@ def convert(
         def hops() -> tuple[Hop, ...]:
             return (*source.hops, _hop(target, digest.result()))
 
-        writing = Writing(target, _metadata(target), lambda: _late(hops()), progress, force)
+        writing = Writing(target, _header(target), lambda: _late(hops()), progress, force)
         if SUFFIXES.get(out.suffix):
             writing.to_file(out, SUFFIXES[out.suffix])
         else:
@@ -213,9 +142,10 @@ class Writing:
     """How a target is written."""
 
     target: Target
-    metadata: Mapping[str, str]
+    header: Mapping[str, str]
+    """What the file says of itself."""
     late: Late
-    """What of the metadata is known when every tensor is written."""
+    """What of the header is known when every tensor is written."""
     progress: Progress
     force: bool
 
@@ -223,7 +153,7 @@ class Writing:
         """Write the tensors alone."""
         tensors, wrapper = self.target.tensors, self.target.dialect.wrapper
         options: dict[str, Any] = {"progress": self.progress, "force": self.force}
-        said: dict[str, Any] = {"metadata": self.metadata, "late": self.late}
+        said: dict[str, Any] = {"metadata": self.header, "late": self.late}
         if kind == "safetensors":
             write_safetensors(path, tensors, sealed=True, **said, **options)
         elif kind == "npz":
@@ -236,7 +166,7 @@ class Writing:
     def to_folder(self, path: Path) -> None:
         """Write the tensors, and the config files of the target beside them."""
         dialect = self.target.dialect
-        files = texts(dialect, self.target.state.config, self.target.card)
+        files = texts(dialect, self.target.state.config, self.target.metadata)
         with atomic_folder(path, force=self.force) as folder:
             self.to_file(folder / dialect.weights_name, dialect.container)
             for name, text in files.items():
@@ -244,57 +174,21 @@ class Writing:
 
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:
-    if target.card.pixels is None:
+    if target.metadata.pixels is None:
         yield "how pixels are prepared is unknown; give --preprocess FILE if you know"
     if not SUFFIXES.get(out.suffix):
-        yield from filter(None, [unsaid(target.dialect, target.state.config, target.card)])
+        yield from filter(None, [unsaid(target.dialect, target.state.config, target.metadata)])
 
 
 def _hints(target: Target, out: Path) -> Iterator[str]:
     dialect, cfg = target.dialect, target.state.config
     made_by = dialect.made_by(cfg)
-    code = dialect.code(cfg, target.card) if made_by else {}
+    code = dialect.code(cfg, target.metadata) if made_by else {}
     if made_by and SUFFIXES.get(out.suffix):
         yield f"{dialect.title} of these weights: {made_by}"
     elif code:
         files = ", ".join(code)
         yield f"no config.json can express this model; {files} in the folder builds it: {made_by}"
-
-
-def _expressed(state: State, to: str) -> tuple[Dialect, State]:
-    """The dialect that needs the fewest rewritings, of those that can say the model."""
-    found: list[tuple[Dialect, State]] = []
-    refused: list[CannotHoldError] = []
-    for dialect in called(to):
-        if not dialect.writes:
-            continue
-        try:
-            found.append((dialect, express(state, dialect)))
-        except CannotHoldError as error:
-            refused.append(error)
-    if not found:
-        raise ConfigError(_refusal(to, refused))
-    return min(found, key=lambda each: len(each[1].said))
-
-
-def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
-    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
-    if not refused:
-        return f"{to} is only read"
-    if len(refused) == 1:
-        return str(refused[0])
-    least = min(len(each.reasons) for each in refused)
-    nearest = [each for each in refused if len(each.reasons) == least]
-    common = [name for name in refused[0].reasons if name and all(name in e.reasons for e in refused)]
-    every = f" ({', '.join(common)} in the way of each)" if common else ""
-    shown = "; or ".join(
-        f"{each.name}, but for {'; '.join(each.reasons.values())}" for each in nearest[:3]
-    )
-    more = f"; and {len(nearest) - 3} others equally near" if len(nearest) > 3 else ""
-    return (
-        f"none of the {len(refused)} dialects of {to} can hold this model{every}; nearest is"
-        f" {shown}{more}"
-    )
 
 
 def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
@@ -338,12 +232,12 @@ def _hop(target: Target, digest: str) -> Hop:
     )
 
 
-def _metadata(target: Target) -> dict[str, str]:
+def _header(target: Target) -> dict[str, str]:
     """What the written file says of itself; the source's digest is not known yet."""
     return {
         **target.dialect.header,
         "vit.schema": target.state.config.to_json(),
-        **target.card.to_metadata(),
+        **target.metadata.to_header(),
         "vit.dialect": target.dialect.name,
         **_late((*target.source.hops, _hop(target, UNKNOWN))),
     }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import vit_config
-from parity.porting.model import Framework
+from parity.porting.loaded import Framework
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.files.weights_file import write_atomically
 from vit_config.scoring import Score

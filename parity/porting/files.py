@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
-from parity.porting.model import Framework, Loaded
-from vit_config import ConfigError, Preprocess, WeightsError, write_weights
+from parity.porting.loaded import Framework, Loaded
+from vit_config import ConfigError, Preprocess, write_weights
+from vit_config.errors import naming
 
 
 def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
@@ -26,15 +27,12 @@ def load(source: str | Path, *, framework: Framework, **reading: Any) -> Loaded:
     """
     twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
-    try:
+    with naming(checkpoint.path):
         arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
         model = twin.from_arrays(checkpoint.config, arrays)
-    except WeightsError as error:
-        text = str(error)
-        raise WeightsError(text if str(checkpoint.path) in text else f"{source}: {text}") from None
     return Loaded(
         config=checkpoint.config,
-        card=checkpoint.card,
+        metadata=checkpoint.metadata,
         origins=checkpoint.origins,
         notes=checkpoint.notes,
         framework=framework,

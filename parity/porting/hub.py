@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parity.porting.formats.folder import SIDECARS, WEIGHTS
+from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
 from vit_config import ConfigError, MissingFileError, preset_tags
 from vit_config.presets import from_timm
 

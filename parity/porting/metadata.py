@@ -15,7 +15,7 @@ PREPROCESS, CLASS_NAMES = "vit.preprocess", "vit.class_names"
 """Entries of a header."""
 
 
-class Card(Schema, frozen=True):
+class Metadata(Schema, frozen=True):
     """How pixels are prepared, what the classes are called, and the licence; None if unknown.
 
     A `Preprocess` in a file or from a user may hold all three, but it cannot say what classes are called
@@ -32,11 +32,11 @@ class Card(Schema, frozen=True):
     @model_validator(mode="after")
     def _said_once(self) -> Self:
         if self.pixels is not None and (self.pixels.class_names or self.pixels.license):
-            raise ValueError("pixels has class names or a licence too; build the card with Card.of")
+            raise ValueError("pixels has class names or a licence too; build it with Metadata.of")
         return self
 
     @classmethod
-    def of(cls, preprocess: Preprocess | None) -> Card:
+    def of(cls, preprocess: Preprocess | None) -> Metadata:
         """Everything that a `Preprocess` says."""
         if preprocess is None:
             return cls()
@@ -50,12 +50,12 @@ class Card(Schema, frozen=True):
             return None
         return self.pixels.replace(class_names=self.class_names, license=self.license)
 
-    def completed(self, other: Card) -> Card:
+    def completed(self, other: Metadata) -> Metadata:
         """What this leaves open is the other's."""
         mine = {name: getattr(self, name) for name in self.fields()}
         return other.replace(**{name: value for name, value in mine.items() if value is not None})
 
-    def to_metadata(self) -> dict[str, str]:
+    def to_header(self) -> dict[str, str]:
         """Entries of a header. A licence without pixels is in its provenance."""
         if (preprocess := self.preprocess) is not None:
             return {PREPROCESS: preprocess.to_json()}
@@ -63,7 +63,7 @@ class Card(Schema, frozen=True):
         return {PREPROCESS: "null", **names}
 
     @classmethod
-    def from_metadata(cls, metadata: Mapping[str, str], *, where: str) -> Card | None:
+    def from_header(cls, metadata: Mapping[str, str], *, where: str) -> Metadata | None:
         """What a header says; None of a header that is not this project's.
 
         Raises:

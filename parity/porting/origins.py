@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from parity.porting.dialects import sidecars
 from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
 from parity.porting.dialects.recognise import Found
-from parity.porting.dialects.resolve import GIVEN, SHAPES, Sources
-from parity.porting.formats.base import Container
-from parity.porting.metadata import PREPROCESS, Card
+from parity.porting.dialects.resolve import GIVEN, SHAPES, Origins
+from parity.porting.dialects.sidecars import Sidecars
+from parity.porting.metadata import Metadata
+from parity.porting.opened import Opened
 from vit_config import (
     PRESETS,
     ConfigError,
@@ -30,56 +30,52 @@ RECORDS = "its training's records"
 """Origin of what a training script wrote beside the tensors."""
 
 
-def schema_sources(
-    container: Container,
+def schema_origins(
+    opened: Opened,
     found: Found,
     like: str | None,
-    tag: str | None,
     given: Mapping[str, Any],
     override: Mapping[str, Any],
-) -> Sources:
+) -> Origins:
     """Whoever says something of the schema.
 
     Args:
-        given, override: see `Sources`. A preset that the user names gives way to both, as do records of
+        given, override: see `Origins`. A preset that the user names gives way to both, as do records of
             what acts in training alone.
-        tag: a name of timm's that the weights were asked for by; then no config file is asked, as one
-            repository may serve several of timm's names.
     """
-    dialect, sources = found.dialect, Sources(given=given, override=override)
+    dialect, origins = found.dialect, Origins(given=given, override=override)
     if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
-        sources.stated.append((SHAPES, said))
-    if "vit.schema" in container.metadata:
-        where = f"{container.path}: vit.schema"
-        cfg = ViTConfig.from_json(container.metadata["vit.schema"], where=where)
-        sources.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
-    if tag is not None and like is None:
-        cfg = preset(tag)
-        sources.stated.append((f"preset {tag}", {name: getattr(cfg, name) for name in cfg.fields()}))
+        origins.stated.append((SHAPES, said))
+    if (cfg := opened.header.schema) is not None:
+        origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
+    if opened.preset is not None and like is None:  # one repository may serve several of timm's names
+        cfg = preset(opened.preset)
+        fields = {name: getattr(cfg, name) for name in cfg.fields()}
+        origins.stated.append((f"preset {opened.preset}", fields))
     else:
-        sources.stated.append(("config.json", sidecars.fields(dialect, container.sidecars)))
+        origins.stated.append(("config.json", opened.sidecars.fields(dialect)))
     if like is None:
-        trained = dialect.trained(container.objects)
+        trained = dialect.trained(opened.container.objects)
         of_training = {*NEUTRAL} & {*given, *override}
         stated = {name: value for name, value in trained.stated.items() if name not in of_training}
-        sources.stated.append((RECORDS, stated))
-        sources.fallback.append((RECORDS, trained.fallback))
+        origins.stated.append((RECORDS, stated))
+        origins.fallback.append((RECORDS, trained.fallback))
     else:
         cfg = preset(like)
         fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in {*given, *override}}
         weak = {name: fields.pop(name) for name in FALLBACK_FIELDS if name in fields}
-        sources.stated.append((f"preset {like}", fields))
-        sources.fallback.append((f"preset {like}", weak))
-    return sources
+        origins.stated.append((f"preset {like}", fields))
+        origins.fallback.append((f"preset {like}", weak))
+    return origins
 
 
-def read_card(
-    container: Container,
+def read_metadata(
+    opened: Opened,
     dialect: Dialect,
     like: str | None,
     given: Preprocess | None,
     cfg: ViTConfig,
-) -> tuple[Card, str]:
+) -> tuple[Metadata, str]:
     """What is told of pixels, classes and licence, and who says how pixels are prepared.
 
     Args:
@@ -90,71 +86,68 @@ def read_card(
         ConfigError: what a file says of it is not valid.
         WeightsError: header and config files contradict each other, or the model.
     """
-    said = Card.of(given)
+    said = Metadata.of(given)
     try:
-        own, origin = _own_card(container, dialect, said)
+        own, origin = _own_metadata(opened, dialect, said)
     except ConfigError:
         if given is None:
             raise
-        own, origin = Card(), GIVEN  # what the user states stands, whatever is in the files
-    card = said.completed(own)
+        own, origin = Metadata(), GIVEN  # what the user states stands, whatever is in the files
+    metadata = said.completed(own)
     if said.pixels is not None:
         origin = GIVEN
     elif own.pixels is None:
-        more, origin = _assumed(container, dialect, like, cfg.in_channels)
-        card = card.completed(more)
-    if card.class_names is not None and cfg.num_classes not in (0, len(card.class_names)):
+        more, origin = _assumed(opened, dialect, like, cfg.in_channels)
+        metadata = metadata.completed(more)
+    if metadata.class_names is not None and cfg.num_classes not in (0, len(metadata.class_names)):
         raise WeightsError(
-            f"{len(card.class_names)} class names, but num_classes = {cfg.num_classes}; give"
+            f"{len(metadata.class_names)} class names, but num_classes = {cfg.num_classes}; give"
             " --preprocess FILE with as many class_names"
         )
-    return card, origin
+    return metadata, origin
 
 
-def _assumed(
-    container: Container, dialect: Dialect, like: str | None, channels: int
-) -> tuple[Card, str]:
+def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) -> tuple[Metadata, str]:
     """What is known of pixels where neither the user nor the file says it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
-        return Card.of(preset_preprocess(like)), f"preset {like}"
-    silent = PREPROCESS not in container.metadata and not sidecars.tell(dialect, container.sidecars)
+        return Metadata.of(preset_preprocess(like)), f"preset {like}"
+    silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
     convention = dialect.preprocess
     if convention is not None and silent and len(convention.mean) == channels:
-        return Card(pixels=convention), f"convention of {dialect.title}"
-    return Card(), "unknown"
+        return Metadata(pixels=convention), f"convention of {dialect.title}"
+    return Metadata(), "unknown"
 
 
-def _own_card(container: Container, dialect: Dialect, given: Card) -> tuple[Card, str]:
+def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Metadata, str]:
     """What the file itself says: its header, and config files of what the header leaves open.
 
     Raises:
         WeightsError: config files say something else than was written beside this header, and the user
             states nothing of it. A file that is gone says nothing.
     """
-    header = Card.from_metadata(container.metadata, where=str(container.path))
-    told = sidecars.card(dialect, container.sidecars)
+    header, cfg = opened.header.metadata, opened.header.schema
+    told = opened.sidecars.metadata(dialect)
     if header is None:
         return told, CONFIG_FILES
-    if dialect.settings is None or not sidecars.tell(dialect, container.sidecars):
+    if dialect.settings is None or cfg is None or not opened.sidecars.are_of(dialect):
         return header, HEADER
-    cfg = ViTConfig.from_json(container.metadata["vit.schema"], where="vit.schema")
     try:
         written = dialect.settings.files(cfg, header)
     except ConfigError:  # it was written without them
         return header, HEADER
-    expected = dialect.settings.card(written)
-    news = {n: getattr(told, n) for n in Card.fields() if getattr(told, n) != getattr(expected, n)}
-    if told.pixels is None and not written.keys() <= container.sidecars.keys():
+    expected = Sidecars(written).metadata(dialect)
+    news = {n: getattr(told, n) for n in Metadata.fields() if getattr(told, n) != getattr(expected, n)}
+    if told.pixels is None and not written.keys() <= opened.sidecars.contents.keys():
         news.pop("pixels", None)
     for name in news:
         if getattr(header, name) is not None and getattr(given, name) is None:
             _refuse(name, getattr(expected, name) or getattr(header, name), news[name])
     origin = HEADER if header.pixels is not None else CONFIG_FILES
-    return header.completed(Card(**news)), origin
+    return header.completed(Metadata(**news)), origin
 
 
 def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
-    """Refuse an entry of the card that header and config files do not agree on."""
+    """Refuse an entry of the metadata that header and config files do not agree on."""
     said = f"{name} is {ours} by {HEADER} but {theirs} by {CONFIG_FILES}"
     if name == "pixels" and theirs is None:
         said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"

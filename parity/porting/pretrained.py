@@ -10,7 +10,7 @@ from typing import Any
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
-from parity.porting.model import Framework, Loaded
+from parity.porting.loaded import Framework, Loaded
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess
 from vit_config.files.atomic import write_atomically
@@ -102,15 +102,15 @@ def push_to_hub(
 
 def card_lines(converted: Converted, name: str) -> Iterator[str]:
     """The model card: front matter as the Hub reads it, how to open it, what it is, where it is from."""
-    cfg, card = converted.config, converted.target.card
+    cfg, metadata = converted.config, converted.target.metadata
     library, call, prefix = OPENED_BY.get(
         converted.dialect.partition("-")[0],
         ("vit-parity", 'parity.load("{name}", framework="torch")', HUB),
     )
     task = "image-classification" if cfg.num_classes else "image-feature-extraction"
     yield from ("---", f"library_name: {library}", f"pipeline_tag: {task}")
-    if card.license is not None:
-        yield f"license: {card.license}"
+    if metadata.license is not None:
+        yield f"license: {metadata.license}"
     yield from ("tags:", f"- {task}", "- vit-parity", "---", "", f"# {name}", "")
     yield "```python"
     yield call.format(name=f"{prefix}{name}")
@@ -124,12 +124,12 @@ def card_lines(converted: Converted, name: str) -> Iterator[str]:
         f" LayerNorm epsilon {cfg.norm_eps:g}."
     )
     yield ""
-    if card.pixels is None:
+    if metadata.pixels is None:
         yield "How images are prepared is not known."
     else:
         yield from ("| preprocessing | |", "|---|---|")
         for field in ("mean", "std", "interpolation", "crop_fraction", "crop_mode"):
-            yield f"| {field} | {getattr(card.pixels, field)} |"
+            yield f"| {field} | {getattr(metadata.pixels, field)} |"
     yield from ("", "Where the weights came from, oldest first:", "")
     yield from (_hop_line(hop) for hop in converted.hops)
     yield ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.measure.error import joint_error
 from parity.measure.invisible import Sight
 from parity.runs.state import Arrays, TrainingState
 
@@ -16,15 +17,7 @@ def distances(sight: Sight, a: TrainingState, b: TrainingState) -> dict[str, flo
 def distance(sight: Sight, a: Arrays, b: Arrays) -> float:
     """||b - a||_2 / ||a||_2 over all that the loss sees of these tensors; infinite where a number is
     none."""
-    apart = size = 0.0
-    for name, value in a.items():
-        seen, other = (sight.seen(name, each).astype(np.float64) for each in (value, b[name]))
-        apart += float(np.square(other - seen).sum())
-        size += float(np.square(seen).sum())
-    if apart == 0.0:
-        return 0.0
-    found = (apart / size) ** 0.5 if size else np.inf
-    return float("inf") if np.isnan(found) else found
+    return joint_error((sight.seen(name, b[name]), sight.seen(name, value)) for name, value in a.items())
 
 
 def unseen_difference(sight: Sight, a: TrainingState, b: TrainingState) -> float:

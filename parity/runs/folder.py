@@ -8,8 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from parity.measure.error import same_bits
 from parity.runs.folder_manifest import move, read_job, read_manifest
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
@@ -84,7 +83,7 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
         raise MissingFileError(
             f"{folder}: has no checkpoint; train there first, or --stop-after 0 for the initial state"
         )
-    state, notes = _room(framework).read(folder, cfg, recipe, manifest, step, cold)
+    state, notes = _module(framework).read(folder, cfg, recipe, manifest, step, cold)
     data = manifest["data"]
     return Run(cfg, recipe, state, None, data["name"], data["fingerprint"], tuple(notes))
 
@@ -123,13 +122,13 @@ def write_run(
             f'the parameters are {" and ".join(sorted(found))}, but dtype = "{run.recipe.dtype}" trains'
             f" {held} ones; give the recipe the dtype of the parameters"
         )
-    room = _room(framework)
+    written_by = _module(framework)
     source = None if log is None else framework_of(log)
     run, manifest, notes = move(run, manifest, framework, source)
     taken = locked(out) if out.is_dir() else nullcontext()
     with taken, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        room.write(folder, run, manifest)
+        written_by.write(folder, run, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
         again = read_run(folder, run.state.step)
@@ -157,8 +156,8 @@ def check_out(out: Path, source: Path | None, *, force: bool) -> None:
         raise ConfigError(f"{out}: is not a run, and --force replaces only runs; give another path")
 
 
-def _room(framework: Framework) -> Any:
-    """The room that reads and writes a framework's checkpoints."""
+def _module(framework: Framework) -> Any:
+    """What reads and writes a framework's checkpoints."""
     return import_module(f"parity.runs.folder_{framework}")
 
 
@@ -171,13 +170,9 @@ def differing(a: TrainingState, b: TrainingState) -> list[str]:
         wrong += [
             f"{part} {name}"
             for name in dict.fromkeys([*here, *there])
-            if name not in here or name not in there or not _same(here[name], there[name])
+            if name not in here or name not in there or not same_bits(here[name], there[name])
         ]
     return wrong
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def _copy_log(source: Path, folder: Path, step: int) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from parity.runs.state import moments_of
 from vit_config import CheckpointError, MissingFileError, Recipe
+from vit_config.errors import about
 
 T = TypeVar("T")
 SHOWN = 3
@@ -50,10 +51,9 @@ def choose(
 
 def _brief(folder: Path, step: int, said: str) -> str:
     """Which checkpoint it is, and the first of many complaints."""
-    where = "" if str(folder) in said else f"{folder}, step {step}: "
     parts = said.split("; ")
     more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
-    return f"{where}{'; '.join(parts[:SHOWN])}{more}"
+    return about(folder, f"{'; '.join(parts[:SHOWN])}{more}", part=f", step {step}")
 
 
 def without_moments(

@@ -10,7 +10,7 @@ from statistics import median
 
 import numpy as np
 
-from parity.measure.error import relative_error
+from parity.measure.error import relative_error, same_bits
 from parity.measure.judged import Judged, LevelResult
 from parity.measure.policies import ABSENT, BITS, ROUNDING, Limit, own_float64
 from parity.measure.recording import Recording
@@ -47,7 +47,7 @@ class Runs:
 
     def distances(self, site: Site) -> tuple[float, float]:
         """Each twin's distance to its own float64 run."""
-        jax, torch = (_apart(run, exact, site) for run, exact in self.own)
+        jax, torch = (apart(run, exact, site) for run, exact in self.own)
         return jax, torch
 
 
@@ -100,14 +100,13 @@ def _judge(runs: Runs, site: Site, floor: float) -> Judged:
     if site.level == "parameters":
         return Judged.by(BITS, site, _bits(runs.jax.read(site), runs.torch.read(site)))
     if runs.dtype == "float64":
-        return Judged.by(ROUNDING, site, _apart(runs.jax, runs.torch, site))
+        return Judged.by(ROUNDING, site, apart(runs.jax, runs.torch, site))
     errors = runs.distances(site)
     return Judged.by(_limit(runs, site, errors, floor), site, *errors)
 
 
 def _bits(a: np.ndarray, b: np.ndarray) -> float:
-    same = a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return 0.0 if same else relative_error(a, b) or math.inf
+    return 0.0 if same_bits(a, b) else relative_error(a, b) or math.inf
 
 
 def _limit(runs: Runs, site: Site, errors: tuple[float, float], floor: float) -> Limit:
@@ -120,9 +119,10 @@ def _limit(runs: Runs, site: Site, errors: tuple[float, float], floor: float) ->
     )
 
 
-def _apart(run: Recording, reference: Recording, site: Site) -> float:
-    """The error of one tensor; a gradient is compared on the scale of another together with its own."""
-    other = beside(site.path) if site.stage == "gradients" else None
+def apart(run: Recording, reference: Recording, site: Site) -> float:
+    """The error of one tensor of a recording; a gradient, and a moment of gradients, may be compared on
+    the scale of another together with its own, see `beside`."""
+    other = beside(site.path) if site.stage in ("gradients", "moments") else None
     scale = None if other is None else reference.read(site._replace(path=other))
     return relative_error(run.read(site), reference.read(site), beside=scale)
 

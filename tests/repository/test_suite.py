@@ -1,5 +1,7 @@
 """The suite's own parts: shares that together are all, budgets that are kept or not."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.support import cost, share
@@ -35,6 +37,15 @@ def test_words_for_shares():
     for text in ("0/3", "4/3", "some", "1/"):
         with pytest.raises(ValueError):  # noqa: PT011 - conftest.py says what is wrong
             share.parse(text)
+
+
+def test_every_tool_is_in_the_list_of_tools():
+    folder = Path(__file__).parents[2] / "tools"
+    listed = (folder / "README.md").read_text()
+    tools = {path.name for path in folder.glob("*.py")}
+    tools |= {f"{path.parent.name}/" for path in folder.glob("*/__init__.py")}
+    assert len(tools) > 15
+    assert not [name for name in tools if f"`{name}`" not in listed]
 
 
 def test_a_budget_is_broken_by_more_than_double():

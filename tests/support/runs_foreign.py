@@ -24,8 +24,8 @@ from tests.support.dialect_proof import redraw
 from vit_jax.step import make_update
 
 timm: Any = peer.import_timm()
-for room in ("optim", "scheduler", "utils"):
-    importlib.import_module(f"timm.{room}")
+for module in ("optim", "scheduler", "utils"):
+    importlib.import_module(f"timm.{module}")
 
 SIZES = {
     "img_size": (12, 6), "patch_size": (4, 3), "embed_dim": 20, "depth": 2, "num_heads": 5,

@@ -29,7 +29,7 @@ PRIVATE = {
     "optim": {"scale_by_adam", "scale_by_layer", "Lamb"},
     "step": {"TrainState", "init_state"},  # torch keeps its state in the model and the optimiser
 }
-# rooms where a functional framework is handed what a stateful one keeps: names mirror, arguments do not
+# a functional framework is handed what a stateful one keeps here: names mirror, arguments do not
 FUNCTIONAL = {"init", "optim", "step"}
 
 
@@ -38,29 +38,29 @@ def test_same_files():
     assert [name for name in FILES if name not in JAX_ONLY] == torch_files
 
 
-def _public(twin, room):
-    tree = ast.parse((ROOT / twin / f"{room}.py").read_text())
+def _public(twin, module):
+    tree = ast.parse((ROOT / twin / f"{module}.py").read_text())
     nodes = [node for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
     return [node.name for node in nodes if not node.name.startswith("_")]
 
 
 @pytest.mark.parametrize("file", [name for name in FILES if name not in JAX_ONLY])
 def test_same_classes_and_functions(file):
-    room = file.removesuffix(".py")
-    ours = [name for name in _public("vit_jax", room) if name not in PRIVATE.get(room, ())]
-    theirs = [name for name in _public("vit_torch", room) if name not in PRIVATE.get(room, ())]
+    module = file.removesuffix(".py")
+    ours = [name for name in _public("vit_jax", module) if name not in PRIVATE.get(module, ())]
+    theirs = [name for name in _public("vit_torch", module) if name not in PRIVATE.get(module, ())]
     assert ours == theirs
 
 
 def _rooms():
     for file in FILES:
-        room = file.removesuffix(".py")
-        if file in JAX_ONLY or room in FUNCTIONAL or room == "__init__":
+        module = file.removesuffix(".py")
+        if file in JAX_ONLY or module in FUNCTIONAL or module == "__init__":
             continue
-        modules = [importlib.import_module(f"{twin}.{room}") for twin in ("vit_jax", "vit_torch")]
-        for name in _public("vit_jax", room):
-            if name not in PRIVATE.get(room, ()):
-                yield pytest.param(*(vars(module)[name] for module in modules), id=f"{room}.{name}")
+        modules = [importlib.import_module(f"{twin}.{module}") for twin in ("vit_jax", "vit_torch")]
+        for name in _public("vit_jax", module):
+            if name not in PRIVATE.get(module, ()):
+                yield pytest.param(*(vars(each)[name] for each in modules), id=f"{module}.{name}")
 
 
 def _arguments(function):

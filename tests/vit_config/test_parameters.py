@@ -44,6 +44,7 @@ def test_every_field(field):
     assert _named(cfg) == _built(cfg, vit_torch)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(names=st.lists(st.sampled_from(list(VARIANTS)), min_size=2, max_size=4))
 def test_combinations(names):
@@ -61,7 +62,7 @@ def test_presets(name):
     assert _named(PRESETS[name]) == _built(PRESETS[name], vit_torch)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_all_presets():
     assert [name for name, cfg in PRESETS.items() if _named(cfg) != _built(cfg, vit_torch)] == []
 

@@ -68,7 +68,7 @@ def test_the_data_is_what_timm_builds(name):
 
 
 @same_timm
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_much_of_the_data_is_what_timm_builds():
     """Every seventh; the names and shapes of all are compared by `parity sweep`."""
     for name, found in list(ARCHITECTURES.items())[::7]:

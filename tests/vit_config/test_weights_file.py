@@ -142,6 +142,7 @@ print(weights.preprocess.class_names[1])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("framework", "other"), [("jax", "torch"), ("torch", "jax")])
 def test_either_twin_reads_it_without_the_other_framework(framework, other, tmp_path):
     path = tmp_path / "weights.safetensors"

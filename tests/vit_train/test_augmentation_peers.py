@@ -132,8 +132,8 @@ def test_the_chain_is_timms_of_deit(seed, monkeypatch):
     erase(normalised, recipe.erase, rng)
 
     draws = Draws(seed)
-    for room in (transforms, auto_augment, random_erasing):
-        monkeypatch.setattr(room, "random", draws)
+    for module in (transforms, auto_augment, random_erasing):
+        monkeypatch.setattr(module, "random", draws)
     monkeypatch.setattr(auto_augment.np.random, "choice", draws.choice)
 
     def coin(count):

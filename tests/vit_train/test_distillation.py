@@ -107,9 +107,9 @@ def test_a_teacher_of_either_framework_sees_what_the_student_sees():
     pixels = STREAM.integers(0, 256, (4, 21, 15, 3), np.uint8)
     ours = Preprocess(mean=(0.5, 0.5, 0.5), std=(0.1, 0.2, 0.3))
     expected = model.eval()(torch.from_numpy(theirs.normalise(pixels).transpose(0, 3, 1, 2).copy()))
-    for room in (vit_jax.teacher, vit_torch.teacher):
+    for module in (vit_jax.teacher, vit_torch.teacher):
         batches = iter([{"image": ours.normalise(pixels), "label": np.arange(4)}])
-        [batch] = taught(batches, room.make_teacher(weights), ours=ours, theirs=theirs)
+        [batch] = taught(batches, module.make_teacher(weights), ours=ours, theirs=theirs)
         assert batch["teacher"].shape == (4, 11)
         assert error(batch["teacher"], expected.logits.detach()) < 1e-5
         assert batch["label"].tolist() == [0, 1, 2, 3]

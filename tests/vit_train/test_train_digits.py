@@ -13,7 +13,7 @@ from vit_jax.evaluate import evaluate_file
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive  # make demo is the same run
 @pytest.mark.timeout(300)
 def test_the_default_run_reads_digits(tmp_path):
     command = [sys.executable, "train.py", "--run-dir", str(tmp_path / "run")]

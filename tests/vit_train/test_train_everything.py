@@ -41,14 +41,14 @@ def data_dir(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("room", [vit_jax.train.run, vit_torch.train.run], ids=["jax", "torch"])
-def test_interrupted_is_uninterrupted(room, data_dir, tmp_path):
+@pytest.mark.parametrize("module", [vit_jax.train.run, vit_torch.train.run], ids=["jax", "torch"])
+def test_interrupted_is_uninterrupted(module, data_dir, tmp_path):
     options = {"data_dir": data_dir, "console": QUIET}
-    if room is vit_jax.train.run:
+    if module is vit_jax.train.run:
         options["devices"] = jax.local_devices()[:1]
-    whole = room.train(JOB, run_dir=tmp_path / "whole", **options)
+    whole = module.train(JOB, run_dir=tmp_path / "whole", **options)
     for stop in (1, 3, None):
-        broken = room.train(JOB, run_dir=tmp_path / "broken", stop_after=stop, **options)
+        broken = module.train(JOB, run_dir=tmp_path / "broken", stop_after=stop, **options)
     assert broken.step == whole.step
     assert whole.params.keys() == broken.params.keys()
     for name, value in whole.params.items():

@@ -12,9 +12,8 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - registers bfloat16 and float8 with numpy
 import numpy as np
 
-from vit_config.errors import MissingFileError, WeightsError
+from vit_config.errors import MissingFileError, WeightsError, about, one_line
 
-_LONGEST_MESSAGE = 4000
 _LONGEST_REASON = 300
 _MOST_BYTES = 2**48
 
@@ -82,21 +81,12 @@ def guarded(path: Path, what: str) -> Iterator[None]:
     except MissingFileError:
         raise
     except WeightsError as error:
-        message = str(error)
-        raise WeightsError(
-            _one_line(message if str(path) in message else f"{path}: {message}")
-        ) from None
+        raise WeightsError(about(path, error)) from None
     except OSError as error:
         reason = error.strerror or error
-        raise WeightsError(_one_line(f"{path}: cannot be read as a {what} ({reason})")) from None
+        raise WeightsError(one_line(f"{path}: cannot be read as a {what} ({reason})")) from None
     except Exception as error:
         reason = f"{type(error).__name__}: {str(error)[:_LONGEST_REASON]}"
         raise WeightsError(
-            _one_line(f"{path}: damaged or truncated {what} ({reason}); copy it again")
+            one_line(f"{path}: damaged or truncated {what} ({reason}); copy it again")
         ) from None
-
-
-def _one_line(message: str) -> str:
-    """Names in a file may hold line ends and may be long."""
-    line = " ".join(message.encode(errors="backslashreplace").decode().splitlines())
-    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]} ..."

@@ -19,7 +19,7 @@ import orbax.checkpoint as ocp
 from absl import logging as absl_logging
 
 from vit_config import CheckpointError
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 
 KEEP = 3
 """How many checkpoints are kept: the newest, and two to fall back to."""

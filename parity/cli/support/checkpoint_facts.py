@@ -13,7 +13,7 @@ from rich.table import Table
 from parity.cli.support.layer_table import bytes_text, shape_text
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.resolve import ASSUMED
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from parity.porting.provenance import Hop
 from vit_config import Preprocess, Schema, ViTConfig
 
@@ -43,7 +43,7 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
     for note in checkpoint.notes:
         facts.add_row("", escape(note))
     facts.add_row("licence", escape(checkpoint.license or "unknown"))
-    facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.card)))
+    facts.add_row("classes", escape(classes(checkpoint.config, checkpoint.metadata)))
     for hop in checkpoint.hops:
         facts.add_row("came from", escape(_hop(hop)))
     if found is None:
@@ -90,13 +90,13 @@ def preprocessing(preprocess: Preprocess) -> str:
     return ", ".join(f"{name}={value}" for name, value in said if value is not None)
 
 
-def classes(cfg: ViTConfig, card: Card) -> str:
+def classes(cfg: ViTConfig, metadata: Metadata) -> str:
     """How many there are and what they are called, the first few of many, as one line."""
     if not cfg.num_classes:
         return "none: the model has no head"
-    if card.class_names is None:
+    if metadata.class_names is None:
         return f"{cfg.num_classes}, names unknown"
-    names = card.class_names
+    names = metadata.class_names
     shown = [*names[:MANY], "..."] if len(names) > MANY else names
     return f"{len(names)}: {', '.join(shown)}"
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from tyro import constructors
 
 from parity.cli.support.command_line import parse as read
-from parity.porting.model import Framework
+from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe, Schema, ViTConfig
 from vit_config.base import NameTuple
 from vit_config.job import Job, default_job

@@ -123,7 +123,7 @@ class Recorder:
         """Whether a value of that stage was recorded in this step."""
         return stage in self._logged
 
-    # What the frameworks' own rooms call.
+    # What the frameworks' own modules call.
 
     def begin(self, path: str, module: Any) -> int:
         """A call of a module begins."""

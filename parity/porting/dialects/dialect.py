@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from parity.porting.dialects.table import Table
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import Preprocess, ViTConfig
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Settings(Protocol):
     """The config files that an ecosystem keeps beside the weights."""
 
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
-        """Whether these are this dialect's."""
+        """Whether these are this dialect's; the other methods are asked of such only."""
         ...
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,13 +64,13 @@ class Settings(Protocol):
         """
         ...
 
-    def card(self, sidecars: Mapping[str, Any]) -> Card:
-        """What they state of pixels, names of classes and licence."""
+    def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
+        """What they state of pixels, names of classes and licence, given the fields that they state."""
         ...
 
-    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
-        """The files to write beside the weights, their contents by name; without what of the card they
-        cannot say."""
+    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
+        """The files to write beside the weights, their contents by name; without what they cannot say
+        of the metadata."""
         ...
 
 
@@ -110,7 +110,7 @@ class Dialect:
     """What the numbers and names say that a training script keeps beside the tensors."""
     settings: Settings | None = None
     """Its config files; None where it has none."""
-    code: Callable[[ViTConfig, Card], dict[str, str]] = lambda cfg, card: {}
+    code: Callable[[ViTConfig, Metadata], dict[str, str]] = lambda cfg, metadata: {}
     """Makes Python files, by name, to write where `settings.files` raises because no config file can say
     a model; nothing where no code can either."""
     made_by: Callable[[ViTConfig], str] = lambda cfg: ""

@@ -1,17 +1,17 @@
-"""Which rows of a dialect's table a file fills, and what to make of the tensors that fill none."""
+"""Which rows of a dialect's table a model fills, and what to make of the tensors that fill none."""
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.recognise import Found
-from parity.porting.dialects.table import REST, Bound, Table, bind_theirs
+from parity.porting.dialects.table import REST, Bound, Table, bind_ours, bind_theirs
 from parity.porting.formats.base import Stored
-from vit_config import WeightsError
+from vit_config import ConfigError, ViTConfig, WeightsError
 
 
 class Matched(NamedTuple):
@@ -23,6 +23,20 @@ class Matched(NamedTuple):
     """Those of the model, by the dialect's names; buffers that the schema determines among them."""
     notes: list[str]
     """What was left out, a sentence each."""
+
+
+def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
+    """The rows that a model's parameters fill, in the table that has a place for all of them.
+
+    Raises:
+        ConfigError: none has.
+    """
+    names = list(names)
+    tried = [bind_ours(table, cfg, names) for table in dialect.tables]
+    bound, left = min(tried, key=lambda result: len(result[1]))
+    if left:
+        raise ConfigError(f"{dialect.name} has no place for {', '.join(left[:6])}")
+    return bound
 
 
 def match(found: Found) -> Matched:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig, preset
 
 FILE = "open_clip_config.json"
@@ -62,22 +62,20 @@ class OpenClipSettings:
         except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
             raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
 
-    def card(self, sidecars: Mapping[str, Any]) -> Card:
+    def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """How pixels are prepared, if a `Preprocess` can say it; a tower has no classes."""
-        if not self.recognise(sidecars):
-            return Card()
         told = sidecars[FILE].get("preprocess_cfg") or {}
         mode = MODES.get(told.get("resize_mode", "shortest"))
         name = told.get("interpolation", "bicubic")
         if mode is None or name not in FILTERS:
-            return Card()
+            return Metadata()
         size = _model(sidecars)["vision_cfg"].get("image_size")
         if mode == "center" and isinstance(size, list) and len(set(size)) > 1:
             name = "bicubic"  # whatever is asked for
         mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
-        return Card(pixels=Preprocess(mean=mean, std=std, interpolation=name, crop_mode=mode))
+        return Metadata(pixels=Preprocess(mean=mean, std=std, interpolation=name, crop_mode=mode))
 
-    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """The file of a model whose text tower is not there."""
         width = cfg.hidden_size
         vision: dict[str, Any] = {
@@ -99,7 +97,7 @@ class OpenClipSettings:
             vision["act_kwargs"] = {"approximate": "tanh"}
         quick = cfg.act == "quick_gelu"
         model = {"embed_dim": cfg.num_classes, "quick_gelu": quick, "vision_cfg": vision}
-        return {FILE: {"model_cfg": model, **(_entries(card.pixels) if card.pixels else {})}}
+        return {FILE: {"model_cfg": model, **(_entries(metadata.pixels) if metadata.pixels else {})}}
 
 
 def _model(sidecars: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from parity.porting.dialects import sidecars
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.strangers import stranger, unfit
 from parity.porting.dialects.table import REST, bind_theirs
-from parity.porting.formats.base import Container, Stored
+from parity.porting.formats.base import Stored
+from parity.porting.opened import Opened
 from vit_config import WeightsError
 from vit_config.errors import UnstatedError
 
@@ -46,7 +46,7 @@ class Found(NamedTuple):
 
 
 def find(
-    container: Container,
+    opened: Opened,
     dialects: Sequence[Dialect],
     *,
     part: str | None = None,
@@ -63,26 +63,26 @@ def find(
         WeightsError: there is none, or none in `part`; or a model that is well known and not read.
         UnstatedError: there are several and `part` does not choose.
     """
-    tensors, wrappers = unwrapped(container.tensors)
-    every = list(_outermost(_marked(tensors, container, dialects)))
+    tensors, wrappers = unwrapped(opened.container.tensors)
+    every = list(_outermost(_marked(tensors, opened, dialects)))
     if asked and not every:
         every = list(_outermost(_projecting(tensors, dialects)))
     found = every if part is None else [each for each in every if _is_under(each.branch, part)]
     if part is not None and not found:
         within = {name: each for name, each in tensors.items() if _is_under(name, part)}
-        found = list(_outermost(_marked(within, container, dialects)))
+        found = list(_outermost(_marked(within, opened, dialects)))
     if not found:
-        raise WeightsError(f"{container.path}: {_refusal(container, dialects, part, every)}")
+        raise WeightsError(f"{opened.path}: {_refusal(opened, dialects, part, every)}")
     if len(found) > 1:
         raise UnstatedError(
-            f"{container.path}: holds several models, {_listed(found)};"
+            f"{opened.path}: holds several models, {_listed(found)};"
             f" choose by --part {sorted(each.branch for each in found)[0] or 'NAME'}"
         )
     best = found[0]
     if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
-        raise WeightsError(f"{container.path}: {said}")
-    if not asked and (said := sidecars.contradiction(best.dialect, container.sidecars)):
-        raise WeightsError(f"{container.path}: {said}")
+        raise WeightsError(f"{opened.path}: {said}")
+    if not asked and (said := opened.sidecars.contradiction(best.dialect)):
+        raise WeightsError(f"{opened.path}: {said}")
     return best._replace(wrappers=wrappers)
 
 
@@ -110,11 +110,11 @@ def _is_there(mark: str, tensors: Mapping[str, Stored]) -> bool:
 
 
 def _marked(
-    tensors: Mapping[str, Stored], container: Container, dialects: Sequence[Dialect]
+    tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect]
 ) -> Iterator[Found]:
     """The models that have all the marks of a dialect; of several dialects the first, and one that a
     config file tells before those."""
-    told = [each for each in dialects if sidecars.tell(each, container.sidecars)]
+    told = [each for each in dialects if opened.sidecars.are_of(each)]
     anchors = {each.name: [_names(each)[0]] for each in dialects if each.marks}
     for prefix, inside in _places(tensors, dialects, anchors):
         for each in [*told, *(each for each in dialects if each not in told)]:
@@ -218,19 +218,19 @@ def _listed(found: Sequence[Found]) -> str:
 
 
 def _refusal(
-    container: Container, dialects: Sequence[Dialect], part: str | None, every: Sequence[Found]
+    opened: Opened, dialects: Sequence[Dialect], part: str | None, every: Sequence[Found]
 ) -> str:
     """Why there is no model, as truly as can be said."""
-    if not container.tensors:
+    if not opened.container.tensors:
         return "there are no tensors in it"
     if part is not None and every:
         return f"no Vision Transformer of a known dialect under {part!r}; there is {_listed(every)}"
-    if said := stranger(container.tensors) or unfit(container.tensors):
+    if said := stranger(opened.container.tensors) or unfit(opened.container.tensors):
         return said
     for each in dialects:
-        sidecars.fields(each, container.sidecars)  # a config file says more of what it is not
+        opened.sidecars.fields(each)  # a config file says more of what it is not
     where = f" under {part!r}" if part else ""
-    names = ", ".join(list(container.tensors)[:4])
-    told = sidecars.model_type(container.sidecars)
+    names = ", ".join(list(opened.container.tensors)[:4])
+    told = opened.sidecars.model_type
     of = f" (config.json says model_type = {told})" if told else ""
     return f"no Vision Transformer of a known dialect{where}{of}; its tensors are {names} ..."

@@ -39,7 +39,7 @@ class Resolved:
 
 
 @dataclass
-class Sources:
+class Origins:
     """Everything but the tensors that says something about a schema."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Sources:
     """The same, for what nothing else says."""
 
 
-def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], sources: Sources) -> Resolved:
+def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: Origins) -> Resolved:
     """The schema of a checkpoint.
 
     Args:
@@ -60,15 +60,15 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
         letters: what its layouts say, see `parity.porting.dialects.transfer.letters`.
 
     Raises:
-        WeightsError: two sources contradict each other, or the tensors are not those of the schema.
+        WeightsError: two origins contradict each other, or the tensors are not those of the schema.
         ConfigError: what the user gives contradicts what is stated, and is no override.
         UnstatedError: a field that nobody states and that must not be guessed; it names the flags.
     """
     known = _Known()
     known.take(_from_shapes(shapes, letters), SHAPES)
-    known.take(sources.override, OVERRIDDEN)
-    known.take(sources.given, GIVEN)
-    for where, stated in sources.stated:
+    known.take(told.override, OVERRIDDEN)
+    known.take(told.given, GIVEN)
+    for where, stated in told.stated:
         known.take(stated, where)
     convention = f"convention of {dialect.title}"
     _settle_heads(known, shapes)
@@ -79,14 +79,14 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
     _settle_heads(known, shapes)
     _settle_patch(known, shapes)
     _settle_image(known, shapes)
-    for where, stated in sources.fallback:
+    for where, stated in told.fallback:
         if known.origins.get("image_size") == SQUARE:
             size = _comparable("image_size", stated.get("image_size"))
             known.origins["image_size"] += f", as {where}" * (size == known.fields["image_size"])
         known.fill(stated, where)
     _settle_prefix(known, shapes)
     _settle_scale(known, shapes)
-    fields, origins = known.fields, known.origins
+    fields = known.fields
     if unknown := [name for name in (*MUST_BE_KNOWN, *dialect.asks) if name not in fields]:
         raise UnstatedError(
             f"cannot infer {', '.join(unknown)}; give --set "
@@ -96,7 +96,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], source
         )
     cfg = ViTConfig(**fields)
     _compare(cfg, shapes)
-    origins = {name: origins.get(name, ASSUMED) for name in cfg.fields()}
+    origins = {name: known.origins.get(name, ASSUMED) for name in cfg.fields()}
     return Resolved(cfg, origins, tuple(known.overridden.values()))
 
 

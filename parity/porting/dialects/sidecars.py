@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import ConfigError, Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS
 
@@ -16,79 +16,103 @@ T = TypeVar("T")
 CONFIG = "config.json"
 
 
-def tell(dialect: Dialect, sidecars: Mapping[str, Any]) -> bool:
-    """Whether they are this dialect's."""
-    try:
-        return dialect.settings is not None and dialect.settings.recognise(sidecars)
-    except Exception:  # not of the form that its library writes, so it is not the library's
-        return False
+class Sidecars:
+    """The config files beside the weights, and what each dialect reads in them, read once.
 
-
-def model_type(sidecars: Mapping[str, Any]) -> str:
-    """The ``model_type`` that transformers' config.json states; empty where there is none."""
-    config = sidecars.get(CONFIG)
-    told = config.get("model_type") if isinstance(config, dict) else None
-    return told if isinstance(told, str) else ""
-
-
-def contradiction(dialect: Dialect, sidecars: Mapping[str, Any]) -> str:
-    """What config.json says a model is, if that is not a dialect's whose tensors it has, in words."""
-    told, known = model_type(sidecars), getattr(dialect.settings, "model_types", ())
-    if not told or not known or told in known:
-        return ""
-    return (
-        f"config.json says model_type = {told}, but its tensors are named as those of {dialect.title};"
-        f" give --dialect {dialect.name} if that is what it is"
-    )
-
-
-def of_tower(sidecars: Mapping[str, Any], dialects: Iterable[Dialect]) -> tuple[dict[str, Any], str]:
-    """The config files of the one part of a larger model that is a Vision Transformer, and which that is
-    in words; as they are where config.json is of a known model, or of several.
-
-    Such is ``vision_config`` of LLaVA, or ``encoder`` of a VisionEncoderDecoderModel.
+    Args:
+        contents: JSON files, parsed, by file name.
     """
-    every = list(dialects)
-    if not model_type(sidecars) or any(tell(each, sidecars) for each in every):
-        return dict(sidecars), ""
-    sections = {
-        name: {**sidecars, CONFIG: section}
-        for name, section in sidecars[CONFIG].items()
-        if isinstance(section, dict) and model_type({CONFIG: section})
-    }
-    known = [n for n, inner in sections.items() if any(tell(each, inner) for each in every)]
-    if len(known) != 1:
-        return dict(sidecars), ""
-    (name,) = known
-    inner = sections[name]
-    return inner, f"took {name} of config.json, which is of a {model_type(sidecars)}"
+
+    def __init__(self, contents: Mapping[str, Any]):
+        self.contents = dict(contents)
+        self._read: dict[tuple[str, str], Any] = {}
+
+    def are_of(self, dialect: Dialect) -> bool:
+        """Whether they are this dialect's."""
+        return self._once("recognise", dialect, lambda: self._recognised(dialect))
+
+    def fields(self, dialect: Dialect) -> dict[str, Any]:
+        """The schema's fields that they state; none if they are not this dialect's.
+
+        Raises:
+            ConfigError: they state what no schema can say, or are not of the form that its library
+                writes.
+        """
+        settings = dialect.settings
+        if settings is None or not self.are_of(dialect):
+            return {}
+        return self._once("fields", dialect, lambda: _guarded(lambda: settings.fields(self.contents)))
+
+    def metadata(self, dialect: Dialect) -> Metadata:
+        """What they state of pixels, names of classes and licence; nothing if they are not this
+        dialect's.
+
+        Raises:
+            ConfigError: see `fields`.
+        """
+        settings = dialect.settings
+        if settings is None or not self.are_of(dialect):
+            return Metadata()
+        fields = self.fields(dialect)
+        return self._once(
+            "metadata", dialect, lambda: _guarded(lambda: settings.metadata(self.contents, fields))
+        )
+
+    @property
+    def model_type(self) -> str:
+        """The ``model_type`` that transformers' config.json states; empty where there is none."""
+        config = self.contents.get(CONFIG)
+        told = config.get("model_type") if isinstance(config, dict) else None
+        return told if isinstance(told, str) else ""
+
+    def contradiction(self, dialect: Dialect) -> str:
+        """What config.json says a model is, if that is not the dialect of its tensors, in words."""
+        told, known = self.model_type, getattr(dialect.settings, "model_types", ())
+        if not told or not known or told in known:
+            return ""
+        return (
+            f"config.json says model_type = {told}, but its tensors are named as those of"
+            f" {dialect.title}; give --dialect {dialect.name} if that is what it is"
+        )
+
+    def of_tower(self, dialects: Iterable[Dialect]) -> tuple[Sidecars, str]:
+        """The config files of the one part of a larger model that is a Vision Transformer, and which
+        that is in words; as they are where config.json is of a known model, or of several.
+
+        Such is ``vision_config`` of LLaVA, or ``encoder`` of a VisionEncoderDecoderModel.
+        """
+        every = list(dialects)
+        if not self.model_type or any(self.are_of(each) for each in every):
+            return self, ""
+        sections = {
+            name: Sidecars({**self.contents, CONFIG: section})
+            for name, section in self.contents[CONFIG].items()
+            if isinstance(section, dict)
+        }
+        known = [
+            name
+            for name, inner in sections.items()
+            if inner.model_type and any(inner.are_of(each) for each in every)
+        ]
+        if len(known) != 1:
+            return self, ""
+        (name,) = known
+        return sections[name], f"took {name} of config.json, which is of a {self.model_type}"
+
+    def _recognised(self, dialect: Dialect) -> bool:
+        try:
+            return dialect.settings is not None and dialect.settings.recognise(self.contents)
+        except Exception:  # not of the form that its library writes, so it is not the library's
+            return False
+
+    def _once(self, what: str, dialect: Dialect, read: Callable[[], T]) -> T:
+        key = what, dialect.name
+        if key not in self._read:
+            self._read[key] = read()
+        return self._read[key]
 
 
-def fields(dialect: Dialect, sidecars: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema's fields that they state; none if they are not this dialect's.
-
-    Raises:
-        ConfigError: they state what no schema can say, or are not of the form that its library writes.
-    """
-    settings = dialect.settings
-    if settings is None or not tell(dialect, sidecars):
-        return {}
-    return _guarded(lambda: settings.fields(sidecars))
-
-
-def card(dialect: Dialect, sidecars: Mapping[str, Any]) -> Card:
-    """What they state of pixels, names of classes and licence; nothing if they are not this dialect's.
-
-    Raises:
-        ConfigError: see `fields`.
-    """
-    settings = dialect.settings
-    if settings is None or not tell(dialect, sidecars):
-        return Card()
-    return _guarded(lambda: settings.card(sidecars))
-
-
-def texts(dialect: Dialect, cfg: ViTConfig, card: Card) -> dict[str, str]:
+def texts(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
     """What to write beside a model's weights, by file name: config files, or code where they cannot say
     the model.
 
@@ -98,22 +122,23 @@ def texts(dialect: Dialect, cfg: ViTConfig, card: Card) -> dict[str, str]:
     if dialect.settings is None:
         return {}
     try:
-        files = dialect.settings.files(cfg, card)
+        files = dialect.settings.files(cfg, metadata)
     except ConfigError:
-        if code := dialect.code(cfg, card):
+        if code := dialect.code(cfg, metadata):
             return code
         raise
     return {name: json.dumps(content, indent=2) + "\n" for name, content in files.items()}
 
 
-def unsaid(dialect: Dialect, cfg: ViTConfig, card: Card) -> str:
-    """What of the card's pixels the config files that a dialect writes do not say, in words, with what
+def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:
+    """What of the preprocessing the config files that a dialect writes do not say, in words, with what
     their readers take instead; empty where everything is said."""
-    if dialect.settings is None or card.pixels is None:
+    if dialect.settings is None or metadata.pixels is None:
         return ""
-    if dialect.code(cfg, card):
+    if dialect.code(cfg, metadata):
         return ""  # which says everything
-    meant, told = card.pixels, dialect.settings.card(dialect.settings.files(cfg, card)).pixels
+    written = Sidecars(dialect.settings.files(cfg, metadata))
+    meant, told = metadata.pixels, written.metadata(dialect).pixels
     if told is None:
         return f"no config file of {dialect.title} says how its pixels are prepared"
     meant, told = (each.replace(image_size=each.image_size or cfg.image_size) for each in (meant, told))

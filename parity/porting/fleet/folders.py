@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parity.porting.fleet.ledger import LEDGER
-from parity.porting.formats.folder import SIDECARS, WEIGHTS
 from parity.porting.formats.orbax import find_checkpoint
 from parity.porting.formats.tensorstore import is_tensorstore
+from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
 from vit_config import MissingFileError
 
 SUFFIXES = (

@@ -13,7 +13,7 @@ from parity.porting.dialects.recognise import find
 from parity.porting.fleet.folders import Place, Walk, walk
 from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import Found, Job, Manifest, folder_for
-from parity.porting.formats import open_container
+from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
 from vit_config.errors import UnstatedError
 
@@ -63,10 +63,12 @@ def _job(place: Place, folder: Path) -> Job:
     if place.problem is not None:
         return Job(path=name, status="broken", said=place.problem)
     try:
-        return Job(path=name, status="ready", found=_found(read_checkpoint(place.path)))
-    except UnstatedError as error:
-        said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
-        return Job(path=name, status="ask", said=said, found=_guess(place.path), set=fields)
+        opened = open_checkpoint(place.path)
+        try:
+            return Job(path=name, status="ready", found=_found(read_checkpoint(opened)))
+        except UnstatedError as error:
+            said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
+            return Job(path=name, status="ask", said=said, found=_guess(opened), set=fields)
     except Exception as error:
         return Job(path=name, status="broken", said=line_about(place.path, error))
 
@@ -85,12 +87,12 @@ def _found(source: Checkpoint) -> Found:
     )
 
 
-def _guess(path: Path) -> Found:
+def _guess(opened: Opened) -> Found:
     """What can be said of a checkpoint that leaves something open."""
-    container = open_container(path)
+    container = opened.container
     tensors, dialect, why = container.tensors, None, None
     try:
-        found = find(container, dialects())
+        found = find(opened, dialects())
         tensors, dialect, why = found.tensors, found.dialect.name, found.why
     except UnstatedError:
         pass  # several models: all tensors count

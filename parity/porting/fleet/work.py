@@ -108,7 +108,7 @@ def _is_unchanged(task: Task, before: Entry, source: Checkpoint) -> bool:
 
 def _with_sidecars(digest: str, source: Checkpoint) -> str:
     """Digest of all that was read: tensors, and the JSON files beside them."""
-    sidecars = json.dumps(source.container.sidecars, sort_keys=True)
+    sidecars = json.dumps(source.opened.sidecars.contents, sort_keys=True)
     return hashlib.sha256(f"{digest} {sidecars}".encode()).hexdigest()
 
 

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Stored, guarded
-from parity.porting.formats.folder import find_step, find_weights, read_shards, read_sidecars
 from parity.porting.formats.msgpack_writer import write_msgpack
 from parity.porting.formats.npz import write_npz
 from parity.porting.formats.safetensors import write_safetensors
 from parity.porting.formats.sniff import read_file
 from parity.porting.formats.tensorstore import find_last, is_tensorstore, read_tensorstore
 from parity.porting.formats.torch_writer import write_torch
+from parity.porting.formats.weights_folder import find_step, find_weights, read_shards, read_sidecars
 from vit_config.errors import MissingFileError
 
 __all__ = [

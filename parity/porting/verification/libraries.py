@@ -194,7 +194,7 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
 
     settings = checkpoint.dialect.settings
     assert settings is not None
-    told = checkpoint.container.sidecars or settings.files(checkpoint.config, checkpoint.card)
+    told = checkpoint.opened.sidecars.contents or settings.files(checkpoint.config, checkpoint.metadata)
     model = told["open_clip_config.json"]["model_cfg"]
     tower = _build_vision_tower(
         model["embed_dim"], CLIPVisionCfg(**model["vision_cfg"]), model.get("quick_gelu", False)

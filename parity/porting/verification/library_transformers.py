@@ -96,7 +96,7 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
         settings = checkpoint.dialect.settings
         assert settings is not None
         try:
-            told = dict(settings.files(checkpoint.config, checkpoint.card)["config.json"])
+            told = dict(settings.files(checkpoint.config, checkpoint.metadata)["config.json"])
         except ConfigError as error:
             raise NoModelError(str(error)) from None
         config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from parity.porting.formats import Container, open_container
+from parity.porting.formats import Container
+from parity.porting.formats.sniff import read_file
 
 _ENUM = re.compile(r"[\w.]+\('([^']*)'\)")
 
@@ -25,12 +26,12 @@ class Entries:
 
     @classmethod
     def load(cls, path: Path) -> Entries:
-        """All that is in the file at `path`; nothing where there is none.
+        """All that is in the file at `path`, without what lies beside it; nothing where there is none.
 
         Raises:
             WeightsError: damaged, or with something in it that has no business in a checkpoint.
         """
-        return cls.of(open_container(path)) if path.is_file() else cls({})
+        return cls.of(read_file(path)) if path.is_file() else cls({})
 
     def __bool__(self) -> bool:
         return bool(self._objects)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.dialects.table import Bound
-from parity.porting.formats import Container, open_container
+from parity.porting.opened import Opened, open_checkpoint
 from parity.runs.foreign.clock import check_learning_rate, counted, step_of, steps_an_epoch
 from parity.runs.foreign.groups import Shapes, assign_any, decay_of
 from parity.runs.foreign.hyperparameters import say_decay, say_groups, say_undecayed
@@ -23,28 +22,28 @@ from parity.runs.foreign.trainer import is_trainer, read_trainer
 from parity.runs.run import Run
 from parity.runs.state import Arrays, TrainingState, moments_of
 from vit_config import Recipe, WeightsError
-from vit_config.errors import USER_ERRORS, CheckpointError, UnstatedError
+from vit_config.errors import CheckpointError, naming
 
 Kind = Literal["timm", "hf", "lightning"]
 
 
-def recognise(path: str | Path) -> Kind | None:
+def recognise(source: str | Path | Opened) -> Kind | None:
     """Whose training state a file or folder is; None where it is none of those here.
 
     Raises:
         MissingFileError: there is no such path.
         WeightsError: a damaged file.
     """
-    path = Path(path)
+    path = source.path if isinstance(source, Opened) else Path(source)
     if path.is_dir():
         return "hf" if is_trainer(path) else None
-    container = open_container(path)
-    if is_lightning(container):
+    opened = source if isinstance(source, Opened) else open_checkpoint(path)
+    if is_lightning(opened.container):
         return "lightning"
-    return "timm" if is_timm(container) else None
+    return "timm" if is_timm(opened.container) else None
 
 
-class Opened(NamedTuple):
+class Training(NamedTuple):
     """A training state with every parameter's meaning known, moments unread."""
 
     checkpoint: Checkpoint
@@ -88,8 +87,8 @@ def read_foreign(
     path = Path(path)
     with naming(path):
         reading = {"dialect": dialect, "like": like, "override": override}
-        opened = open_foreign(path, given=given, part=part, **reading)
-        checkpoint, records, optimizer, names, bound = opened
+        training = open_foreign(path, given=given, part=part, **reading)
+        checkpoint, records, optimizer, names, bound = training
         said = records.said
         say_groups(said, optimizer)
         say_undecayed(said, recipe)
@@ -98,10 +97,10 @@ def read_foreign(
             step = counted(records, steps_per_epoch)
         params = read_arrays(checkpoint, checkpoint.tensors, bound)
         _say_dtype(records, params)
-        say_decay(said, _decays(opened), params, recipe)
+        say_decay(said, _decays(training), params, recipe)
         recipe = said.recipe(recipe, records.library)
         spe = steps_an_epoch(records, step, steps_per_epoch)
-        notes = [*_notes(opened), check_learning_rate(optimizer, recipe, step, spe)]
+        notes = [*_notes(training), check_learning_rate(optimizer, recipe, step, spe)]
         shapes = {name: stored.shape for name, stored in checkpoint.tensors.items()}
         kept, missing = read_moments(optimizer, names, moments_of(recipe), shapes, cold=cold)
         moments = {moment: read_arrays(checkpoint, each, bound) for moment, each in kept.items()}
@@ -110,7 +109,7 @@ def read_foreign(
                 f"{len(missing)} parameters start cold, with moments of zero, at update {step}:"
                 f" {', '.join(missing[:6])}{', ...' if len(missing) > 6 else ''}"
             )
-        ema = _average(path, records, checkpoint, given=given, **reading)
+        ema = _average(records, checkpoint, given=given, **reading)
     state = TrainingState(step, params, moments, ema)
     return Run(checkpoint.config, recipe, state, spe, notes=tuple(filter(None, notes)))
 
@@ -123,15 +122,18 @@ def open_foreign(
     given: Mapping[str, Any] | None = None,
     override: Mapping[str, Any] | None = None,
     part: str | None = None,
-) -> Opened:
+) -> Training:
     """Open a training state and find out which of its moments are which parameter's.
 
     Raises:
         MissingFileError, WeightsError, CheckpointError, ConfigError: see `read_foreign`.
     """
-    records = _records(path)
+    if path.is_dir() and recognise(path) is None:
+        raise WeightsError(_refusal(path))  # a folder may hold no weights at all
+    opened = open_checkpoint(path)
+    records = _records(opened)
     checkpoint = read_checkpoint(
-        path,
+        opened,
         dialect=dialect,
         part=part or records.part,
         like=like,
@@ -141,20 +143,22 @@ def open_foreign(
     optimizer = read_optimizer(records.optimizer)
     bound = rows_of(checkpoint)
     names = assign_any(optimizer, _orders(checkpoint, records, bound))
-    return Opened(checkpoint, records, optimizer, names, bound)
+    return Training(checkpoint, records, optimizer, names, bound)
 
 
-def _records(path: Path) -> Records:
-    kind = recognise(path)
+def _records(opened: Opened) -> Records:
+    kind = recognise(opened)
     if kind is None:
-        raise WeightsError(
-            f"{path}: no training state of timm (last.pth.tar), the Trainer (checkpoint-N/) or Lightning"
-            " (.ckpt)"
-        )
-    if kind == "hf":
-        return read_trainer(path)
-    container: Container = open_container(path)
-    return read_timm(path, container) if kind == "timm" else read_lightning(container)
+        raise WeightsError(_refusal(opened.path))
+    read = {"hf": read_trainer, "timm": read_timm, "lightning": read_lightning}[kind]
+    return read(opened.container)
+
+
+def _refusal(path: Path) -> str:
+    return (
+        f"{path}: no training state of vit_jax, vit_torch, timm, Hugging Face's Trainer or Lightning;"
+        " weights alone go through `parity convert`"
+    )
 
 
 def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -175,15 +179,15 @@ def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> lis
     return [{name: checkpoint.tensors[name].shape for name in order} for order in orders]
 
 
-def _decays(opened: Opened) -> dict[str, bool]:
+def _decays(training: Training) -> dict[str, bool]:
     """Whether each parameter decays, by our names; several of theirs that make one must agree."""
     theirs = {
-        opened.names[index]: decay_of(group) > 0.0
-        for group in opened.optimizer.groups
+        training.names[index]: decay_of(group) > 0.0
+        for group in training.optimizer.groups
         for index in group.indices
     }
     found: dict[str, bool] = {}
-    for one in opened.bound:
+    for one in training.bound:
         decays = {theirs[name] for name in one.theirs}
         if len(decays) > 1:
             raise CheckpointError(
@@ -193,17 +197,17 @@ def _decays(opened: Opened) -> dict[str, bool]:
     return found
 
 
-def _notes(opened: Opened) -> list[str]:
+def _notes(training: Training) -> list[str]:
     """What is not carried, or carried in another type."""
     found = [
         "the order of data and what dropout draws follow from the recipe's seed, not from the"
-        f" generators of {opened.records.library}"
+        f" generators of {training.records.library}"
     ]
-    types = {opened.checkpoint.tensors[name].dtype for one in opened.bound for name in one.theirs}
+    types = {training.checkpoint.tensors[name].dtype for one in training.bound for name in one.theirs}
     if half := sorted(str(dtype) for dtype in types if dtype.itemsize < 4):
         found.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
     # where the parameters lie in the file needs no note: beside the moments, as expected
-    return [*opened.checkpoint.changed, *found, *opened.records.notes]
+    return [*training.checkpoint.changed, *found, *training.records.notes]
 
 
 def _say_dtype(records: Records, params: Arrays) -> None:
@@ -215,7 +219,6 @@ def _say_dtype(records: Records, params: Arrays) -> None:
 
 
 def _average(
-    path: Path,
     records: Records,
     checkpoint: Checkpoint,
     *,
@@ -226,20 +229,7 @@ def _average(
     if records.ema is None:
         return None
     every = _given(records, given)
-    average = read_checkpoint(path, part=records.ema, given=every, **reading)
+    average = read_checkpoint(checkpoint.opened, part=records.ema, given=every, **reading)
     if average.config != checkpoint.config:
         raise CheckpointError("the average of the parameters is of another model than the parameters")
     return read_arrays(average, average.tensors, rows_of(average))
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Put the path before what is wrong with a file, once, in one line."""
-    try:
-        yield
-    except USER_ERRORS as error:
-        said = " ".join(str(error).splitlines())
-        said = said if str(path) in said else f"{path}: {said}"
-        if isinstance(error, UnstatedError):
-            raise UnstatedError(said, error.fields) from None
-        raise type(error)(said) from None

@@ -12,18 +12,19 @@ import numpy as np
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import bind
 from parity.porting.dialects.rewrites import State, express
-from parity.porting.dialects.table import Bound, bind_ours
+from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from parity.runs.foreign.groups import spared_by_timm, spared_by_trainer
 from parity.runs.foreign.order import HF_WRITTEN, hf_orders, timm_order
-from parity.runs.foreign.read import Opened, naming, open_foreign
+from parity.runs.foreign.read import Training, open_foreign
 from parity.runs.run import Run
 from parity.runs.state import Arrays
 from vit_config import ConfigError, Recipe
-from vit_config.errors import CheckpointError, UnstatedError
+from vit_config.errors import CheckpointError, UnstatedError, naming
 from vit_config.recipe import is_decayed
 
 FAMILIES = {"timm": "timm", "hf": "hf", "lightning": "timm"}
@@ -52,7 +53,7 @@ class Target:
     ema: Named | None
     groups: tuple[Part, ...]
     """In the order of the optimiser."""
-    like: Opened | None
+    like: Training | None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -66,7 +67,7 @@ class Target:
     def settings(self) -> dict[str, dict[str, Any]]:
         """The config files of the dialect, by name."""
         settings = self.dialect.settings
-        return {} if settings is None else settings.files(self.run.config, Card())
+        return {} if settings is None else settings.files(self.run.config, Metadata())
 
 
 def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
@@ -114,7 +115,7 @@ def _check_sayable(recipe: Recipe) -> None:
         )
 
 
-def _check_same(run: Run, like: Opened) -> None:
+def _check_same(run: Run, like: Training) -> None:
     theirs = like.checkpoint.config
     if odd := [name for name in theirs.fields() if getattr(theirs, name) != getattr(run.config, name)]:
         raise CheckpointError(
@@ -130,21 +131,14 @@ def _expressed(run: Run, name: str) -> tuple[Dialect, list[Bound]]:
     for dialect in called(name):
         try:
             state = express(State(run.config, arrays), dialect)
-        except ConfigError as error:
-            refused.append(str(error))
-            continue
-        if state.said:
+            if not state.said:
+                return dialect, bind(dialect, run.config, arrays)
             refused.append(
                 f"{dialect.name} has this model only with other values ({state.said[0]}), and moments"
                 " cannot be rewritten"
             )
-            continue
-        bound, left = min(
-            (bind_ours(table, run.config, arrays) for table in dialect.tables), key=lambda r: len(r[1])
-        )
-        if not left:
-            return dialect, bound
-        refused.append(f"{dialect.name} has no place for {', '.join(left[:6])}")
+        except ConfigError as error:
+            refused.append(str(error))
     raise ConfigError(min(refused, key=len))
 
 
@@ -160,12 +154,12 @@ def _order(run: Run, kind: str, dialect: Dialect, spelled: Mapping[str, Any]) ->
     return timm_order(spelled, dialect.name, run.config)
 
 
-def _in_file_order(like: Opened | None, order: list[str]) -> list[str]:
+def _in_file_order(like: Training | None, order: list[str]) -> list[str]:
     return order if like is None else [name for name in like.checkpoint.tensors if name in set(order)]
 
 
 def _groups(
-    run: Run, kind: str, bound: list[Bound], params: Named, like: Opened | None
+    run: Run, kind: str, bound: list[Bound], params: Named, like: Training | None
 ) -> tuple[Part, ...]:
     """The parameters by group: as the file that is followed has them, or as the library makes them.
 
@@ -209,7 +203,7 @@ def _decays(run: Run, bound: list[Bound]) -> dict[str, bool]:
     return found
 
 
-def _as_there(like: Opened, decays: Mapping[str, bool]) -> tuple[Part, ...]:
+def _as_there(like: Training, decays: Mapping[str, bool]) -> tuple[Part, ...]:
     found = []
     for group in like.optimizer.groups:
         names = tuple(like.names[index] for index in group.indices)

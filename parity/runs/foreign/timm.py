@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from parity.porting.formats import Container
@@ -36,7 +35,7 @@ def is_timm(container: Container) -> bool:
     return "epoch" in objects and "arch" in objects and "optimizer.param_groups.0.lr" in objects
 
 
-def read_timm(path: Path, container: Container) -> Records:
+def read_timm(container: Container) -> Records:
     """What such a file says beside weights and moments.
 
     Raises:
@@ -63,7 +62,7 @@ def read_timm(path: Path, container: Container) -> Records:
         optimizer=entries.under("optimizer"),
         said=said,
         half=args.get("amp") if args.get("model_dtype") in (None, "float32") else True,
-        epochs_done=None if path.name.startswith("recovery") else done,
+        epochs_done=None if container.path.name.startswith("recovery") else done,
         given={
             ours: float(args.get(name)) for name, ours in fields.items() if args.get(name) is not None
         },

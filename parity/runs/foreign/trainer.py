@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from parity.porting.formats.folder import read_json
+from parity.porting.formats import Container
 from parity.runs.foreign.entries import Entries
 from parity.runs.foreign.records import Records
 from parity.runs.foreign.statements import Statements
@@ -32,20 +32,19 @@ def is_trainer(path: Path) -> bool:
     return path.is_dir() and (path / STATE).is_file()
 
 
-def read_trainer(path: Path) -> Records:
+def read_trainer(container: Container) -> Records:
     """What such a folder says beside weights and moments.
 
     Raises:
         MissingFileError: it has no optimizer.pt.
         CheckpointError: options that no recipe can express; they are named.
     """
+    path = container.path
     if not (path / OPTIMIZER).is_file():
         raise MissingFileError(
             f"{path}: no {OPTIMIZER}, only weights; save without save_only_model, in one process"
         )
-    state, config = read_json(path / STATE), {}
-    if (path / "config.json").is_file():
-        config = read_json(path / "config.json")
+    state, config = container.sidecars[STATE], container.sidecars.get("config.json", {})
     said, args = Statements(), Entries.load(path / ARGUMENTS)
     said.say("the Trainer, which keeps no average", ema=None)
     spe = _steps_per_epoch(state)

@@ -23,7 +23,7 @@ from parity.twins.certificate.format import (
 from parity.twins.check import Report
 from parity.twins.check_report import REDUCED
 from parity.twins.steps.check_steps import StepsReport
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 
 
 def assemble(

@@ -14,7 +14,7 @@ from parity.twins.certificate.format import FORMAT, VERSION, Certificate
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file, check_writable
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 
 SEAL = "seal"
 

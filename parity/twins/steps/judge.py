@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import groupby
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 
-from parity.measure.error import norm, relative_error
+from parity.measure.error import norm
 from parity.measure.invisible import Sight
 from parity.measure.judged import Judged
 from parity.measure.policies import ROUNDING, own_float64
-from parity.measure.site import AVERAGE, Site
 from parity.measure.tolerance import STEP_LIMITS, epsilon
-from parity.runs.state import Arrays, TrainingState
-from parity.twins.judge import beside
-from parity.twins.steps.trainer import Taken
+from parity.runs.state import Arrays
+from parity.twins.judge import apart
+from parity.twins.steps.outcome import Change, Outcome, Seen
 
 CLEAR = 16.0
 """Size of a direction, in units of its rounding, from which on it is one."""
-CHANGED = ("parameters", AVERAGE)
-"""The levels of which the change is judged."""
-
-
-class Outcome(NamedTuple):
-    """One step of one twin."""
-
-    before: TrainingState
-    taken: Taken
-    after: TrainingState
 
 
 def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged]:
     """The twins' difference, every tensor to rounding."""
-    for level in _levels(jax):
-        a, b = _tensors(level, jax, sight), _tensors(level, torch, sight)
-        for name in a:
-            error = relative_error(b[name], a[name], beside=_beside(level, name, a))
-            yield Judged.by(ROUNDING, _site(level, jax.after.step, name), error)
+    a, b = Seen(jax, sight), Seen(torch, sight)
+    for site in a.sites():
+        yield Judged.by(ROUNDING, site, apart(b, a, site))
 
 
 def judge_narrow(
@@ -58,27 +45,22 @@ def judge_narrow(
     number whose gradient is next to nothing, Adam makes a full step of it either way: that is left out.
     """
     clear = _clear(jax, torch, jax64, torch64)
-    for level in _levels(jax):
-        made, made64, other, other64 = (
-            _changes(level, each, sight, clear) for each in (jax, jax64, torch, torch64)
-        )
-        pairs = {
-            name: (
-                relative_error(made[name], made64[name], beside=_beside(level, name, made64)),
-                relative_error(other[name], other64[name], beside=_beside(level, name, other64)),
-            )
-            for name in made
-        }
+    own, own64, other, other64 = (Change(each, sight, clear) for each in (jax, jax64, torch, torch64))
+    stored = Seen(jax64, sight, clear)
+    for level, sites in groupby(own.sites(), key=lambda site: site.level):
+        pairs = {site: (apart(own, own64, site), apart(other, other64, site)) for site in sites}
         typical = min(median(pair[side] for pair in pairs.values()) for side in (0, 1))
-        for name, errors in pairs.items():
+        for site, errors in pairs.items():
+            made, made64 = own.read(site), own64.read(site)
             grain = epsilon(dtype) * (2.0 if level == "exp_avg_sq" else 1.0)  # a square's is twice
-            numbers = made[name].size
-            if level in CHANGED:
-                size = norm(made64[name])
-                stored = norm(_tensors(level, jax64, sight, clear)[name])
-                grain = max(grain, epsilon("float32") * stored / size if size else math.inf)
-                apart = max((made[name] - made64[name], other[name] - other64[name]), key=norm)
-                numbers = _participating(apart)
+            numbers = made.size
+            if site.stage == "updated":
+                size = norm(made64)
+                coarse = epsilon("float32") * norm(stored.read(site))
+                grain = max(grain, coarse / size if size else math.inf)
+                numbers = _participating(
+                    max((made - made64, other.read(site) - other64.read(site)), key=norm)
+                )
             limit = own_float64(
                 errors,
                 bound=STEP_LIMITS[dtype][level],
@@ -86,24 +68,7 @@ def judge_narrow(
                 numbers=numbers,
                 floor=typical,
             )
-            yield Judged.by(limit, _site(level, jax.after.step, name), *errors)
-
-
-def _site(level: str, step: int, name: str) -> Site:
-    """Where a tensor of a step is seen, steps counted from 1."""
-    if level == "loss":
-        return Site(step, "loss", name)
-    if level == "gradients":
-        return Site(step, "gradients", name)
-    if level in CHANGED:
-        return Site(step, "updated", name, AVERAGE if level == AVERAGE else "")
-    return Site(step, "moments", name, level)
-
-
-def _levels(outcome: Outcome) -> list[str]:
-    return ["loss", "gradients", *outcome.after.moments, "parameters"] + (
-        [] if outcome.after.ema is None else ["ema"]
-    )
+            yield Judged.by(limit, site, *errors)
 
 
 def _participating(errors: np.ndarray) -> float:
@@ -131,34 +96,3 @@ def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> di
         noise = max(float(np.sqrt(np.square(each).mean())) for each in distances)
         found[name] = np.abs(exact) > CLEAR * noise
     return found
-
-
-def _tensors(
-    level: str, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray] | None = None
-) -> Arrays:
-    """Gradients and moments whole, on whose scale the noise in what the loss cannot see is nothing;
-    parameters without it, and where their direction is `clear`."""
-    if level == "loss":
-        return {"mean": np.array(outcome.taken.loss)}
-    if level == "gradients":
-        return outcome.taken.gradients
-    arrays = outcome.after.parts()[level]
-    if level not in CHANGED:
-        return arrays
-    seen = {name: sight.seen(name, value) for name, value in arrays.items()}
-    if clear is not None:
-        seen = {name: value[sight.seen(name, clear[name])] for name, value in seen.items()}
-    return {name: value for name, value in seen.items() if value.size}
-
-
-def _changes(level: str, outcome: Outcome, sight: Sight, clear: Mapping[str, np.ndarray]) -> Arrays:
-    after = _tensors(level, outcome, sight, clear)
-    if level not in CHANGED:
-        return after
-    before = _tensors(level, outcome._replace(after=outcome.before), sight, clear)
-    return {name: value.astype(np.float64) - before[name] for name, value in after.items()}
-
-
-def _beside(level: str, name: str, arrays: Arrays) -> np.ndarray | None:
-    other = beside(name) if level not in ("loss", *CHANGED) else None
-    return None if other is None else arrays[other]

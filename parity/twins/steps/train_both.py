@@ -20,7 +20,8 @@ from parity.measure.precision import Precision
 from parity.measure.tolerance import FLOAT64, epsilon
 from parity.runs.distance import distances, unseen_difference
 from parity.runs.state import TrainingState
-from parity.twins.steps.judge import Outcome, judge_float64, judge_narrow
+from parity.twins.steps.judge import judge_float64, judge_narrow
+from parity.twins.steps.outcome import Outcome
 from parity.twins.steps.plan import Plan
 from parity.twins.steps.trainer import Batch, Session, Taken
 from parity.twins.steps.trainer_jax import JaxSession, JaxTrainer

@@ -48,7 +48,7 @@ def explain_gradient(a: GradientSegment, b: GradientSegment) -> Verdict:
         return Verdict()
     if not np.isfinite(difference):
         return Verdict(unknown=f"{place}: a gradient is not finite")
-    for room in (_detached, _scaled, _residual, _activation):
+    for search in (_detached, _scaled, _residual, _activation):
         found = [
             Cause(
                 name,
@@ -59,7 +59,7 @@ def explain_gradient(a: GradientSegment, b: GradientSegment) -> Verdict:
                 difference,
                 advice,
             )
-            for name, words, rests, advice in room(a, b, difference)
+            for name, words, rests, advice in search(a, b, difference)
         ]
         if found:
             return Verdict(tuple(found[:3]))

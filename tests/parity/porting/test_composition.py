@@ -9,15 +9,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mutation.samples import write_sample
+from checkpoint_mutations.samples import write_sample
 
-import parity.porting.checkpoint
+import parity.porting.opened
 from parity.measure.redraw import redraw
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.conversion import convert, plan
+from parity.porting.conversion import convert
+from parity.porting.conversion_plan import plan
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
-from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, canonical
+from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, canonical
 from parity.porting.formats import Stored, open_container
 from vit_config import ConfigError, Preprocess, ViTConfig, parameters, write_weights
 
@@ -43,8 +44,8 @@ def widest(source: Checkpoint) -> State:
     for name, value in WIDEST.items():
         if getattr(state.config, name) != value:
             try:
-                state = FOLDS[name](state, (value,))
-            except CannotFoldError:
+                state = REWRITES[name](state, (value,))
+            except CannotRewriteError:
                 continue
     return State(canonical(state.config), state.arrays)
 
@@ -81,8 +82,11 @@ def stops(source: Checkpoint, folder: Path, rng: random.Random) -> tuple[str, st
     return "parity", source.dialect.name
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if i % 5 else []) for i, n in enumerate(WRITTEN)],
+)
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_two_conversions_are_one(name: str, seed: int, tmp_path: Path) -> None:
     sample = write_sample(*called(name), tmp_path)
     source = read_checkpoint(sample.folder / sample.entry)
@@ -154,7 +158,7 @@ def loads(monkeypatch) -> Counter[str]:
         tensors = {name: counted(name, stored) for name, stored in container.tensors.items()}
         return replace(container, tensors=tensors)
 
-    monkeypatch.setattr(parity.porting.checkpoint, "open_container", opened)
+    monkeypatch.setattr(parity.porting.opened, "open_container", opened)
     return counts
 
 

@@ -1,15 +1,15 @@
 """Files that were damaged or edited: refused in one line, the same model, or it is said what changed.
 
-The machinery is tools/mutation/, of which `python tools/mutate_checkpoints.py` runs thousands.
+The machinery is tools/checkpoint_mutations/; `python tools/mutate_checkpoints.py` runs thousands.
 """
 
 import json
 from pathlib import Path
 
 import pytest
+from checkpoint_mutations.changes import rewrite
+from checkpoint_mutations.samples import Sample, of_transformers, resaved, write_sample
 from mutate_checkpoints import attack, contradict, every_sample
-from mutation.changes import rewrite
-from mutation.samples import Sample, of_transformers, resaved, write_sample
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects import called
@@ -27,13 +27,18 @@ KINDS = (
     "open-clip",
 )
 """Dialects of every kind of file and of config files."""
+ALWAYS = ("hf-vit", "google", "hf-flax-vit")
+"""One of each kind of file."""
 
 
 def wrong(verdicts) -> list[str]:
     return [f"{m.kind}, {m.what}: {v.why}" for m, v in verdicts if v.outcome == "WRONG"]
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[] if n in ALWAYS else pytest.mark.exhaustive) for n in KINDS],
+)
 def test_no_change_goes_unnoticed(name: str, tmp_path: Path) -> None:
     (inside := tmp_path / "attack").mkdir()
     written = write_sample(*called(name), tmp_path)
@@ -174,7 +179,7 @@ def test_dinov3_without_its_periods_is_refused(tmp_path: Path) -> None:
 # All of it
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(1))
 def test_thousands_of_changes(seed: int, tmp_path: Path) -> None:

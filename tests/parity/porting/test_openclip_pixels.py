@@ -14,7 +14,7 @@ from parity.measure.redraw import redraw
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.sidecars import unsaid
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from parity.porting.verification.peers import import_timm
 from tests.support.tiny import TINY
 from vit_config import Preprocess, parameters, write_weights
@@ -35,7 +35,7 @@ NOISE = np.random.default_rng(0).integers(0, 256, (41, 57, 3), dtype=np.uint8)
 def theirs(cfg, pixels: Preprocess) -> np.ndarray:
     """The image (H, W, C) that open_clip's own reader of the written file makes."""
     assert DIALECT.settings is not None
-    written = DIALECT.settings.files(cfg, Card(pixels=pixels))["open_clip_config.json"]
+    written = DIALECT.settings.files(cfg, Metadata(pixels=pixels))["open_clip_config.json"]
     content = json.loads(json.dumps(written))
     transform = open_clip.transform
     size = {"size": content["model_cfg"]["vision_cfg"]["image_size"]}
@@ -57,7 +57,7 @@ SAID = {
 def test_open_clip_does_what_is_written(case: str) -> None:
     cfg, changes = SAID[case]
     pixels = PIXELS.replace(**changes)
-    assert unsaid(DIALECT, cfg, Card(pixels=pixels)) == ""
+    assert unsaid(DIALECT, cfg, Metadata(pixels=pixels)) == ""
     (expected,) = prepare_batch([NOISE], cfg.image_size, pixels)
     np.testing.assert_allclose(theirs(cfg, pixels), expected, atol=1e-6)
 
@@ -76,7 +76,7 @@ def test_what_the_file_cannot_say_is_told_and_read_all_the_same(case: str) -> No
     cfg, changes, instead = UNSAID[case]
     pixels = PIXELS.replace(**changes)
     ((name, value),) = changes.items()
-    said = unsaid(DIALECT, cfg, Card(pixels=pixels))
+    said = unsaid(DIALECT, cfg, Metadata(pixels=pixels))
     assert said.endswith(f"says {name} = {value}; its library will take {name} = {instead}")
     taken = PIXELS.replace(**{name: getattr(Preprocess(), name)})
     (expected,) = prepare_batch([NOISE], cfg.image_size, taken)

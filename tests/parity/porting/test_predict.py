@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 import parity
-from parity.porting.model import BATCH, Prediction
+from parity.porting.loaded import BATCH, Prediction
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
 from tests.support.tiny import TINY, error

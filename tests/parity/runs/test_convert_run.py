@@ -113,14 +113,14 @@ def test_a_move_that_loses_something_would_show(mistake, runs, data_dir, tmp_pat
     ],
     ids=["sgd", "adam"],
 )
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_with_other_recipes(changes, data_dir, tmp_path):
     """Measured: 1.0e-15 and 1.6e-15."""
     job = Job(CFG, RECIPE.replace(**changes), JOB.data)
     assert assert_all_alike(make_runs(job, data_dir, tmp_path, HALF, ALL), ALL, LIMIT) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_fifty_and_fifty_steps_of_digits(tmp_path):
     """The preset with its own recipe, which has 28 steps an epoch, but in float64. Measured, the largest
     distance of any part of the state: 2.2e-15."""

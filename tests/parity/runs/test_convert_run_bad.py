@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-import parity.runs.folder as folder_room
+import parity.runs.folder as run_folder
 from parity.cli import main
 from parity.runs.folder import read_manifest, read_run, write_run
 from parity.runs.folder_jax import _moments
@@ -371,14 +371,14 @@ def test_where_somebody_trains(refused, moved, tmp_path):
 def test_an_interrupted_write_leaves_nothing(framework, error, tmp_path, monkeypatch, capsys):
     folder = write_random(tmp_path / "run", framework, RECIPE)
     before = listing(tmp_path)
-    usual = folder_room._copy_log
+    usual = run_folder._copy_log
 
     def interrupted(*args):
         usual(*args)
         raise error
 
     (folder / "log.jsonl").write_text('{"kind": "start", "step": 0}\n')
-    monkeypatch.setattr(folder_room, "_copy_log", interrupted)
+    monkeypatch.setattr(run_folder, "_copy_log", interrupted)
     status = main(["convert-run", str(folder), str(tmp_path / "out"), "--to", TO[framework]])
     assert status == (130 if error is KeyboardInterrupt else 2)
     assert capsys.readouterr().err.count("\n") == 1
@@ -388,15 +388,15 @@ def test_an_interrupted_write_leaves_nothing(framework, error, tmp_path, monkeyp
 @pytest.mark.parametrize("framework", TO)
 def test_what_is_written_is_read_again(framework, refused, tmp_path, monkeypatch):
     folder = write_random(tmp_path / "run", framework, RECIPE)
-    room = folder_room._room(TO[framework])
-    usual = room.write
+    module = run_folder._module(TO[framework])
+    usual = module.write
 
     def careless(out, run, manifest):
         run.state.params["head.bias"][0] += 1e-15
         usual(out, run, manifest)
         run.state.params["head.bias"][0] = 0.0
 
-    monkeypatch.setattr(room, "write", careless)
+    monkeypatch.setattr(module, "write", careless)
     refused(folder, "out: not written as it was read: parameters head.bias", to=TO[framework])
 
 
@@ -443,7 +443,7 @@ def test_a_run_of_an_older_version_is_brought_up_to_date(moved, tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         before = json.loads(json.dumps(make_manifest(Job(CFG, rotated, JOB.data), "fingerprint")))
         older(before)
-        patch.setattr(folder_room, "move", lambda run, *rest: (run, Manifest(before), []))
+        patch.setattr(run_folder, "move", lambda run, *rest: (run, Manifest(before), []))
         write_run(random_run(rotated, 7), folder, "jax", manifest)
     assert read_manifest(folder)["recipe"].keys() < manifest["recipe"].keys()
     printed, out = moved(folder)

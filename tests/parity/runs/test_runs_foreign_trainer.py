@@ -21,6 +21,7 @@ from transformers.training_args import TrainingArguments
 
 from parity.runs.foreign import read_foreign, recognise, write_foreign
 from parity.runs.foreign.order import hf_orders
+from tests.support.opens import opens
 from tests.support.runs_foreign import (
     STEPS,
     Training,
@@ -104,7 +105,9 @@ def trained(folder, steps=7, **options):
 def test_the_next_step_is_the_trainers(case, tmp_path, x64):
     live, path = trained(tmp_path, **OPTIONS[case])
     assert recognise(path) == "hf"
-    run = read_foreign(path)
+    with opens() as opened:
+        run = read_foreign(path)
+    assert opened["config.json"] == opened["trainer_state.json"] == 1
     assert (run.state.step, run.steps_per_epoch) == (7, STEPS)
     assert run.recipe.batch_size == 4
     assert run.recipe.seed == 11

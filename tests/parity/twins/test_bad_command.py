@@ -174,6 +174,7 @@ def test_an_unknown_command_lists_the_commands(capsys):
     assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_status_2_and_one_line(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "parity", "check", str(tmp_path / "nowhere.safetensors")],

@@ -26,7 +26,7 @@ from tests.support.tiny import TINY
 from vit_config import ConfigError, DataError, Recipe, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.digest import json_digest
+from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 
 SMALL = TINY.replace(depth=1)
@@ -282,7 +282,7 @@ def test_the_command_certifies_and_verifies(tmp_path, capsys, monkeypatch):
     assert "NOT VERIFIED: the certificate itself says NOT EQUAL" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_data_set_is_certified_by_its_fingerprint(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     check = ["check-steps", "digits", "--steps", "1", "--dtype", "float64", "--data-dir", "sets"]

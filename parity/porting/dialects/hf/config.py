@@ -12,7 +12,7 @@ from typing import Any
 
 from parity.porting.dialects.hf import labels, preprocessor
 from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]
@@ -63,15 +63,13 @@ class HfSettings:
             raise ConfigError(f"{CONFIG}: {said}")
         return {**found, **labels.num_classes(sidecars[CONFIG])}
 
-    def card(self, sidecars: Entries) -> Card:
+    def metadata(self, sidecars: Entries, fields: Mapping[str, Any]) -> Metadata:
         """How pixels are prepared by one file, and what the classes are called by the other."""
-        if not self.recognise(sidecars):
-            return Card()
-        image_size = self.fields(sidecars).get("image_size")
-        found = preprocessor.read(sidecars.get(preprocessor.FILE), self.processor, image_size)
-        return Card(pixels=found, class_names=labels.class_names(sidecars[CONFIG]))
+        pixels = sidecars.get(preprocessor.FILE)
+        found = preprocessor.read(pixels, self.processor, fields.get("image_size"))
+        return Metadata(pixels=found, class_names=labels.class_names(sidecars[CONFIG]))
 
-    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """``config.json``, and ``preprocessor_config.json`` where it can say how pixels are prepared."""
         architecture = self.architecture(cfg)
         kind, section = next(iter(self.model_types.items()))
@@ -82,8 +80,8 @@ class HfSettings:
         content: dict[str, Any] = {"architectures": [architecture], "model_type": kind}
         content |= {section: told} if section else told
         if labels.HEAD in architecture:
-            content |= labels.entries(cfg.num_classes, card.class_names)
-        found = card.pixels and preprocessor.entries(card.pixels, cfg.image_size)
+            content |= labels.entries(cfg.num_classes, metadata.class_names)
+        found = metadata.pixels and preprocessor.entries(metadata.pixels, cfg.image_size)
         return {CONFIG: content, **({preprocessor.FILE: found} if found else {})}
 
     def _section(self, sidecars: Entries) -> dict[str, Any] | None:

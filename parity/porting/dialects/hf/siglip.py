@@ -17,7 +17,7 @@ from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, sizes
 from parity.porting.dialects.table import layer, row
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import ViTConfig
 
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "post_layernorm"))
@@ -40,9 +40,9 @@ PATCHES = "embeddings.patch_embedding.weight"
 class FlatSettings(HfSettings):
     """Of the model that takes patches, for which there is no processor of whole square images."""
 
-    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """``config.json`` alone."""
-        made = super().files(cfg, card)
+        made = super().files(cfg, metadata)
         return {name: content for name, content in made.items() if name != preprocessor.FILE}
 
 

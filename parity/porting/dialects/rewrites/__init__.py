@@ -12,10 +12,10 @@ from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.rewrites import biases, head, layers, positions
-from parity.porting.dialects.rewrites.state import CannotFoldError, Fold, State, canonical, need
+from parity.porting.dialects.rewrites.rewrite import CannotRewriteError, Rewrite, State, canonical, need
 from vit_config import ConfigError
 
-__all__ = ["FOLDS", "CannotFoldError", "CannotHoldError", "State", "canonical", "express"]
+__all__ = ["REWRITES", "CannotHoldError", "CannotRewriteError", "State", "canonical", "express"]
 
 
 class CannotHoldError(ConfigError):
@@ -41,7 +41,7 @@ def express(state: State, dialect: Dialect) -> State:
         reasons = {}
         for name, problem in problems.items():
             try:
-                new = FOLDS.get(name, _impossible)(
+                new = REWRITES.get(name, _impossible)(
                     state, dialect.allowed(name, state.config) if name else None
                 )
                 # two fields may ask for each other's opposite
@@ -49,7 +49,7 @@ def express(state: State, dialect: Dialect) -> State:
                 seen.add(new.config)
                 state = new
                 break
-            except CannotFoldError as error:
+            except CannotRewriteError as error:
                 reasons[name] = f"{problem}{f': {error}' if str(error) else ''}"
         else:
             said = f"{dialect.name} cannot hold this model: {'; '.join(reasons.values())}"
@@ -58,10 +58,10 @@ def express(state: State, dialect: Dialect) -> State:
 
 
 def _impossible(state: State, allowed: Any) -> State:
-    raise CannotFoldError("")
+    raise CannotRewriteError("")
 
 
-FOLDS: dict[str, Fold] = {
+REWRITES: dict[str, Rewrite] = {
     "patch_embed": layers.patch_embed,
     "mlp": layers.mlp,
     "pos_embed": positions.pos_embed,

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.rewrites.state import (
+from parity.porting.dialects.rewrites.rewrite import (
     Arrays,
-    Fold,
+    Rewrite,
     State,
     all_equal,
     constant,
@@ -19,10 +19,10 @@ from parity.porting.dialects.transfer import changed
 from parity.porting.formats.base import Stored
 
 
-def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Fold:
+def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
     """No bias is a bias of zeros, and the other way round."""
 
-    def fold(state: State, allowed: Any) -> State:
+    def rewrite(state: State, allowed: Any) -> State:
         need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"), "")
         layers = [n for leaf in weights for (n,) in under(state, f"{leaf}.weight")]
         layers += [f"{leaf}.weight" for leaf in weights if f"{leaf}.weight" in state.arrays]
@@ -34,7 +34,7 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Fold:
             need(all_equal(state.arrays[name], 0.0), f"{name} is not zero")
         return state.rewritten(f"{where}: biases of zeros left out", {field: False}, {})
 
-    return fold
+    return rewrite
 
 
 def qkv_bias(state: State, allowed: Any) -> State:

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.rewrites.state import (
-    CannotFoldError,
+from parity.porting.dialects.rewrites.rewrite import (
+    CannotRewriteError,
     State,
     allows,
     need,
@@ -60,12 +60,12 @@ def pool(state: State, allowed: Any) -> State:
             part = changed(head, narrow, (cfg.num_classes, D))
             said = f"head: weights of zeros left out for the {other}"
             return state.rewritten(said, {"pool": kept}, {"head.weight": part})
-    raise CannotFoldError(f"its head sees both; {TAKE_OFF}")
+    raise CannotRewriteError(f"its head sees both; {TAKE_OFF}")
 
 
 def head_hidden(state: State, allowed: Any) -> State:
     """A tanh layer is no other layer, but a model without its head has no need of it."""
-    raise CannotFoldError(TAKE_OFF)
+    raise CannotRewriteError(TAKE_OFF)
 
 
 TAKE_OFF = "--num-classes 0 takes it off"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.rewrites.state import (
+from parity.porting.dialects.rewrites.rewrite import (
     Arrays,
     State,
     allows,

@@ -7,7 +7,7 @@ from typing import Any
 
 from parity.porting.dialects.timm.arguments import fields_of_arguments
 from parity.porting.dialects.timm.nearest import Constructor, constructor, module_text, refusal
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import PRESETS, ConfigError, Preprocess, ViTConfig
 from vit_config.presets import from_timm
 
@@ -75,23 +75,20 @@ class TimmSettings:
         except ConfigError as error:
             raise ConfigError(f"config.json: {name}: {error}") from None
 
-    def card(self, sidecars: Mapping[str, Any]) -> Card:
+    def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
         """How timm prepares pixels for this model, what its classes are called, and its licence.
 
         Raises:
             ConfigError: in a way that `Preprocess` has no word for.
         """
-        if not self.recognise(sidecars):
-            return Card()
         config, pretrained = _parts(sidecars)
         said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
         said["crop_fraction"] = said.pop("crop_pct")
         _, height, width = _input_size(pretrained)
         fixed = pretrained.get("fixed_input_size", False)
-        image = self.fields(sidecars)["image_size"]
-        own_size = None if fixed or (height, width) == image else (height, width)
+        own_size = None if fixed or (height, width) == fields["image_size"] else (height, width)
         try:
-            return Card(
+            return Metadata(
                 pixels=Preprocess(**said, image_size=own_size),
                 class_names=_class_names(config.get("label_names") or pretrained.get("label_names")),
                 license=pretrained.get("license"),
@@ -99,7 +96,7 @@ class TimmSettings:
         except ConfigError as error:
             raise ConfigError(f"config.json: {error}") from None
 
-    def files(self, cfg: ViTConfig, card: Card) -> dict[str, dict[str, Any]]:
+    def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
         """A config.json of which ``timm.create_model("local-dir:FOLDER")`` makes this model.
 
         Raises:
@@ -113,18 +110,18 @@ class TimmSettings:
             "num_classes": cfg.num_classes,
             "num_features": cfg.hidden_size,
             "global_pool": made.arguments["global_pool"],
-            **_label_names(card),
+            **_label_names(metadata),
             "model_args": made.arguments,
-            "pretrained_cfg": self._pretrained(cfg, card),
+            "pretrained_cfg": self._pretrained(cfg, metadata),
         }
         return {"config.json": config}
 
-    def code(self, cfg: ViTConfig, card: Card) -> dict[str, str]:
+    def code(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
         """A module that makes this model in Python, where a config.json cannot say its norm."""
         made = self.constructor(cfg)
         if not made.obstacles:
             return {}
-        pretrained = {**self._pretrained(cfg, card), **_label_names(card)}
+        pretrained = {**self._pretrained(cfg, metadata), **_label_names(metadata)}
         return {"model.py": module_text(made, pretrained)}
 
     def made_by(self, cfg: ViTConfig) -> str:
@@ -145,9 +142,9 @@ class TimmSettings:
             made.arguments["qkv_fused"] = self.dialect == "timm-eva"
         return made
 
-    def _pretrained(self, cfg: ViTConfig, card: Card) -> dict[str, Any]:
+    def _pretrained(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, Any]:
         """What timm calls pretrained_cfg: sizes, and how pixels are prepared."""
-        size = (card.pixels and card.pixels.image_size) or cfg.image_size
+        size = (metadata.pixels and metadata.pixels.image_size) or cfg.image_size
         fixed = not cfg.dynamic_image_size or self.dialect == "timm-beit"
         pretrained: dict[str, Any] = {
             "input_size": [cfg.in_channels, *(cfg.image_size if fixed else size)],
@@ -157,16 +154,16 @@ class TimmSettings:
             "first_conv": "patch_embed.proj",
             "classifier": ["head", "head_dist"] if cfg.distill_token else "head",
         }
-        if (pixels := card.pixels) is not None:
+        if (pixels := metadata.pixels) is not None:
             pretrained |= {key: getattr(pixels, key) for key in PREPROCESS if key != "crop_pct"}
             pretrained["crop_pct"] = pixels.crop_fraction
-        if card.license:
-            pretrained["license"] = card.license
+        if metadata.license:
+            pretrained["license"] = metadata.license
         return pretrained
 
 
-def _label_names(card: Card) -> dict[str, list[str]]:
-    return {"label_names": list(card.class_names)} if card.class_names else {}
+def _label_names(metadata: Metadata) -> dict[str, list[str]]:
+    return {"label_names": list(metadata.class_names)} if metadata.class_names else {}
 
 
 def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What a room of the catalogue offers: a computation with independent aspects, each with its options."""
+"""What a module of the catalogue has: a computation with independent aspects, each with its options."""
 
 from __future__ import annotations
 

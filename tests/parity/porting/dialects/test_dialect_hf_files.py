@@ -15,6 +15,7 @@ from parity.porting.dialects.hf import preprocessor
 from parity.porting.dialects.recognise import find
 from parity.porting.files import save as save_own
 from parity.porting.formats import open_container
+from parity.porting.opened import Opened
 from tests.support.hf_models import (
     CLASSES,
     MLP,
@@ -194,6 +195,7 @@ def test_tensors_alone_tell_the_dialect(case: str, tmp_path: Path) -> None:
     name, config, entries = RECOGNISED[case]
     model = build(name, config, **{**SQUARE, **entries})
     container = open_container(save(model, tmp_path / "saved") / "model.safetensors")
-    assert find(replace(container, sidecars={}), dialects()).dialect.name == case.split()[0]
+    alone = replace(container, sidecars={})
+    assert find(Opened(alone, ""), dialects()).dialect.name == case.split()[0]
     memory = open_container(save_memory(model, tmp_path / "memory") / "pytorch_model.bin")
-    assert find(replace(memory, sidecars={}), dialects()).dialect.name == case.split()[0]
+    assert find(Opened(replace(memory, sidecars={}), ""), dialects()).dialect.name == case.split()[0]

@@ -13,6 +13,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called
 from parity.porting.dialects.rewrites import State, canonical, express
+from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.formats import Stored
 from tests.support.dialect_proof import prove
 from tests.support.timm_models import bare, logits_of, reload, saved, small, timm, write_json
@@ -182,4 +183,4 @@ def test_preprocessing_and_names_pass_through(tmp_path):
     assert (again.preprocess, again.config) == (source.preprocess, canonical(source.config))
     back = json.loads((tmp_path / "back" / "config.json").read_text())
     assert back["label_names"] == ["a", "b", "c"]
-    assert called("timm-eva")[0].settings.card({"config.json": back}) == source.card
+    assert Sidecars({"config.json": back}).metadata(called("timm-eva")[0]) == source.metadata

@@ -29,12 +29,12 @@ def build(**options) -> torch.nn.Module:
 
 def build_simple(module: str = "simple_vit", **options) -> torch.nn.Module:
     """A SimpleViT whose position table, which it computes in float32, is in float64."""
-    room = importlib.import_module(f"vit_pytorch.{module}")
-    model = redraw(room.SimpleViT(**{**SMALL, "dim": 28, "heads": 5, "dim_head": 6, **options}))
+    code = importlib.import_module(f"vit_pytorch.{module}")
+    model = redraw(code.SimpleViT(**{**SMALL, "dim": 28, "heads": 5, "dim_head": 6, **options}))
     height, width = (side // 3 for side in options.get("image_size", SMALL["image_size"]))
     try:
         torch.set_default_dtype(torch.float64)
-        model.pos_embedding = room.posemb_sincos_2d(height, width, 28, dtype=torch.float64)
+        model.pos_embedding = code.posemb_sincos_2d(height, width, 28, dtype=torch.float64)
     finally:
         torch.set_default_dtype(torch.float32)
     return model

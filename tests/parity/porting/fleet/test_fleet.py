@@ -10,6 +10,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
 
 GOOD = 34
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")
@@ -112,12 +114,13 @@ def test_junit_has_a_case_for_each(fleet):
     assert {case.attrib["name"] for case in suite} == {*good, *BROKEN}
 
 
-def start(root, out):
-    """The command in a process of its own."""
+def start(root, out, *python):
+    """The command in a process of its own; its two workers hang after two checkpoints each."""
+    python = python or ("-c", "from tests.support.slow_fleet import command; command()")
     command = ["convert", "--manifest", str(root / "jobs.json"), "--to", "parity", "--out", str(out)]
     return subprocess.Popen(
-        # at the lowest priority, so that a test is quick enough to catch it at work on a busy machine
-        ["nice", "-n", "19", sys.executable, "-m", "parity", *command, "--jobs", "2"],
+        [sys.executable, *python, *command, "--jobs", "2"],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -159,7 +162,7 @@ def assert_as_undisturbed(root, out, good):
 def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     root, good, _, _ = fleet
     killed, out = 0, tmp_path / "out"
-    for enough in (3, 12):
+    for enough in (3, 6):
         process = start(root, out)
         wait_for(out, enough)
         os.kill(process.pid, signal.SIGKILL)  # its workers are to notice for themselves
@@ -169,7 +172,7 @@ def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
     assert killed == 2
     with (out / LEDGER).open("a") as file:
         file.write('{"row": "torn')
-    process = start(root, out)
+    process = start(root, out, "-m", "parity")
     said, _ = process.communicate()
     assert process.returncode == 1
     assert "last line was cut off" in " ".join(said.split())
@@ -179,20 +182,17 @@ def test_a_killed_run_goes_on_where_it_was(fleet, tmp_path):
 
 def test_an_interrupted_run_goes_on_too(fleet, tmp_path):
     root, good, _, _ = fleet
-    for attempt in range(20):  # on a busy machine all may be done before the signal comes
-        out = tmp_path / f"out{attempt}"
-        process = start(root, out)
-        wait_for(out, 1)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-        said, _ = process.communicate()
-        if process.returncode != 1:
-            break
+    out = tmp_path / "out"
+    process = start(root, out)
+    wait_for(out, 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+    said, _ = process.communicate()
     assert process.returncode == 130
     assert "Traceback" not in said
     assert "interrupted; the same command goes on" in said
     assert {path.name for path in out.iterdir() if path.name.startswith(".")} <= {LOCK}
     before = Counter(line["status"] for line in lines(out))["done"]
-    assert 1 <= before < GOOD
+    assert 1 <= before <= 4
     assert run(root / "jobs.json", out=out) == 1
     assert_as_undisturbed(root, out, good)
 

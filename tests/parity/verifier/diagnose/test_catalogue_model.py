@@ -295,9 +295,10 @@ def test_the_gradient_of_a_line_around_one_of_two_branches():
 
 
 def test_every_cause_is_in_the_table():
-    room = Path(__file__).parents[4] / "parity/verifier/diagnose"
+    folder = Path(__file__).parents[4] / "parity/verifier/diagnose"
     code = "".join(
-        p.read_text() for p in (*room.glob("catalogue/*.py"), room / "backward.py", room / "explain.py")
+        p.read_text()
+        for p in (*folder.glob("catalogue/*.py"), folder / "backward.py", folder / "explain.py")
     )
     for slug in re.findall(r'Aspect\(\s*"\w+", "([a-z-]+)"', code):
         assert slug in CAUSES

@@ -12,7 +12,7 @@ from torch import nn
 from parity.cli import run
 from parity.measure.traces import record
 from parity.verifier.match import Matched
-from parity.verifier.match.files import match_paths
+from parity.verifier.match.match_paths import match_paths
 
 pytestmark = pytest.mark.quick
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mutation.changes import Mutation
-from mutation.samples import Model, Sample, outcome
+from checkpoint_mutations.changes import Mutation
+from checkpoint_mutations.samples import Model, Sample, outcome
 from parity.porting.dialects.dialect import NEUTRAL
 from vit_config import Preprocess, ViTConfig
 from vit_config.errors import USER_ERRORS

@@ -30,12 +30,12 @@ class State:
         are left out.
 
         Raises:
-            CannotFoldError: fields that do not go together, or tensors that are not the new schema's.
+            CannotRewriteError: fields that do not go together, or tensors that are not the new schema's.
         """
         try:
             cfg = self.config.replace(**changes)
         except ConfigError as error:
-            raise CannotFoldError(str(error)) from None
+            raise CannotRewriteError(str(error)) from None
         every = {**self.arrays, **new}
         expected = {name: each.shape for name, each in parameters(cfg).items()}
         for name, shape in expected.items():
@@ -60,12 +60,12 @@ def canonical(cfg: ViTConfig) -> ViTConfig:
     return cfg.replace(**changes) if changes else cfg
 
 
-class CannotFoldError(Exception):
+class CannotRewriteError(Exception):
     """Why a rewriting is not possible here."""
 
 
-Fold = Callable[[State, Any], State]
-"""Takes a state and the values that a field may have; raises `CannotFoldError`."""
+Rewrite = Callable[[State, Any], State]
+"""Takes a state and the values that a field may have; raises `CannotRewriteError`."""
 
 
 def _blocks(cfg: ViTConfig) -> Iterator[str]:
@@ -104,7 +104,7 @@ def all_equal(stored: Stored, value: float) -> bool:
 def need(condition: bool, why: str) -> None:
     """Give up, saying why, unless the condition holds."""
     if not condition:
-        raise CannotFoldError(why)
+        raise CannotRewriteError(why)
 
 
 def allows(allowed: Any, value: Any) -> bool:

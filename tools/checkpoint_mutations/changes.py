@@ -17,7 +17,7 @@ import numpy as np
 
 from parity.porting.formats import open_container
 from parity.porting.formats.comment import pack
-from parity.porting.formats.folder import SIDECARS
+from parity.porting.formats.weights_folder import SIDECARS
 
 KINDS = {".safetensors": "safetensors", ".npz": "npz", ".msgpack": "msgpack"}
 

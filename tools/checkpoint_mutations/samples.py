@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dialect_table import sample as schema_of
 
-from mutation.changes import rewrite
+from checkpoint_mutations.changes import rewrite
 from parity.measure.redraw import redraw
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert

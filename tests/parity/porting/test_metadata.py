@@ -11,7 +11,7 @@ from parity.measure.redraw import redraw
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.files import load
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from tests.support.tiny import TINY
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, parameters, write_weights
 
@@ -113,30 +113,30 @@ def test_what_a_header_leaves_open_config_files_may_say(unknown: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "card",
+    "metadata",
     [
-        Card(),
-        Card(class_names=NAMES),
-        Card(pixels=PIXELS),
-        Card(pixels=PIXELS, class_names=NAMES, license="mit"),
+        Metadata(),
+        Metadata(class_names=NAMES),
+        Metadata(pixels=PIXELS),
+        Metadata(pixels=PIXELS, class_names=NAMES, license="mit"),
     ],
-    ids=lambda card: "-".join(name for name, value in card if value is not None),
+    ids=lambda metadata: "-".join(name for name, value in metadata if value is not None),
 )
-def test_a_header_says_each_once(card: Card) -> None:
-    metadata = card.to_metadata()
-    assert Card.from_metadata(metadata, where="it") == card
-    assert sum("tench" in text for text in metadata.values()) == (card.class_names is not None)
-    assert Card.from_metadata({}, where="it") is None
-    assert Card.of(card.preprocess) == card or card.pixels is None
+def test_a_header_says_each_once(metadata: Metadata) -> None:
+    header = metadata.to_header()
+    assert Metadata.from_header(header, where="it") == metadata
+    assert sum("tench" in text for text in header.values()) == (metadata.class_names is not None)
+    assert Metadata.from_header({}, where="it") is None
+    assert Metadata.of(metadata.preprocess) == metadata or metadata.pixels is None
 
 
 @pytest.mark.parametrize("names", ["", "[1]", "3", '"tench"'])
 def test_a_damaged_header_is_one_line(names: str) -> None:
     with pytest.raises(ConfigError, match=r"it: vit\.class_names") as caught:
-        Card.from_metadata({"vit.preprocess": "null", "vit.class_names": names}, where="it")
+        Metadata.from_header({"vit.preprocess": "null", "vit.class_names": names}, where="it")
     assert "\n" not in str(caught.value)
 
 
 def test_names_are_not_said_twice() -> None:
-    with pytest.raises(ConfigError, match=r"build the card with Card\.of"):
-        Card(pixels=PIXELS.replace(class_names=NAMES))
+    with pytest.raises(ConfigError, match=r"build it with Metadata\.of"):
+        Metadata(pixels=PIXELS.replace(class_names=NAMES))

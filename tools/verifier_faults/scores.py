@@ -17,7 +17,7 @@ from parity.verifier.diff import Difference, Recorded, compare_sides
 from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant
-from verifier.twins import TRAIN, reference, side, trained
+from verifier_faults.twins import TRAIN, reference, side, trained
 
 BLOCK = 1
 """The one block that is given a fault, of two."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from parity.porting.dialects.dialect import ANY, Dialect
-from parity.porting.dialects.rewrites import FOLDS, CannotFoldError, State, express
+from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, express
 from parity.porting.formats.base import Stored
 from tests.support.dialect_proof import images_for, redraw
 from tests.support.tiny import TINY, error, variant
@@ -100,7 +100,7 @@ CASES = {
     ),
 }
 EXACT = ("pos_embed", "layer_scale", "layer_scale_on", "final_norm")
-"""Folds after which every sum is formed in the same order, on every processor: a bias is added in the
+"""Those after which every sum is formed in the same order, on every processor: a bias is added in the
 matrix product or after it (k_bias), which is rounded once or twice."""
 
 # what is left out -> (field, the schema before, which tensors must be of which value)
@@ -139,11 +139,11 @@ def assert_same_function(before: State, after: State, *, exactly: bool) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_fold(case):
+def test_rewrite(case):
     field, changes, value = CASES[case]
     before = state_of(TINY.replace(**changes))
 
-    after = FOLDS[field](before, (value,))
+    after = REWRITES[field](before, (value,))
 
     assert getattr(after.config, field) == value
     assert len(after.said) == 1
@@ -159,15 +159,15 @@ def test_what_is_left_out_must_have_no_effect(case):
         return np.full_like(array, value) if fnmatchcase(name, f"*{pattern}") else array
 
     before = state_of(cfg, neutral)
-    after = FOLDS[field](before, ANY)
+    after = REWRITES[field](before, ANY)
     assert not getattr(after.config, field)
     assert len(after.arrays) < len(before.arrays)
     assert_same_function(before, after, exactly=False)
 
     fitting = [name for name in before.arrays if fnmatchcase(name, f"*{pattern}")]
     last = {**before.arrays, fitting[-1]: state_of(cfg).arrays[fitting[-1]]}
-    with pytest.raises(CannotFoldError, match=rf"^{fitting[-1]} is not"):
-        FOLDS[field](State(cfg, last), ANY)
+    with pytest.raises(CannotRewriteError, match=rf"^{fitting[-1]} is not"):
+        REWRITES[field](State(cfg, last), ANY)
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_heads": 6, "num_kv_heads": (6, 2, 3)}])
@@ -181,12 +181,12 @@ def test_a_bias_of_keys_is_left_out_if_it_is_zero(changes):
         return array
 
     before = state_of(cfg, without)
-    after = FOLDS["k_bias"](before, (False,))
+    after = REWRITES["k_bias"](before, (False,))
     assert after.config.k_bias is False
     assert_same_function(before, after, exactly=False)
 
-    with pytest.raises(CannotFoldError, match=r"keys' part of blocks\.0\.attn\.qkv\.bias is not"):
-        FOLDS["k_bias"](state_of(cfg), (False,))
+    with pytest.raises(CannotRewriteError, match=r"keys' part of blocks\.0\.attn\.qkv\.bias is not"):
+        REWRITES["k_bias"](state_of(cfg), (False,))
 
 
 @pytest.mark.parametrize(("pool", "other"), [("class", slice(30, None)), ("mean", slice(30))])
@@ -199,12 +199,12 @@ def test_a_head_on_two_vectors_that_weighs_one(pool, other):
         return array
 
     before = state_of(cfg, one_sided)
-    after = FOLDS["pool"](before, ("class", "mean"))
+    after = REWRITES["pool"](before, ("class", "mean"))
     assert after.config.pool == pool
     assert_same_function(before, after, exactly=False)
 
-    with pytest.raises(CannotFoldError, match="its head sees both"):
-        FOLDS["pool"](state_of(cfg), ("class", "mean"))
+    with pytest.raises(CannotRewriteError, match="its head sees both"):
+        REWRITES["pool"](state_of(cfg), ("class", "mean"))
 
 
 REFUSED = {
@@ -234,14 +234,14 @@ REFUSED = {
 def test_what_cannot_be_rewritten_is_refused(case):
     field, name, allowed, why = REFUSED[case]
 
-    with pytest.raises(CannotFoldError, match=why):
-        FOLDS[field](state_of(variant(name)), allowed)
+    with pytest.raises(CannotRewriteError, match=why):
+        REWRITES[field](state_of(variant(name)), allowed)
 
 
 def test_every_fold_is_covered():
     covered = {case[0] for case in (*CASES.values(), *REMOVALS.values(), *REFUSED.values())}
 
-    assert covered == FOLDS.keys()
+    assert covered == REWRITES.keys()
 
 
 def test_a_model_is_rewritten_until_the_dialect_can_say_it():

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from parity.porting.metadata import Card
+from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.pixels import Picture, prepare_batch
 
@@ -33,7 +33,7 @@ class Loaded:
     """A model read from a file, ready for images."""
 
     config: ViTConfig
-    card: Card
+    metadata: Metadata
     """How images are prepared, what the classes are called, and the licence."""
     origins: dict[str, str]
     """Where each field of `config` is from."""
@@ -45,14 +45,14 @@ class Loaded:
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The card as one `Preprocess`; None if preprocessing is unknown, so that only
+        """The metadata as one `Preprocess`; None if preprocessing is unknown, so that only
         `model` can be used."""
-        return self.card.preprocess
+        return self.metadata.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
         """What each class is called, in the order of the logits; None if unknown."""
-        return self.card.class_names
+        return self.metadata.class_names
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
         """The most probable classes of each image, the most probable first.

@@ -11,7 +11,7 @@ from parity.faults import FAULTS
 from parity.faults.steps import STEP_FAULTS
 from parity.faults.twin import FRAMEWORKS, TWINS
 from parity.twins.check import environment
-from verifier.scores import Clean, Result
+from verifier_faults.scores import Clean, Result
 
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]
 
@@ -27,7 +27,7 @@ catalogue is consistent, less that it is complete. Where it had been taken from 
 it was judged again by what the mistake would be called without one: `missing_tanh`, `active_drop_path`
 and `post_norm` kept their names; for `norm_behind_the_pooling` and `ignored_distillation_head` the
 catalogue learnt a better one. `rotary_offset` and `lambda_of_the_next_block` are mistakes that people
-make and that no room of the catalogue recomputes. The other faults outside of it were made up, to see
+make and that no module of the catalogue recomputes. The other faults outside of it were made up, to see
 that nothing is named. `fast_variance` is a matter of float32 and of large means: its positions are
 moved by 300 in float32, and by 1000 in float64, where it is the formula alone that is shown. Steps
 of training are scored in float64 alone."""

@@ -1,0 +1,115 @@
+"""What a conversion will write: a dialect that can say the model, and the tensors by its names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from parity.porting.anomalies import refuse_not_finite
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.dialects import called
+from parity.porting.dialects.buffers import make_buffers
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.matching import bind
+from parity.porting.dialects.rewrites import CannotHoldError, State, express
+from parity.porting.dialects.transfer import write
+from parity.porting.formats.base import Stored
+from parity.porting.metadata import Metadata
+from parity.porting.transform import as_type, resized, with_classes
+from vit_config import ConfigError
+
+NONFINITE = "values that are not finite may pass, as asked"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What will be written, nothing read or written yet."""
+
+    source: Checkpoint
+    dialect: Dialect
+    state: State
+    metadata: Metadata
+    tensors: dict[str, Stored]
+    """By the target's names."""
+
+    unchanged: bool
+    """Whether nothing but names and layouts differs from the source."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(stored.nbytes for stored in self.tensors.values())
+
+
+def plan(
+    source: Checkpoint,
+    to: str,
+    *,
+    dtype: str | None = None,
+    image_size: tuple[int, int] | None = None,
+    num_classes: int | None = None,
+    allow_nonfinite: bool = False,
+) -> Target:
+    """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+
+    Args:
+        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
+            WeightsError.
+
+    Raises:
+        ConfigError: the dialect cannot hold the model, or a change cannot be made.
+    """
+    metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
+    arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
+    state = State(source.config, arrays, said)
+    if image_size is not None:
+        state = resized(state, image_size)
+        metadata = metadata.replace(pixels=metadata.pixels and metadata.pixels.replace(image_size=None))
+    if num_classes is not None:
+        state = with_classes(state, num_classes)
+        same = num_classes == source.config.num_classes
+        metadata = metadata if same else metadata.replace(class_names=None)
+    if dtype is not None:
+        state = as_type(state, dtype)
+    dialect, state = _expressed(state, to)
+    tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
+    dtype_of_all = next(iter(state.arrays.values())).dtype
+    tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
+    unchanged = dtype is None and image_size is None and num_classes is None
+    return Target(source, dialect, state, metadata, tensors, unchanged)
+
+
+def _expressed(state: State, to: str) -> tuple[Dialect, State]:
+    """The dialect that needs the fewest rewritings, of those that can say the model."""
+    found: list[tuple[Dialect, State]] = []
+    refused: list[CannotHoldError] = []
+    for dialect in called(to):
+        if not dialect.writes:
+            continue
+        try:
+            found.append((dialect, express(state, dialect)))
+        except CannotHoldError as error:
+            refused.append(error)
+    if not found:
+        raise ConfigError(_refusal(to, refused))
+    return min(found, key=lambda each: len(each[1].said))
+
+
+def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
+    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
+    if not refused:
+        return f"{to} is only read"
+    if len(refused) == 1:
+        return str(refused[0])
+    least = min(len(each.reasons) for each in refused)
+    nearest = [each for each in refused if len(each.reasons) == least]
+    common = [name for name in refused[0].reasons if name and all(name in e.reasons for e in refused)]
+    every = f" ({', '.join(common)} in the way of each)" if common else ""
+    shown = "; or ".join(
+        f"{each.name}, but for {'; '.join(each.reasons.values())}" for each in nearest[:3]
+    )
+    more = f"; and {len(nearest) - 3} others as near" if len(nearest) > 3 else ""
+    return (
+        f"none of the {len(refused)} dialects of {to} can hold this model{every}; nearest is"
+        f" {shown}{more}"
+    )

@@ -1,0 +1,26 @@
+"""The command line with workers that convert two checkpoints each, then hang: a run to catch at work."""
+
+import sys
+import time
+from typing import Any
+
+from parity.cli import main
+from parity.porting.fleet import run
+from parity.porting.fleet.work import Outcome, Task, convert_one
+
+_done: list[Outcome] = []
+
+
+def convert_two(task: Task, tell: Any) -> Outcome:
+    """What a worker does: two checkpoints, and the next never ends."""
+    if len(_done) == 2:
+        time.sleep(600)
+    outcome = convert_one(task, tell)
+    _done.extend([outcome] * (outcome.status == "done"))
+    return outcome
+
+
+def command() -> None:
+    """`parity`, with these workers."""
+    run.convert_one = convert_two
+    sys.exit(main(sys.argv[1:]))
