@@ -40,6 +40,7 @@ def execute(path: Path) -> nbformat.NotebookNode:
             timeout=600,
             record_timing=False,
             coalesce_streams=True,
+            extra_arguments=["--IPKernelApp.log_level=40"],  # errors only
             resources={"metadata": {"path": folder}},
         )
         client.execute()

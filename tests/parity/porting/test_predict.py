@@ -171,7 +171,7 @@ def test_what_cannot_predict_says_why(tmp_path, file):
     assert loaded.logits(pictures()).shape == (3, 30)
 
     few = written(tmp_path / "few.safetensors", PREPROCESS.replace(class_names=("cat", "dog")))
-    with pytest.raises(WeightsError, match="2 names of classes"):
+    with pytest.raises(WeightsError, match="2 class names"):
         parity.load(few, framework="torch")
 
     loaded = parity.load(file, framework="torch")
