@@ -79,6 +79,44 @@ def _mean(x: jax.Array) -> jax.Array:
     return x.mean(axis=-1, keepdims=True)  # (..., 1)
 
 
+def softmax_product(logits: jax.Array, v: jax.Array) -> jax.Array:
+    """y = (e v) / s with e = exp(logits - max logits) and s = sum e over the last axis.
+
+    The quotient has D columns where softmax(logits) = e / s has M, and softmax(logits) is neither
+    stored nor kept for the backward pass.
+
+    The derivative along (t, u) is (e (t - sum(e t) / s)) v / s + (e u) / s.
+
+    Args:
+        logits: (..., N, M), in the type of v.
+        v: (..., M, D).
+
+    Returns:
+        (..., N, D).
+    """
+    return (_softmax_product.fun if _automatic.value else _softmax_product)(logits, v)
+
+
+@jax.custom_jvp
+def _softmax_product(logits: jax.Array, v: jax.Array) -> jax.Array:
+    e, s = _softmax_parts(logits)
+    return jnp.matmul(e, v) / s
+
+
+@_softmax_product.defjvp
+def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (logits, v), (t, u) = primals, tangents
+    e, s = _softmax_parts(logits)
+    centred = t - (e * t).sum(axis=-1, keepdims=True) / s
+    return jnp.matmul(e, v) / s, (jnp.matmul(e * centred, v) + jnp.matmul(e, u)) / s
+
+
+def _softmax_parts(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """e (..., N, M) and s (..., N, 1)."""
+    e = jnp.exp(logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True)))
+    return e, e.sum(axis=-1, keepdims=True)
+
+
 def gelu(x: jax.Array) -> jax.Array:
     """x Phi(x) with the normal distribution function Phi (arXiv 1606.08415), elementwise.
 
