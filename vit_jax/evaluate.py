@@ -15,6 +15,7 @@ import numpy as np
 from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
+from vit_jax.compiling import compiler_options
 from vit_jax.functional import get_params, make_apply
 from vit_jax.loss import correct, cross_entropy
 from vit_jax.weights import from_arrays
@@ -38,7 +39,8 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
             params = get_params(from_arrays(weights.config, weights.arrays))
         except WeightsError as error:
             raise WeightsError(f"{weights_path}: {error}") from None
-        apply = jax.jit(make_apply(weights.config))
+        options = compiler_options(jax.default_backend())
+        apply = jax.jit(make_apply(weights.config), compiler_options=options)
         loss, right = 0.0, 0
         for start in range(0, len(data.labels), BATCH_SIZE):
             images = preprocess.normalise(data.images[start : start + BATCH_SIZE])  # (B, H, W, C)

@@ -6,6 +6,7 @@ from flax import nnx
 
 from vit_config import InputError
 from vit_jax.drop import Dropout
+from vit_jax.rules import softmax_product
 
 KERNELS = ("auto", "reference", "xla", "cudnn")
 """``reference`` is plain einsum and softmax, which XLA fuses; ``xla`` and ``cudnn`` are
@@ -52,7 +53,10 @@ def attend(
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
         weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
         kept = weights if drop is None else drop(weights, rngs=rngs)
-        y = jnp.einsum("bhnm,bhmd->bhnd", kept, v)
+        if kept is weights and v.dtype == wide:
+            y = softmax_product(logits, v)
+        else:
+            y = jnp.einsum("bhnm,bhmd->bhnd", kept, v)
         return jnp.swapaxes(y, 1, 2), weights  # (B, N, h, d)
     if rngs is not None and drop is not None and drop.rate:
         raise InputError(

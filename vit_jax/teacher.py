@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vit_config import Weights
+from vit_jax.compiling import compiler_options
 from vit_jax.functional import get_params, make_apply
 from vit_jax.weights import from_arrays
 
@@ -16,7 +17,8 @@ def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
     parameters; nothing is dropped."""
     params = get_params(from_arrays(weights.config, weights.arrays))
     dtype = next(iter(params.values())).dtype
-    apply = jax.jit(make_apply(weights.config))
+    options = compiler_options(jax.default_backend())
+    apply = jax.jit(make_apply(weights.config), compiler_options=options)
 
     def teach(images: np.ndarray) -> np.ndarray:
         return np.asarray(apply(params, jnp.asarray(images, dtype)).logits)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.tiny import variant
 from vit_config import Recipe
-from vit_jax.rules import automatic_derivatives, normalise
+from vit_jax.rules import automatic_derivatives, normalise, softmax_product
 from vit_jax.step import init_state, make_train_step
 
 EPSILON = 1e-6
@@ -112,3 +112,55 @@ def test_a_step_grows_no_faster_than_the_depth():
     counts = [operations(depth) for depth in (2, 5, 8)]
     first, second = counts[1] - counts[0], counts[2] - counts[1]
     assert 0 < second < 1.05 * first  # 1.33 where it grows with the square
+
+
+def attention_inputs(dtype=jnp.float64):
+    """Logits (2, 5, 7) of large rows, values (2, 7, 3), and a direction for each."""
+    stream = np.random.default_rng(0)
+    logits, t = (jnp.asarray(stream.normal(0, 5, (2, 5, 7)), dtype) for _ in range(2))
+    v, u = (jnp.asarray(stream.normal(0, 1, (2, 7, 3)), dtype) for _ in range(2))
+    return (logits, v), (t, u)
+
+
+def test_every_derivative_of_softmax_times_values():
+    with jax.enable_x64(True):
+        at, along = attention_inputs()
+        plain = lambda logits, v: jax.nn.softmax(logits, axis=-1) @ v  # noqa: E731
+
+        def orders(f):
+            total = lambda *at: (f(*at) ** 2).sum()  # noqa: E731
+            slope = jax.grad(total, (0, 1))
+            products = lambda *at: sum((a * b).sum() for a, b in zip(slope(*at), along, strict=True))  # noqa: E731
+            return {
+                "value": [f(*at)],
+                "forward mode": [jax.jvp(f, at, along)[1]],
+                "gradient": slope(*at),
+                "forward over reverse": jax.jvp(slope, at, along)[1],
+                "reverse over reverse": jax.grad(products, (0, 1))(*at),
+            }
+
+        closed, automatic = both(lambda: orders(softmax_product))
+        for other in (automatic, orders(plain)):
+            for name, found in closed.items():
+                pairs = zip(found, other[name], strict=True)
+                assert max(error(*pair) for pair in pairs) < 1e-13, name
+
+
+def test_softmax_times_values_loses_no_digits_against_a_softmax():
+    stream = np.random.default_rng(0)
+    logits, v, upstream = (
+        stream.normal(0, s, shape) for s, shape in ((3, (61, 197)), (1, (197, 32)), (1, (61, 32)))
+    )
+
+    def run(f, dtype):
+        logits_, v_, upstream_ = (jnp.asarray(x, dtype) for x in (logits, v, upstream))
+        return jax.jit(lambda: (lambda y, back: (y, *back(upstream_)))(*jax.vjp(f, logits_, v_)))()
+
+    plain = lambda logits, v: jax.nn.softmax(logits, axis=-1) @ v  # noqa: E731
+    logits, v, upstream = (np.float64(np.float32(x)) for x in (logits, v, upstream))
+    with jax.enable_x64(True):
+        exact = run(plain, jnp.float64)
+    for our, their, truth in zip(
+        run(softmax_product, jnp.float32), run(plain, jnp.float32), exact, strict=True
+    ):
+        assert error(our, truth) < 1.05 * error(their, truth) < 1e-6

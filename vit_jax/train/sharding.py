@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
 from vit_config.lora import Lora
 from vit_config.schedule import learning_rate
+from vit_jax.compiling import compiler_options
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.kernels import attend
@@ -209,6 +210,7 @@ def _jit_program(
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
+    options = compiler_options(devices[0].platform)
     initialise = partial(init_state, cfg, recipe, steps_per_epoch, lora)
     abstract = jax.eval_shape(initialise)
     of_state = jax.tree.map(
@@ -226,11 +228,13 @@ def _jit_program(
             in_shardings=(of_state, split),
             out_shardings=(of_state, whole),
             donate_argnums=0,
+            compiler_options=options,
         ),
         eval_step=jax.jit(
             make_eval_step(cfg, recipe, lora=lora),
             in_shardings=(of_state.params, split),
             out_shardings=whole,
+            compiler_options=options,
         ),
         # copied: on a CPU the array may be the very buffer that the next step is given to reuse
         fetch=lambda tree: jax.tree.map(lambda x: np.array(x, copy=True), jax.device_get(tree)),

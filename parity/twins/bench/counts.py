@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from vit_config import Recipe, ViTConfig
+from vit_jax.compiling import compiler_options
 from vit_jax.step import init_state, make_train_step
 
 COUNTED = ("dot", "convolution", "transpose", "copy", "convert", "reduce", "fusion")
@@ -21,7 +22,7 @@ OPTIONS = {
     "xla_llvm_disable_expensive_passes": False,
     "xla_cpu_use_fusion_emitters": True,
 }
-"""XLA's own defaults, whatever the flags of this process: the counts are of what users run."""
+"""XLA's own defaults, whatever the flags of this process; with `vit_jax.compiling`, what users run."""
 
 
 def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
@@ -31,7 +32,7 @@ def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
     image = jax.ShapeDtypeStruct((batch_size, H, W, cfg.in_channels), jnp.float32)
     batch = {"image": image, "label": jax.ShapeDtypeStruct((batch_size,), jnp.int32)}
     step = jax.jit(make_train_step(cfg, recipe, 1), donate_argnums=0)
-    return step.lower(state, batch).compile(OPTIONS)
+    return step.lower(state, batch).compile(OPTIONS | compiler_options("cpu"))
 
 
 def count_operations(compiled: Any) -> dict[str, int]:

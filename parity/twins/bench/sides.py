@@ -54,14 +54,16 @@ def _side_jax(
     import jax.numpy as jnp
 
     from vit_config import Recipe
+    from vit_jax.compiling import compiler_options
     from vit_jax.functional import make_apply
     from vit_jax.step import init_state, make_train_step
 
     recipe = Recipe(kernel=kernel)
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
-    train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0)
+    options = compiler_options(jax.default_backend())
+    train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0, compiler_options=options)
     apply = make_apply(cfg, kernel=kernel)
-    classify = jax.jit(lambda params, images: apply(params, images).logits)
+    classify = jax.jit(lambda params, images: apply(params, images).logits, compiler_options=options)
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
 
     def forward() -> None:
