@@ -5,19 +5,12 @@ forward mode and derivatives of any order work. Inside `automatic_derivatives` t
 differentiated step by step; that is what proves the closed forms.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-
-from vit_jax.normal_tail import tail
-
-_Map = Callable[[jax.Array], jax.Array]
-_DENSITY_AT_0 = 1.0 / math.sqrt(2.0 * math.pi)
-_NEAR = 0.5  # below it, sums that start from 1/2 are rounded less
 
 # part of the key of JAX's caches: what is compiled under one value never runs under the other
 _automatic = jax.make_user_context(default_value=False)
@@ -115,73 +108,3 @@ def _softmax_parts(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
     """e (..., N, M) and s (..., N, 1)."""
     e = jnp.exp(logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True)))
     return e, e.sum(axis=-1, keepdims=True)
-
-
-def gelu(x: jax.Array) -> jax.Array:
-    """x Phi(x) with the normal distribution function Phi (arXiv 1606.08415), elementwise.
-
-    The derivatives are Phi(x) + x phi(x) and phi(x) (2 - x^2), with the density phi.
-
-    On a CPU, in float32 and narrower types, Phi comes from `vit_jax.normal_tail`: from Q(a), the part of
-    the distribution above a = |x|, x Phi(x) = max(x, 0) - a Q(a). Elsewhere, and in float64, it is
-    `jax.nn.gelu`.
-    """
-    return _exact_gelu(x) if _automatic.value else _gelu(x)
-
-
-@jax.custom_jvp
-def _gelu(x: jax.Array) -> jax.Array:
-    return _by_platform(x, _gelu_by_tail, _exact_gelu)
-
-
-@_gelu.defjvp
-def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
-    (x,), (t,) = primals, tangents
-    return _gelu(x), t * _gelu_slope(x)
-
-
-@jax.custom_jvp
-def _gelu_slope(x: jax.Array) -> jax.Array:
-    if x.dtype == jnp.float64:
-        return 0.5 * jax.lax.erfc(-x * math.sqrt(0.5)) + x * _density(x)
-    automatic = lambda x: jax.jvp(_exact_gelu, (x,), (jnp.ones_like(x),))[1]  # noqa: E731
-    return _by_platform(x, _slope_by_tail, automatic)
-
-
-@_gelu_slope.defjvp
-def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
-    (x,), (t,) = primals, tangents
-    return _gelu_slope(x), t * (_density(x) * (2.0 - x * x))
-
-
-def _exact_gelu(x: jax.Array) -> jax.Array:
-    return jax.nn.gelu(x, approximate=False)
-
-
-def _density(x: jax.Array) -> jax.Array:
-    return jnp.exp(-0.5 * x * x) * _DENSITY_AT_0
-
-
-def _by_platform(x: jax.Array, on_cpu: _Map, elsewhere: _Map) -> jax.Array:
-    """`on_cpu` computes in float32."""
-    if x.dtype == jnp.float64:
-        return elsewhere(x)
-    narrow = lambda x: on_cpu(x.astype(jnp.float32)).astype(x.dtype)  # noqa: E731
-    return jax.lax.platform_dependent(x, cpu=narrow, default=elsewhere)
-
-
-def _gelu_by_tail(x: jax.Array) -> jax.Array:
-    part = tail(x)
-    near = 0.5 * x + part.a * (part.less - part.ratio * part.expm1)
-    far = jnp.maximum(x, 0.0) - part.a * (part.ratio + part.ratio * part.expm1) * part.scale
-    return jnp.where(part.a < _NEAR, near, far)
-
-
-def _slope_by_tail(x: jax.Array) -> jax.Array:
-    part = tail(x)
-    d = part.ratio - part.a * _DENSITY_AT_0
-    d = (d + d * part.expm1) * part.scale  # Q(a) - a phi(a)
-    near = part.less + part.a * _DENSITY_AT_0 - (part.ratio - part.a * _DENSITY_AT_0) * part.expm1
-    rising = jnp.where(part.a < _NEAR, 0.5 + near, 1.0 - d)  # at a
-    falling = jnp.where(part.a < _NEAR, 0.5 - near, d)  # at -a
-    return jnp.where(x < 0.0, falling, rising)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 # what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
 # gradients that its compiler makes too narrow; derivatives that it makes too slow; and its options
-JAX_ONLY = {"functional.py", "linear.py", "rules.py", "normal_tail.py", "compiling.py"}
+JAX_ONLY = {"functional.py", "linear.py", "rules.py", "compiling.py"}
 # what only one side's framework makes necessary
 PRIVATE = {
     "weights": {"to_numpy", "from_numpy"},  # numpy has no bfloat16

@@ -15,7 +15,7 @@ def test_on_a_cpu_eigen_multiplies_and_ynnpack_adds_up():
 
     def product_and_sums(options):
         program = jax.jit(lambda a, b: (a @ b, (a * a).sum(axis=0)), compiler_options=options)
-        text = program.lower(a, b).compile().as_text() or ""
+        text = program.lower(a, b).compile().as_text()
         product, _ = program(a, b)
         return text, np.linalg.norm(np.asarray(product) - exact)
 
