@@ -54,7 +54,7 @@ def save(
     model: Any,
     *,
     preprocess: Preprocess | None = None,
-    provenance: Sequence[Any] = (),
+    provenance: Sequence[Any] | None = None,
 ) -> None:
     """Write either twin's model to a weights file, whole or not at all.
 

@@ -1,5 +1,6 @@
 """The command line with workers that convert two checkpoints each, then hang: a run to catch at work."""
 
+import signal
 import sys
 import time
 from importlib import import_module
@@ -22,5 +23,6 @@ def convert_two(task: Task, tell: Any) -> Outcome:
 
 def command() -> None:
     """`parity`, with these workers."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell starts with &
     import_module("parity.porting.fleet.run_manifest").convert_one = convert_two
     sys.exit(main(sys.argv[1:]))

@@ -325,7 +325,7 @@ def test_without_pytorch_jax_scores_and_says_where_to_go_on(capsys, monkeypatch,
 def test_a_missing_package_is_one_line(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "vit_jax.train.run", None)
     assert run("train", []) == 70  # one of ours is a defect, not something to install
-    assert "a fault of this program" in capsys.readouterr().err
+    assert "internal error" in capsys.readouterr().err
     monkeypatch.delitem(sys.modules, "vit_jax.train.run")
     monkeypatch.setitem(sys.modules, "orbax.checkpoint", None)
     monkeypatch.delitem(sys.modules, "vit_jax.train.checkpoint")

@@ -63,7 +63,7 @@ def counts(values: Any) -> tuple[int, ...]:
     if not isinstance(values, list | tuple):
         raise ValueError("expected a list of dimensions")
     if any(type(each) is not int or not 0 <= each <= _MOST_BYTES for each in values):
-        raise ValueError("a list of dimensions with an entry that is none")
+        raise ValueError("a shape in which one length is not a whole number from 0 on")
     return tuple(values)
 
 

@@ -210,7 +210,7 @@ def test_samples_of_large_tensors(tmp_path):
     assert (found.smallest, found.largest) == (finite.min(), finite.max())
     assert trace[Site(0, "batch", "small")].statistics is None
     assert trace[Site(0, "batch", "huge")].statistics.mean == pytest.approx(1e308)
-    with pytest.raises(ConfigError, match="keep = 0: at least 1 number"):
+    with pytest.raises(ConfigError, match="keep = 0: must be at least 1"):
         parity.record(tmp_path / "b.trace", net, keep=0)
     assert not (tmp_path / "b.trace").exists()
 

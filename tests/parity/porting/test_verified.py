@@ -118,7 +118,7 @@ def test_a_fault_of_ours_leaves_nothing(own, tmp_path, capsys, monkeypatch):
     status, _, err = run(capsys, "convert", own, out, "--to", "torchvision", "--verify")
     assert status == 70
     assert "KeyError" in err
-    assert err.splitlines()[-1].startswith("parity convert: a fault of this program")
+    assert err.splitlines()[-1].startswith("parity convert: internal error")
     assert sorted(tmp_path.iterdir()) == before
 
 

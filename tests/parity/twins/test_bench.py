@@ -11,7 +11,7 @@ from parity.twins.bench.measure import Result, Worker
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["--sides", "tim"], "no side 'tim'"),
+        (["--sides", "tim"], "unknown side 'tim'"),
         (["--batch", "0"], "--batch = 0: must be at least 1"),
         (["--repeats", "0"], "--repeats = 0: must be at least 1"),
         (["--peak", "0"], "--peak = 0.0: must be greater than 0"),

@@ -239,7 +239,7 @@ def test_what_once_were_flags_are_commands(words, now, capsys):
     status = main(["check", *words.split()])
     old = capsys.readouterr()
     line, _, rest = old.err.partition("\n")
-    assert line.endswith(f"is now parity {now} now")
+    assert line.endswith(f"is now parity {now}")
     again = {"faults": [], "sweep": ["--processes", "0"], "check-steps": ["digits", "--steps", "0"]}
     assert main([now, *again[now]]) == status
     new = capsys.readouterr()

@@ -200,7 +200,7 @@ def test_the_dialect_writes_what_it_read(name, spelling):
         (["--dtype", "float32"], "no option --dtype"),
         (["--processes", "0"], "--processes 0"),
         (["resnet*"], "timm has no architecture resnet*"),
-        (["test_vit", "nonesuch"], "is called nonesuch"),
+        (["test_vit", "nonesuch"], "no architecture nonesuch"),
         (["--seed", "-1"], "--seed -1"),
         (["--max-parameters", "5"], "--max-parameters: goes with --full-size only"),
         (["--full-size", "--max-parameters", "1"], "leaves none of 251"),

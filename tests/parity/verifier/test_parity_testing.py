@@ -123,7 +123,7 @@ def test_reduced_precision_is_refused_with_the_flag():
     ("options", "error", "line"),
     [
         ({"level": "weights"}, ConfigError, "level = 'weights': must be one of logits, activations"),
-        ({"b": (5, X)}, InputError, "builtins.int is no model"),
+        ({"b": (5, X)}, InputError, "builtins.int is not a model"),
         ({"b": (nn.Linear(5, 3), X)}, RuntimeError, "shapes cannot be multiplied"),
     ],
 )

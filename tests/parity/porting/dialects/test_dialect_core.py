@@ -145,7 +145,7 @@ def test_an_incomplete_row_takes_nothing():
 def test_the_same_tensor_twice_is_refused():
     table = (*row("a", "x"), *row("a", "y"))
 
-    with pytest.raises(WeightsError, match="y: a is there twice"):
+    with pytest.raises(WeightsError, match="y: a appears twice"):
         into(table, {"x": draw(2), "y": draw(2)})
 
 

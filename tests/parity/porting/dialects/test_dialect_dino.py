@@ -124,7 +124,7 @@ def test_chunks_that_are_not_numbered_through_are_refused(tmp_path):
         index, rest = name.split(".", 2)[1:]
         state[f"blocks.{index}.0.{rest}"] = state.pop(name)
     torch.save(state, tmp_path / "local.pth")
-    with pytest.raises(WeightsError, match=r"blocks\.0\.norm1\.weight is there twice"):
+    with pytest.raises(WeightsError, match=r"blocks\.0\.norm1\.weight appears twice"):
         read_checkpoint(tmp_path / "local.pth", given=HEADS)
     for name in [name for name in state if name.startswith("blocks.")]:
         index = int(name.split(".")[1])

@@ -10,7 +10,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import called, dialects
 from parity.porting.dialects.recognise import find
-from parity.porting.formats import open_container
+from parity.porting.opened import open_checkpoint
 from parity.twins.timm_sweep import peer
 from parity.twins.timm_sweep.architecture import redraw_model
 from tests.support.dialect_proof import prove, redraw
@@ -122,7 +122,7 @@ def test_other_models_under_the_same_key_are_not_theirs(tmp_path, name, spelling
     model = peer.create_abstract(name, depth=3)
     state = {key: torch.zeros(value.shape) for key, value in model.state_dict().items()}
     path = published(tmp_path / "theirs.pth", state)
-    assert find(open_container(path), dialects()).dialect.name == spelling
+    assert find(open_checkpoint(path), dialects()).dialect.name == spelling
 
 
 def test_the_decoder_of_mae_is_left_out(tmp_path):

@@ -172,7 +172,7 @@ def test_no_architecture_hides_an_argument_that_another_pool_would_show():
             {"model_args": {"norm_layer": "batchnorm"}},
             "norm_layer = 'batchnorm'; expected one of 'layernorm'",
         ),
-        ({"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad = True; expected False alone"),
+        ({"model_args": {"dynamic_img_pad": True}}, "dynamic_img_pad = True; expected False"),
         ({"model_args": {"img_size": [[]]}}, "arguments that do not fit together"),
         ({"model_args": {"patch_size": 0}}, "arguments that do not fit together"),
         ({"model_args": []}, None),

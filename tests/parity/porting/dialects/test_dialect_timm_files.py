@@ -12,7 +12,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
-from parity.porting.formats import open_container
+from parity.porting.opened import open_checkpoint
 from tests.support.timm_models import bare, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError
 
@@ -42,7 +42,7 @@ from vit_config import PRESETS, ConfigError
 )
 def test_what_a_bare_file_leaves_open_is_asked_for(tmp_path, name, spelling, asked):
     path = bare(tmp_path / "bare", small(name))
-    assert find(open_container(path), dialects()).dialect.name == spelling
+    assert find(open_checkpoint(path), dialects()).dialect.name == spelling
     with pytest.raises(ConfigError, match=f"cannot infer {asked}"):
         read_checkpoint(path)
 

@@ -115,7 +115,7 @@ def diagnosed(right, wrong):
         ({"last": "behind"}, {}, "norm-place", "call last after the pooling"),
         ({"last": "behind"}, {"last": "never"}, "missing-norm", "call last after the pooling"),
         ({}, {"behind": True}, "norm-place", "call one before mixer"),
-        ({"behind": True}, {}, "norm-place", "call one behind mixer"),
+        ({"behind": True}, {}, "norm-place", "call one after mixer"),
         ({}, {"used": 1}, "missing-head", "(ends.0 out + ends.1 out) / 2"),
     ],
 )

@@ -130,7 +130,7 @@ def test_a_line_whose_values_are_nowhere_or_not_telling():
     "line", [3, None, [], ["a", 1], {"leaf": "a", "perm": 1}, {"leaf": "a", "transpose": 1}]
 )
 def test_a_line_of_another_form_is_refused(line):
-    with pytest.raises(ConfigError, match=r"line of x is .*expected"):
+    with pytest.raises(ConfigError, match=r"entry for x is .*expected"):
         audit({"x": line}, match({}, {}))
 
 
@@ -205,7 +205,7 @@ def test_bad_input_is_one_line_and_status_2(sides, tmp_path, capsys):
             "keeps a sample of attn.qkv.weight (36, 12), not all its values",
         ),
         ([a, a, "--map", str(tmp_path / "lost.json")], "no such file"),
-        ([a, a, "--map", str(tmp_path / "text.json")], "no JSON"),
+        ([a, a, "--map", str(tmp_path / "text.json")], "not valid JSON"),
         ([a, a, "--map", str(tmp_path / "list.json")], "list where an object"),
         ([a, a, "--map", str(tmp_path / "none.json")], "an empty object where"),
         ([a, a, "--table", str(tmp_path / "t.py")], "A has no patch_embed.proj.weight"),
