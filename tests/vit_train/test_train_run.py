@@ -164,15 +164,21 @@ def test_a_finished_run_is_not_trained_again(whole, data_dir):
 
 @pytest.mark.slow
 def test_a_run_goes_on_under_pmap(data_dir, tmp_path, monkeypatch):
-    """The state is the same whichever way the step is spread; with dropout off so is the result."""
+    """The state is the same whichever way the step is spread; with dropout off so is the result.
+
+    But for the keys' bias, whose gradient is rounding alone, of which Adam makes whole steps.
+    """
     job = Job(CFG.replace(dropout_embed=0.0, dropout_mlp_inner=0.0), RECIPE, JOB.data)
     whole = train(job, data_dir=data_dir, run_dir=tmp_path / "whole", sharding="full")
     with monkeypatch.context() as patch:
         stopping_after(6, patch)
         train(job, data_dir=data_dir, run_dir=tmp_path / "run")
     resumed = train(job, data_dir=data_dir, run_dir=tmp_path / "run", parallel="pmap")
+    keys = np.s_[CFG.hidden_size : 2 * CFG.hidden_size]
     for name, value in whole.params.items():
-        np.testing.assert_allclose(resumed.params[name], value, rtol=0, atol=1e-4, err_msg=name)
+        pair = (resumed.params[name], value)
+        pair = [np.delete(x, keys) for x in pair] if name.endswith("qkv.bias") else pair
+        np.testing.assert_allclose(*pair, rtol=0, atol=1e-4, err_msg=name)
 
 
 def test_another_job_is_refused_with_every_changed_field(whole, data_dir):

@@ -27,9 +27,14 @@ SMALL_PRESETS = ["digits", "mnist_exercise", "mnist_conv_vit"]
 QUICK = {"plain", "per_head", "registers_class_row", "mean_post_norm"}  # what `make quick` looks at
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in VARIANTS]
-)
+def _marks(name):
+    if name in QUICK:
+        return []
+    # every second is left to a share of the exhaustive cases
+    return [pytest.mark.slow, *([pytest.mark.exhaustive] if [*VARIANTS].index(name) % 2 else [])]
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=_marks(n)) for n in VARIANTS])
 def test_every_switch_agrees_in_float64(name):
     report = check_config(variant(name), dtypes=("float64",))
     assert report.passed, to_dict(report)
