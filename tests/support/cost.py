@@ -3,8 +3,8 @@ budget.
 
 A machine is measured by a loop of fixed work, so that a slow one is not told that the tests grew. Of
 every file `costs.json` keeps the CPU seconds it takes on a machine whose loop takes `LOOP`; a run of
-the whole file that costs more than twice that, and `SLACK` seconds on top, fails. `--costs FILE`
-writes what was measured.
+the whole file that costs more than twice that, and `SLACK` seconds on top, fails. Exhaustive cases, of
+which each run has another share, do not count. `--costs FILE` writes what was measured.
 """
 
 import json
@@ -16,8 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.share import ALL, SHARE
-
 BUDGETS = Path(__file__).parent / "costs.json"
 LOOP = 0.25
 """CPU seconds that `loop` takes on the machine on which the budgets were measured."""
@@ -26,7 +24,7 @@ FACTOR, SLACK = 2.0, 20.0
 NEW = 20.0
 """What a file that was not measured yet may cost."""
 SHOWN = 15
-KEY = "cpu seconds"
+KEY, SHARED = "cpu seconds", "cpu seconds of exhaustive cases"
 
 
 def used() -> float:
@@ -64,6 +62,7 @@ class Costs:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._costs: Counter[str] = Counter()
+        self._shared = 0.0
         self._pace = 1.0
         self._over: dict[str, float] = {}
         self._last = used()
@@ -82,13 +81,16 @@ class Costs:
         """What was spent since the last report belongs to this test: fixtures too."""
         report = yield
         now = used()
-        report.user_properties = [(KEY, now - self._last)]
+        key = SHARED if item.get_closest_marker("exhaustive") else KEY
+        report.user_properties = [(key, now - self._last)]
         self._last = now
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add up, by file."""
-        self._costs[report.nodeid.partition("::")[0]] += dict(report.user_properties).get(KEY, 0.0)
+        spent = dict(report.user_properties)
+        self._costs[report.nodeid.partition("::")[0]] += spent.get(KEY, 0.0)
+        self._shared += spent.get(SHARED, 0.0)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Fail where a whole file broke its budget."""
@@ -97,8 +99,6 @@ class Costs:
         if written := self._config.getoption("--costs"):
             rounded = {file: round(cost, 1) for file, cost in sorted(self._costs.items())}
             Path(written).write_text(json.dumps(rounded, indent=1) + "\n", encoding="utf-8")
-        if self._config.stash[SHARE] == ALL:
-            return  # the budgets are of what every run includes
         self._over = over(self._costs, budgets(), self._pace)
         if self._over and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -107,7 +107,7 @@ class Costs:
         """The slowest files, and those over their budget."""
         if len(self._costs) < 2:
             return
-        total, limits = sum(self._costs.values()), budgets()
+        total, limits = sum(self._costs.values()) + self._shared, budgets()
         terminalreporter.section(f"{total:.0f} CPU seconds; the slowest files, and their budgets")
         for file, cost in self._costs.most_common(SHOWN):
             terminalreporter.write_line(f"{cost:7.1f} s {limits.get(file, NEW):7.1f} s  {file}")
