@@ -16,7 +16,9 @@ ADVICE = (
     "steps wait for data: prepare images of about the size that the model sees, lay the set on a local"
     " disk, give the run more cores (--workers), or fewer changes of images"
 )
-"""What to do then."""
+"""What to do then, if the run goes on for longer than `LONG`."""
+LONG = 60.0
+"""Seconds after which waiting is worth a word."""
 
 
 class TrainingBar:
@@ -65,7 +67,8 @@ class TrainingBar:
         where = f"epoch {epoch}/{epochs}"
         wait = means.get("data_wait", 0.0)
         waiting = f"  waits for data {wait:.0%}" if wait > WAIT else ""
-        if waiting and self._seen and not self._advised:  # at first, everything has to be begun
+        long = time.perf_counter() - self._started > LONG
+        if waiting and long and self._seen and not self._advised:  # at first, all has to be begun
             self._advised = True
             self.note(ADVICE)
         self._seen = True

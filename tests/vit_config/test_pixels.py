@@ -13,8 +13,6 @@ from vit_config import ConfigError, InputError, MissingFileError, Preprocess
 from vit_config.images.pixels import decode, fit, prepare, prepare_batch
 from vit_config.images.preprocess import crop_fraction
 
-pytestmark = pytest.mark.quick
-
 SQUASH = Preprocess(crop_mode="squash")
 SHIFTED = {  # the crop leaves 3, 7, ... pixels over, whose half transformers does not round but cuts off
     "CLIP": {(97, 64), (299, 224), (224, 227)},

@@ -25,8 +25,6 @@ from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, 
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError, WeightsError
 
-pytestmark = pytest.mark.quick
-
 BEIT = {**SQUARE, **MLP, "use_relative_position_bias": True, "layer_scale_init_value": 0.1}
 MODELS = {
     "vit classifier": ("ViTForImageClassification", "ViTConfig", {**SIZES, **MLP, **CLASSES}, logits),

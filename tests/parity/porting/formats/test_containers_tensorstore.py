@@ -21,8 +21,6 @@ from tests.support.convert_cases import arrays_of, refused, run
 from tests.support.tiny import TINY
 from vit_config import MissingFileError, WeightsError, write_weights
 
-pytestmark = pytest.mark.quick
-
 CFG = TINY.replace(
     norm_eps=1e-6, depth=2, act="gelu_tanh", pos_embed_resize="bilinear_corners", image_size=(21, 10)
 )
