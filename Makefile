@@ -1,6 +1,6 @@
 # make demo        train a ViT on real digits in Flax, carry it to PyTorch, show that they are the same
-# make test        the suite, in a quarter of an hour on two cores
-# make quick       what is told in two minutes: schemas, files, dialects, errors, formulas, a few checks
+# make test        the suite, in twelve minutes on two cores
+# make quick       what is told in a minute: schemas, files, dialects, errors, formulas, a few checks
 # make exhaustive  every case of every table, every page, the whole mutation score, in hours
 # make family      every architecture of timm's ViT, DeiT, EVA and BEiT against the twins
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
