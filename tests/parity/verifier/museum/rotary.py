@@ -123,6 +123,7 @@ def turned_by_the_head():
     "labmlai/annotated_deep_learning_paper_implementations/issues/251",
     "The values are rotated twice.",
     "one step too many",
+    "other value read",  # the second rotation reads the rotated values where A reads v
 )
 def values_rotated_twice():
     def right(q, k, v):
