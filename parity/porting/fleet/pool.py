@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -123,6 +124,7 @@ class _Worker:
 @contextmanager
 def _no_interrupt() -> Iterator[None]:
     """A process that is started in here never sees Ctrl-C; this one sees it afterwards."""
+    resource_tracker.ensure_running()  # the first start of it would end with SIGINT let through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -4,7 +4,10 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,8 @@ from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Ended, Told, run_tasks
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_file, atomic_folder
+
+ROOT = Path(__file__).parents[4]
 
 pytestmark = pytest.mark.quick
 
@@ -271,6 +276,28 @@ def test_closing_kills_the_processes():
     next(events)
     events.close()
     assert not list(events)
+
+
+BLOCKED = """
+import signal
+from parity.porting.fleet.pool import run_tasks
+
+def blocked(task, tell):
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+if __name__ == "__main__":
+    print([event.result for event in run_tasks(["a", "b"], blocked, 2)])
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+"""
+
+
+def test_no_process_sees_an_interrupt(tmp_path):
+    """Nor does the first: `multiprocessing` lets SIGINT through as it starts its resource tracker."""
+    (tmp_path / "blocked.py").write_text(BLOCKED)
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "blocked.py"], capture_output=True, text=True, cwd=ROOT
+    )
+    assert ran.stdout.splitlines() == ["[True, True]", "False"], ran.stderr
 
 
 def test_junit_says_why(tmp_path):
