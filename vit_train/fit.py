@@ -13,11 +13,14 @@ from vit_train.dataset import ImageDataset
 from vit_train.records import Records
 
 
-def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:
+def check_fit(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> None:
     """Refuse a data set whose channels or classes the model was not built for.
 
+    Args:
+        trained: whether the model is trained already, so that no flag can change it.
+
     Raises:
-        DataError: one line with the flags to add.
+        DataError: one line with the flags to add, if there are any.
     """
     wrong = []
     if dataset.image_shape[2] != cfg.in_channels:
@@ -28,7 +31,8 @@ def check_fit(cfg: ViTConfig, dataset: ImageDataset) -> None:
         facts = " and ".join(f"{has} {what}" for what, has, _, _ in wrong)
         fields = " and ".join(f"{field} = {value}" for _, _, field, value in wrong)
         flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, has, field, _ in wrong)
-        raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; add {flags}")
+        todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
+        raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:

@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     loaded = load(source, framework=arguments.framework or installed())
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     dataset = open_dataset(data, folder.expanduser())
-    check_fit(loaded.config, dataset)
+    check_fit(loaded.config, dataset, trained=True)
     _check_names(loaded, dataset)
     dataset.test.on_damage = arguments.damaged
     found = evaluate(loaded, dataset, arguments.batch_size)
@@ -135,9 +135,10 @@ def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
 
 def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
     console = Console()
+    top = f"top 5 {found.top(5):.4f}, " if len(names) > 5 else ""
     console.print(
-        f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, top 5 {found.top(5):.4f}, loss"
-        f" {found.loss:.4f}, calibration error {found.calibration_error:.4f}",
+        f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, {top}loss {found.loss:.4f},"
+        f" calibration error {found.calibration_error:.4f}",
         highlight=False,
         soft_wrap=True,
     )

@@ -110,7 +110,10 @@ def read_metadata(
 def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) -> tuple[Metadata, str]:
     """What is known of pixels where neither the user nor the file says it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
-        return Metadata.of(preset_preprocess(like)), f"preset {like}"
+        told = Metadata.of(preset_preprocess(like))
+        if like != opened.preset:  # somebody's weights of that architecture, not the ones of that name
+            told = told.replace(license=None)
+        return told, f"preset {like}"
     silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
     convention = dialect.preprocess
     if convention is not None and silent and len(convention.mean) == channels:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from vit_config import WeightsError
+from parity.porting.loaded import Loaded
+from vit_config import InputError, WeightsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,10 +72,15 @@ def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]
 
 
 def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
-    """The PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode."""
+    """The PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode.
+
+    Raises:
+        InputError: not a `vit_jax.ViT`, or what `parity.load` made of one.
+    """
     import vit_jax
     import vit_torch
 
+    model = _twin(model, vit_jax.ViT)
     twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
     twin.about = model.about
     pair(model, twin)
@@ -82,14 +88,31 @@ def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
 
 
 def to_jax(model: vit_torch.ViT) -> vit_jax.ViT:
-    """The JAX twin of a PyTorch model, with the same parameters bit for bit."""
+    """The JAX twin of a PyTorch model, with the same parameters bit for bit.
+
+    Raises:
+        InputError: not a `vit_torch.ViT`, or what `parity.load` made of one.
+    """
     import vit_jax
     import vit_torch
 
+    model = _twin(model, vit_torch.ViT)
     twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
     twin.about = model.about
     pair(twin, model)
     return twin
+
+
+def _twin(model: Any, kind: type) -> Any:
+    model = model.model if isinstance(model, Loaded) else model
+    if not isinstance(model, kind):
+        found, wanted = (
+            f"{each.__module__.partition('.')[0]}.{each.__qualname__}" for each in (type(model), kind)
+        )
+        raise InputError(
+            f"{found} is not a {wanted}; save the model, and read its file or folder with parity.load"
+        )
+    return model
 
 
 def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:

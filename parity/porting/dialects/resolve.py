@@ -10,7 +10,7 @@ from typing import Any
 
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
-from vit_config import ConfigError, ViTConfig, WeightsError
+from vit_config import PRESETS, ConfigError, ViTConfig, WeightsError, preset
 from vit_config.errors import UnstatedError
 from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
@@ -91,7 +91,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
         raise UnstatedError(
             f"cannot infer {', '.join(unknown)}; give --set "
             + " ".join(f"{name}={_example(name)}" for name in unknown)
-            + ", or --like PRESET",
+            + f", or --like PRESET{_presets_of(known)}",
             tuple(unknown),
         )
     cfg = ViTConfig(**fields)
@@ -248,8 +248,23 @@ def word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
+def _presets_of(known: _Known) -> str:
+    """The first presets of the same shapes, in brackets; how many heads they have, no shape tells."""
+    told = {name: value for name, value in known.fields.items() if known.origins[name] == SHAPES}
+    told = {name: value for name, value in told.items() if name not in ("image_size", "num_classes")}
+    configs = {name: preset(name) for name in PRESETS}
+    fit = [
+        name
+        for name, cfg in configs.items()
+        if all(_comparable(field, getattr(cfg, field)) == value for field, value in told.items())
+    ]
+    more = f" and {len(fit) - 3} others" if len(fit) > 3 else ""
+    return f" (of these shapes: {', '.join(fit[:3])}{more})" if fit else ""
+
+
 def _example(name: str) -> str:
-    examples = {"num_heads": "12", "norm_eps": "1e-6", "act": "gelu", "pool": "class",
+    """A value to be replaced where none is right for most models."""
+    examples = {"num_heads": "N", "norm_eps": "1e-6", "act": "gelu", "pool": "class",
                 "patch_size": "16", "image_size": "224", "pos_embed": "none", "rope": "null",
                 "block": "pre_norm"}  # fmt: skip
     return examples.get(name, "false")

@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.measure.tolerance import epsilon
 from parity.verifier.diagnose.causes import advice
+from parity.verifier.diagnose.cutting import UNKNOWN
 from parity.verifier.diagnose.norm_place import norm_place
 from parity.verifier.diagnose.search import Reproduction, narrow_type, reproductions
 from parity.verifier.diagnose.segment import Segment
@@ -208,10 +209,11 @@ def _unknown(a: Segment, b: Segment, mine: list, theirs: list, same: bool) -> st
             best = min(other, key=lambda each: each.departures)
             words = ", ".join(option.label for option in best.options.values())
             rest = "B" if name == "A" else "A"
-            kind = segment.module.name
+            there = name if segment.module.kind == UNKNOWN else f"{name}'s {segment.module.name}"
             return (
-                f"{rest} computes {best.computation.kind} ({words}), but what {name}'s {kind}"
-                " computes is not in"
-                " the catalogue"
+                f"{rest} computes {best.computation.kind} ({words}), but what {there} computes is not in"
+                " the catalogue; `parity locate` shows the lines"
             )
-    return f"what {a.module.name} and {b.module.name} compute is not in the catalogue"
+    kinds = [f"{each.module.name}" for each in (a, b) if each.module.kind != UNKNOWN]
+    what = f"what {' and '.join(kinds)} compute" if len(kinds) == 2 else "what both compute here"
+    return f"{what} is not in the catalogue; `parity locate` shows the lines"

@@ -43,8 +43,7 @@ def framework_of(model: Any) -> Framework:
         return "jax"
     raise InputError(
         f"{type(model).__module__}.{type(model).__qualname__} is not a model: expected a"
-        " torch.nn.Module, an"
-        " nnx.Module or a linen.Module"
+        " torch.nn.Module, an nnx.Module or a linen.Module; `parity locate` compares plain functions"
     )
 
 

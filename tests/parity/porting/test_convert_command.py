@@ -121,7 +121,7 @@ class Canary:
 
 
 WRONG = {
-    "no heads": (lambda s, p: save(s, p), (), ["cannot infer num_heads", "--set num_heads=12"]),
+    "no heads": (lambda s, p: save(s, p), (), ["cannot infer num_heads", "--set num_heads=N"]),
     "heads that do not divide": (lambda s, p: save(s, p), ("--set", "num_heads=7"), ["num_heads = 7"]),
     "no such field": (lambda s, p: save(s, p), ("--set", "num_head=5"), ["did you mean 'num_heads'"]),
     "contradicts the shapes": (

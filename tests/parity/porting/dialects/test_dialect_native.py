@@ -156,7 +156,7 @@ def test_a_width_that_was_never_published_is_asked_for(tmp_path):
     model = peer.create_abstract("deit3_small_patch16_224", **{**SIZES, "embed_dim": 48})
     state = {key: torch.zeros(value.shape) for key, value in model.state_dict().items()}
     path = published(tmp_path / "theirs.pth", deit3_names(state))
-    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads=12"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads=N"):
         read_checkpoint(path)
 
 
