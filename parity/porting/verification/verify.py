@@ -75,10 +75,12 @@ class Verification:
 def verify(converted: Converted, path: Path | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
-    The reference is the source in one twin; the file is read again, by the dialect that it says it is,
-    and run in each twin that is installed and in the library that it was written for. Where nothing but
-    names and layouts changed, the source is run in its own library too. Whatever a library cannot do is
-    among `not_run`, with the reason.
+    The reference is the rewritten source in one twin; the file is read again, by the dialect that it
+    says it is, and run in each twin that is installed and in the library that it was written for. Where
+    no change was asked for, the source is run as it was read: in its own library, and in the twin if it
+    had to be rewritten for the target. Where a rewriting rounds a sum of parameters that the source
+    forms when it runs, it may differ by what it loses anyway in the type of its weights. Whatever a
+    library cannot do is among `not_run`, with the reason.
 
     Args:
         path: where the written file is now, if it was moved.
@@ -96,9 +98,17 @@ def verify(converted: Converted, path: Path | None = None) -> Verification:
     for name in twins:
         logits = _run_twin(name, written.config, written.arrays, images)
         rows.append(Row("written", f"{_NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
+    limit = FLOAT64
+    if converted.target.unchanged and converted.target.state.said:
+        original = _run_twin(twins[0], source.config, source.arrays, images)
+        if converted.target.state.rounds:
+            own = _run_twin(twins[0], source.config, source.arrays, images, wide=False)
+            limit = max(FLOAT64, relative_error(own, original))
+        error = relative_error(original, reference)
+        rows.append(Row("source", f"{_NAMES[twins[0]]} twin", error, limit))
     sides = [("written", written), *([("source", source)] if converted.target.unchanged else [])]
     for what, checkpoint in sides:
-        row = _run_library(what, checkpoint, images, reference)
+        row = _run_library(what, checkpoint, images, reference, limit if what == "source" else FLOAT64)
         if isinstance(row, Row):
             rows.append(row)
         else:
@@ -119,12 +129,12 @@ def installed_twins() -> list[str]:
 
 
 def _run_library(
-    what: str, checkpoint: Checkpoint, images: np.ndarray, reference: np.ndarray
+    what: str, checkpoint: Checkpoint, images: np.ndarray, reference: np.ndarray, least: float
 ) -> Row | str:
     """A checkpoint in its own library; or, in words, why it was not run."""
     try:
         found = library_of(checkpoint)
-        limit = found.limit(checkpoint)
+        limit = max(least, found.limit(checkpoint))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of libraries about themselves
             logits = found.run(checkpoint, images)
@@ -177,10 +187,15 @@ def _problem(row: Row) -> str:
 _NAMES = {"torch": "PyTorch", "jax": "JAX"}
 
 
-def _run_twin(name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], images: np.ndarray) -> np.ndarray:
-    """Logits of images (B, H, W, C) in float64."""
+def _run_twin(
+    name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], images: np.ndarray, *, wide: bool = True
+) -> np.ndarray:
+    """Logits of images (B, H, W, C), computed in float64, or else in the type of the weights."""
     run: Callable = {"torch": _run_torch, "jax": _run_jax}[name]
-    return run(cfg, {name: stored.load().astype(np.float64) for name, stored in arrays.items()}, images)
+    loaded = {name: stored.load() for name, stored in arrays.items()}
+    if wide:
+        loaded = {name: array.astype(np.float64) for name, array in loaded.items()}
+    return run(cfg, loaded, images)
 
 
 def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
@@ -190,7 +205,8 @@ def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndar
 
     with torch.no_grad():
         model = from_arrays(cfg, arrays, kernel="reference")
-        return model(torch.from_numpy(images.transpose(0, 3, 1, 2).copy())).logits.numpy()
+        batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+        return model(batch.to(next(model.parameters()).dtype)).logits.double().numpy()
 
 
 def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
@@ -203,4 +219,5 @@ def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarra
         params = get_params(from_arrays(cfg, arrays))
         apply = make_apply(cfg, kernel="reference")
         logits = jax.jit(lambda params, images: apply(params, images).logits)
-        return np.asarray(logits(params, jax.numpy.asarray(images)))
+        batch = jax.numpy.asarray(images, next(iter(params.values())).dtype)
+        return np.asarray(logits(params, batch), np.float64)

@@ -143,3 +143,21 @@ def test_nothing_to_run_in_is_said_before_anything_is_written(own, tmp_path, cap
     status, _, err = run(capsys, "convert", own, out, "--to", "parity", "--verify")
     assert (status, "neither PyTorch nor JAX" in err) == (2, True)
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_sum_that_is_rounded_is_held_against_what_its_type_loses(tmp_path, capsys):
+    """The source adds a position to its class token when it runs; Big Vision's file has the sum."""
+    values = np.random.default_rng(0)
+    shapes = {name: value.shape for name, value in arrays_of(OWN).items()}
+    arrays = {name: values.normal(0, 0.2, shape).astype(np.float32) for name, shape in shapes.items()}
+    write_weights(tmp_path / "own.safetensors", OWN, arrays)
+    plain = OWN.replace(act="gelu_tanh", norm_eps=1e-6)
+    write_weights(tmp_path / "own.safetensors", plain, arrays)
+    convert = ["convert", tmp_path / "own.safetensors"]
+    status, printed, _ = run(capsys, *convert, tmp_path / "bv.npz", "--to", "big-vision", "--verify")
+    assert status == 0, printed
+    assert "1 of the tokens before the patches (rounded to float32)" in printed
+    rows = json.loads((tmp_path / "bv.npz.verification.json").read_text())["rows"]
+    (source,) = [row for row in rows if row["what"] == "source" and "twin" in row["ran_in"]]
+    assert 1e-11 < source["error"] < source["limit"] < 1e-5
+    assert {row["limit"] for row in rows if row["what"] == "written"} == {1e-12}

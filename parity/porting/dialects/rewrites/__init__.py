@@ -2,12 +2,15 @@
 
 A target that lacks a switch may still hold the model: a missing bias is a bias of zeros, a fixed
 position table is a learned one. Every rewriting here changes no sum and no product that the model forms,
-beyond adding zero and multiplying by one. What is not exact in that sense is not here.
+beyond adding zero and multiplying by one. What is not exact in that sense is not here. A sum of two
+parameters that the model forms first may be stored in their place: it is rounded then to the type of the
+weights, as the model rounds it when it computes in that type (`State.rounds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
@@ -35,7 +38,7 @@ def express(state: State, dialect: Dialect) -> State:
     Raises:
         CannotHoldError: it cannot; every field in the way is named, with the reason.
     """
-    state = State(canonical(state.config), state.arrays, state.said)
+    state = replace(state, config=canonical(state.config))
     seen = {state.config}
     while problems := dialect.problems(state.config):
         reasons = {}

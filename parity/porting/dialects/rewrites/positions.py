@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,9 @@ def pos_embed(state: State, allowed: Any) -> State:
         stored = Stored((1, *table.shape), like.dtype, lambda: table[None].astype(like.dtype))
     said = f"position table: {cfg.pos_embed} written out as a learned one"
     changes = {"pos_embed": "learned", "pos_embed_prefix": prefix}
-    new = state.rewritten(said, changes, {"pos_embed": stored})
-    return State(canonical(new.config), new.arrays, new.said)
+    rounds = table is not None and _rounds(table, like.dtype)
+    new = state.rewritten(said, changes, {"pos_embed": stored}, rounds=rounds)
+    return replace(new, config=canonical(new.config))
 
 
 def pos_embed_prefix(state: State, allowed: Any) -> State:
@@ -50,6 +52,7 @@ def pos_embed_prefix(state: State, allowed: Any) -> State:
     after = options[str(target)]
     table = state.arrays["pos_embed"]
     new: Arrays = {}
+    rounds = False
 
     def resize(values: np.ndarray) -> np.ndarray:
         zeros = np.zeros((1, max(after - before, 0), values.shape[2]), values.dtype)
@@ -63,11 +66,18 @@ def pos_embed_prefix(state: State, allowed: Any) -> State:
             token[:, place] += table.load()[:, row]
             return token
 
+        summands = (state.arrays[name].load()[:, place], table.load()[:, row])
+        rounds |= _rounds(sum(each.astype(np.float64) for each in summands), table.dtype)
         new[name] = changed(new.get(name, state.arrays[name]), add, state.arrays[name].shape)
     new["pos_embed"] = changed(table, resize, (1, table.shape[1] - before + after, table.shape[2]))
     what = "folded into" if after < before else "written as zeros for"
     said = f"position rows {what} {abs(after - before)} of the tokens before the patches"
-    return state.rewritten(said, {"pos_embed_prefix": target}, new)
+    return state.rewritten(said, {"pos_embed_prefix": target}, new, rounds=rounds)
+
+
+def _rounds(values: Any, dtype: np.dtype) -> bool:
+    """Whether float64 `values` are not of that type; in float64 itself what is lost does not count."""
+    return not np.array_equal(values.astype(dtype).astype(np.float64), values)
 
 
 def _prefix_tokens(cfg: ViTConfig) -> list[tuple[str, int]]:

@@ -24,8 +24,12 @@ class State:
     arrays: Arrays
     said: tuple[str, ...] = ()
     """What was rewritten, a sentence each."""
+    rounds: bool = False
+    """Whether a sum that the model forms was formed, and rounded to the type of the weights."""
 
-    def rewritten(self, said: str, changes: Mapping[str, Any], new: Mapping[str, Stored]) -> State:
+    def rewritten(
+        self, said: str, changes: Mapping[str, Any], new: Mapping[str, Stored], *, rounds: bool = False
+    ) -> State:
         """The state with fields changed and tensors replaced or added; those that the new schema lacks
         are left out.
 
@@ -41,7 +45,11 @@ class State:
         for name, shape in expected.items():
             need(name in every and every[name].shape == shape, f"it makes no {name}")
         order = [name for name in every if name in expected]
-        return State(cfg, {name: every[name] for name in order}, (*self.said, said))
+        if rounds:
+            said += f" (rounded to {first(self).dtype})"
+        return State(
+            cfg, {name: every[name] for name in order}, (*self.said, said), self.rounds or rounds
+        )
 
 
 def canonical(cfg: ViTConfig) -> ViTConfig:
