@@ -25,6 +25,8 @@ SHARE ?=
 PYTEST := $(RUN) -m pytest -n auto --dist loadfile --no-loadscope-reorder
 # programs that XLA compiled are kept for the next command
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+# and so is what Python compiled, whatever the environment says: commands start many times
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: demo test quick exhaustive family steps table mutations environments versions lint site notebooks smoke budgets release
 

@@ -12,17 +12,17 @@ python=$place/bin/python
 if [ ! -e "$place/ready" ]; then
     rm -rf "$place"
     "${PYTHON:-python3}" -m venv "$place"
-    lowest=()
-    if [ "$end" = oldest ]; then
-        "$python" "$here/tests/support/lowest.py" jax torch >"$place/lowest.txt"
-        lowest=(--constraint "$place/lowest.txt")
-    fi
-    "$python" -m pip install --quiet "${lowest[@]}" --editable "$here[jax,torch]" \
-        pytest pytest-timeout pytest-xdist hypothesis
+    # uv takes the lowest versions of what pyproject.toml names, which pip cannot; of what those need, the newest.
+    # Where it can be reached, UV_TORCH_BACKEND=cpu takes a PyTorch without CUDA, a tenth of the gigabytes.
+    "$python" -m pip install --quiet uv
+    "$place/bin/uv" pip install --quiet --python "$python" \
+        --resolution "$([ "$end" = oldest ] && echo lowest-direct || echo highest)" \
+        --editable "$here[jax,torch,train]" "pytest>=9" "pytest-timeout>=2.4" "pytest-xdist>=3.8" "hypothesis>=6.170"
     touch "$place/ready"
 fi
 "$python" --version
-"$python" -m pip list 2>/dev/null | grep -iE "^(jax|jaxlib|flax|optax|torch|numpy|ml.dtypes|pydantic|safetensors|tyro|rich) "
+"$place/bin/uv" pip list --quiet --python "$python" |
+    grep -E "^(jax|jaxlib|flax|optax|orbax-checkpoint|torch|numpy|ml-dtypes|pydantic|safetensors|tyro|rich) "
 cd "$here"
 export JAX_COMPILATION_CACHE_DIR=$here/.cache/jax
 "$python" -m parity check digits mnist_exercise

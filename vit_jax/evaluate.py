@@ -16,7 +16,7 @@ from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
 from vit_jax.compiling import compiler_options
-from vit_jax.functional import get_params, make_apply
+from vit_jax.functional import Params, get_params, make_apply
 from vit_jax.loss import correct, cross_entropy
 from vit_jax.weights import from_arrays
 
@@ -40,15 +40,21 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
         except WeightsError as error:
             raise WeightsError(f"{weights_path}: {error}") from None
         options = compiler_options(jax.default_backend())
-        apply = jax.jit(make_apply(weights.config), compiler_options=options)
+        apply = make_apply(weights.config)
+
+        def judge(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
+            logits = apply(params, images).logits
+            return cross_entropy(logits, labels).sum(), correct(logits, labels).sum()
+
+        judge = jax.jit(judge, compiler_options=options)
         loss, right = 0.0, 0
         for start in range(0, len(data.labels), BATCH_SIZE):
             images = preprocess.normalise(data.images[start : start + BATCH_SIZE])  # (B, H, W, C)
             images = jnp.asarray(images, dtype)
             labels = jnp.asarray(data.labels[start : start + BATCH_SIZE])
-            logits = apply(params, images).logits
-            loss += cross_entropy(logits, labels).sum().item()
-            right += int(correct(logits, labels).sum())
+            batch_loss, batch_right = judge(params, images, labels)
+            loss += batch_loss.item()
+            right += int(batch_right)
     return Score(loss / len(data.labels), right, len(data.labels))
 
 

@@ -18,11 +18,13 @@ def initialise(model: nnx.Module, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
 
 
 def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf], *, rngs: nnx.Rngs) -> None:
-    """Draw some parameters anew; a bias is drawn with its weight."""
+    """Draw some parameters anew; a bias is drawn with its weight. Without a key nothing is drawn."""
+    key = rngs.params()
+    if key is None:
+        return
     draws = initial_draws(
         cfg, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )
-    key = rngs.params()
     for leaf in parts:
         name_key = jax.random.fold_in(key, zlib.crc32(leaf.name.encode()))
         dtype = leaf.variable.get_value().dtype

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 
@@ -36,10 +35,7 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
             ' jax.config.update("jax_enable_x64", True) first, or convert them'
         )
     return nnx.from_flat_state(
-        [
-            (leaf.path, nnx.Param(jnp.array(leaf.from_common(arrays[leaf.name]), copy=True)))
-            for leaf in parts
-        ]
+        [(leaf.path, nnx.Param(from_numpy(leaf.from_common(arrays[leaf.name])))) for leaf in parts]
     )
 
 
@@ -47,9 +43,8 @@ def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
     """The model's tree with shapes in place of values; nothing is allocated."""
 
     def build() -> ViT:
-        key = jax.random.key(0)
-        always: Any = SimpleNamespace(params=lambda: key)  # a stream's many keys would all be traced
-        return ViT(cfg, kernel=kernel, rngs=always)
+        no_key: Any = SimpleNamespace(params=lambda: None)  # draws would be traced, for nothing
+        return ViT(cfg, kernel=kernel, rngs=no_key)
 
     return nnx.eval_shape(build)
 
@@ -62,3 +57,9 @@ def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str
     """
     model = abstract_model(cfg, kernel=kernel)
     return nnx.merge(nnx.graphdef(model), to_state(model, arrays))
+
+
+def from_numpy(array: np.ndarray) -> jax.Array:
+    """A copy of an array on JAX's default device."""
+    # jnp.array would compile a program for every shape that it copies: 15 ms each
+    return jax.device_put(np.array(array, order="C"), may_alias=False)

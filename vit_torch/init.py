@@ -17,7 +17,9 @@ def initialise(model: nn.Module, cfg: ViTConfig) -> None:
 
 @torch.no_grad()
 def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf]) -> None:
-    """Draw some parameters anew; a bias is drawn with its weight."""
+    """Draw some parameters anew; a bias is drawn with its weight, on the meta device nothing."""
+    # torch would trace each draw there, and import its compiler to do so: two seconds
+    parts = [leaf for leaf in parts if not leaf.variable.is_meta]
     draws = initial_draws(
         cfg, {leaf.name: leaf.kind for leaf in parts}, {leaf.name: leaf.shape for leaf in parts}
     )

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tensorflow_datasets as tfds
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from vit_config.errors import DataError
 
@@ -55,6 +54,8 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
+        from sklearn.datasets import load_digits  # a second, of the first run only
+
         del dl_manager  # nothing to download
         digits: Any = load_digits()
         images = (digits.images * 15).astype(np.uint8)

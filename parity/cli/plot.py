@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +74,7 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
     from parity.porting.files import load
     from vit_config.numerics.tables import fixed_position_table, sincos1d
     from vit_config.scoring import check_labelled_images, read_labelled_images
+    from vit_jax.functional import get_params, make_apply
     from vit_train import plots
 
     written: dict[str, plots.Figure] = {}
@@ -93,9 +95,10 @@ def draw_model(weights: Path, images: Path) -> list[Path]:
         data = read_labelled_images(images)
         preprocess = check_labelled_images(cfg, loaded.preprocess, data)
         shown = data.images[:NUM_IMAGES]
-        output = model(
-            jax.numpy.asarray(preprocess.normalise(shown), model.patch_embed.proj.kernel[...].dtype),
-            return_attention=True,
+        apply = jax.jit(partial(make_apply(cfg), return_attention=True))
+        output = apply(
+            get_params(model),
+            preprocess.normalise(shown).astype(model.patch_embed.proj.kernel[...].dtype),
         )
         names = preprocess.class_names or [str(label) for label in range(cfg.num_classes)]
         predicted = np.asarray(output.logits).argmax(axis=-1)

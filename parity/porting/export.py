@@ -56,9 +56,10 @@ def export(
 
     from parity.porting.files import save
     from vit_jax.functional import make_merge
+    from vit_jax.weights import from_numpy
 
     with jax.enable_x64(any(value.dtype == np.float64 for value in params.values())):
-        model = make_merge(cfg)({name: jax.numpy.asarray(value) for name, value in params.items()})
+        model = make_merge(cfg)({name: from_numpy(value) for name, value in params.items()})
         save(path, model, preprocess=preprocess, provenance=provenance)
 
 

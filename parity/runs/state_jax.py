@@ -15,7 +15,7 @@ from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.optim import make_optimizer
 from vit_jax.step import TrainState
-from vit_jax.weights import abstract_model
+from vit_jax.weights import abstract_model, from_numpy
 
 
 class JaxLayout:
@@ -31,8 +31,7 @@ class JaxLayout:
     def from_common(self, arrays: Arrays) -> Params:
         """The same in JAX's layout, on the device, in memory of their own."""
         return {
-            name: jnp.array(self._leaves[name].from_common(value), copy=True)
-            for name, value in arrays.items()
+            name: from_numpy(self._leaves[name].from_common(value)) for name, value in arrays.items()
         }
 
 

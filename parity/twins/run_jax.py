@@ -21,7 +21,7 @@ from vit_config import ViTConfig
 from vit_jax.functional import Params, make_merge
 from vit_jax.leaves import Leaf, leaves
 from vit_jax.loss import cross_entropy
-from vit_jax.weights import abstract_model
+from vit_jax.weights import abstract_model, from_numpy
 
 
 class JaxTwin:
@@ -99,7 +99,7 @@ class JaxTwin:
 
         def place(leaf: Leaf) -> jax.Array:
             array = weights(leaf.name, leaf.kind, leaf.shape).astype(dtype)
-            return jnp.array(leaf.from_common(array), copy=True)
+            return from_numpy(leaf.from_common(array))
 
         return {leaf.name: place(leaf) for leaf in self._leaves}
 

@@ -114,6 +114,7 @@ def test_import_loads_only_its_floor(code, absent):
     assert not _loaded(code) & absent
 
 
+@pytest.mark.exhaustive  # `make environments` runs it where the other is not even installed
 @pytest.mark.parametrize(("framework", "other"), [("torch", "JAX"), ("jax", "PyTorch")])
 def test_either_framework_trains_resumes_and_exports_without_the_other(framework, other, tmp_path):
     command = [

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import cost, share
-from tests.support.lowest import lowest
 
 NAMES = [f"test_{number}.py::test[{number}]" for number in range(500)]
 
@@ -58,8 +57,3 @@ def test_a_budget_is_broken_by_more_than_double():
 
 def test_the_loop_takes_a_while():
     assert 0.01 < cost.loop() < 30
-
-
-def test_the_lowest_versions():
-    asked = ["jax>=0.10", "flax>=0.12.8,<0.13", "vit-parity[jax]", "msgpack>=1.0"]
-    assert lowest(asked) == ["jax==0.10", "flax==0.12.8", "msgpack==1.0"]

@@ -24,7 +24,7 @@ FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 JAX_ONLY = {"functional.py", "linear.py", "rules.py", "compiling.py"}
 # what only one side's framework makes necessary
 PRIVATE = {
-    "weights": {"to_numpy", "from_numpy"},  # numpy has no bfloat16
+    "weights": {"to_numpy"},  # numpy has no bfloat16
     # optax's Adam loses digits in float32, torch has no LAMB, and its groups scale layers
     "optim": {"scale_by_adam", "scale_by_layer", "Lamb"},
     "kernels": {"weights_formed"},  # what JAX chooses by itself always forms them

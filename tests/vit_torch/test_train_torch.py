@@ -354,7 +354,7 @@ def test_a_run_stops_on_a_real_signal(data_dir, tmp_path):
     log = tmp_path / "run" / "log.jsonl"
 
     def interrupt():
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 300
         while not (log.is_file() and '"train"' in log.read_text()) and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)

@@ -139,7 +139,7 @@ def test_closing_the_iterator_ends_its_threads(rectangles):
     assert started
     batches.close()
     for thread in started:
-        thread.join(timeout=20)
+        thread.join(timeout=120)
         assert not thread.is_alive()
 
 

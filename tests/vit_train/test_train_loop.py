@@ -1,7 +1,6 @@
 """The loop that both frameworks share, driven by a program that computes nothing."""
 
 import io
-import time
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import vit_train.loop
 import vit_train.progress
 from vit_config import Recipe, TrainingError
 from vit_train.loop import Hooks, Verdict, run_steps
@@ -58,16 +58,20 @@ def test_means_and_events_come_when_the_recipe_says():
     assert (ended, [step for step, _ in told["save"]]) == (5, [5])
 
 
-def test_the_log_says_which_share_of_time_waited_for_data():
-    def slow():
-        for _ in range(6):
-            time.sleep(0.02)
-            yield {}
+def test_the_log_says_which_share_of_time_waited_for_data(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(vit_train.loop.time, "perf_counter", lambda: now[0])
 
-    for batches, least, most in ((slow(), 0.8, 1.0), (iter([{}] * 6), 0.0, 0.8)):
-        _, told = run(batches)
-        for _, means in told["log"]:
-            assert least <= means["data_wait"] <= most
+    def taking(seconds, value):
+        now[0] += seconds
+        return value
+
+    quick = program()
+    slow = SimpleNamespace(**vars(quick))
+    slow.train_step = lambda *args: taking(1.0, quick.train_step(*args))
+    for wait, share in ((3.0, 0.75), (0.0, 0.0)):
+        _, told = run((taking(wait, {}) for _ in range(6)), steps=slow)
+        assert [means["data_wait"] for _, means in told["log"]] == [share] * 3
 
 
 @pytest.mark.parametrize("long", [0.0, 60.0])

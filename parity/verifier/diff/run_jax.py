@@ -110,10 +110,10 @@ class JaxRunner:
         subject = self._subject
 
         def cast(name: str, x: Any) -> jax.Array:
-            array = jnp.asarray(x)
+            array = np.asarray(x)  # cast here: JAX would compile a program for every shape
             if self._dtype and jnp.issubdtype(array.dtype, jnp.floating):
                 array = array.astype(self._dtype)
-            return array if nudge is None else jnp.asarray(nudged(np.asarray(array), nudge, name))
+            return jnp.asarray(array if nudge is None else nudged(array, nudge, name))
 
         return Inputs(
             jax.tree_util.tree_map_with_path(
@@ -154,7 +154,7 @@ class _Compiled:
             jax.eval_shape(loss_fn, inputs.params, {}, inputs)
             # differentiated along with the parameters, a sink gets the gradient that arrives where it is
             shapes = self.collector.shapes
-            sinks = {key: jnp.zeros(shape.shape, shape.dtype) for key, shape in shapes.items()}
+            sinks = {key: jnp.asarray(np.zeros(s.shape, s.dtype)) for key, s in shapes.items()}
             step = jax.jit(jax.value_and_grad(loss_fn, argnums=(0, 1), has_aux=True))
             self._step = step.lower(inputs.params, sinks, inputs).compile()
             self._sinks = sinks

@@ -168,7 +168,7 @@ def test_command_passes_as_users_run_it(name):
     env = {
         key: value for key, value in os.environ.items() if key not in ("XLA_FLAGS", "OMP_NUM_THREADS")
     }
-    dtypes = ["float64", "float32", "bfloat16"] if name == "digits" else ["float64"]
+    dtypes = ["float32", "bfloat16"] if name == "digits" else ["float64"]  # `make steps` has float64
     command = [sys.executable, "-m", "parity", "check", name, "--batch-size", "1", "--dtype", *dtypes]
     done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

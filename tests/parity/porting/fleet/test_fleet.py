@@ -130,7 +130,7 @@ def start(root, out, *python):
 
 def wait_for(out, done):
     """Until the ledger has as many lines of what is done."""
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         if (out / LEDGER).exists() and (out / LEDGER).read_text().count('"done"') >= done:
             return
@@ -140,7 +140,7 @@ def wait_for(out, done):
 
 def wait_for_the_end_of(group):
     """Until no process of it is left."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         try:
             os.killpg(group, 0)

@@ -8,8 +8,8 @@ import pytest
 
 from parity.cli import main
 from parity.faults import inject
-from parity.verifier.diff import compare_sides
-from tests.support.sides import port, sides
+from parity.verifier.diff import compare_sides, process
+from tests.support.sides import ServedHere, port, sides
 from tests.support.tiny import variant
 
 CLEAN = [  # tools/mutation_score.py has more
@@ -73,11 +73,18 @@ def test_the_command_says_where_and_exits_1(capsys, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.fixture
+def served_here(monkeypatch):
+    monkeypatch.setattr(process.subprocess, "Popen", ServedHere)
+
+
+@pytest.mark.usefixtures("served_here")
 def test_the_command_exits_0_for_equal_models(capsys):
     assert main(["diff", "jax:mnist_exercise", "mnist_exercise", "--dtype", "float32"]) == 0
     assert "EQUAL" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("served_here")
 def test_by_map(tmp_path, capsys):
     names = {"norm": "encoder_norm", "head": "head", "": ""}
     chosen = tmp_path / "map.json"

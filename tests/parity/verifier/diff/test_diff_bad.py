@@ -1,9 +1,7 @@
 """What users hand to `parity diff` that cannot be compared, or is odd: one clear line, or it works."""
 
-import json
 import shutil
 import sys
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -12,41 +10,17 @@ import pytest
 import parity
 from parity.cli import main
 from parity.verifier.diff import process
-from parity.verifier.diff.server import Server
+from tests.support.sides import ServedHere
 
 pytestmark = pytest.mark.quick
 
 HERE = Path(__file__).parents[3] / "support/bad_models.py"
 
 
-_ONE_AT_A_TIME = threading.Lock()
-
-
-class _InThisProcess:
-    """A process that serves a side, without starting one: the same questions and answers."""
-
-    def __init__(self, command, **options):
-        assert command[1:] == ["-m", "parity.verifier.diff.server"]
-        self.stdin = self.stdout = self
-        self._server, self._answers = Server(), []
-
-    def write(self, line):
-        with _ONE_AT_A_TIME:  # both sides draw their weights from one stream
-            self._answers.append(json.dumps(self._server.answer(json.loads(line))) + "\n")
-
-    def readline(self):
-        return self._answers.pop()
-
-    def flush(self):
-        pass
-
-    close = terminate = wait = flush
-
-
 @pytest.fixture
 def diff(monkeypatch, capsys):
     """`parity diff` of two functions of bad_models.py, or of other things; status, output and error."""
-    monkeypatch.setattr(process.subprocess, "Popen", _InThisProcess)
+    monkeypatch.setattr(process.subprocess, "Popen", ServedHere)
     return lambda *arguments: _diff(capsys, *arguments)
 
 
