@@ -78,6 +78,8 @@ def conduct(
     console = console if hosts.leads else Console(quiet=True)
     with ExitStack() as stack:
         task.note_resizing(console)
+        for line in trainer.notes:
+            console.print(line, highlight=False, soft_wrap=True)
         manifest = make_manifest(
             job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
         )

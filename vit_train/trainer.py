@@ -128,3 +128,5 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """What the log says of devices."""
     hosts: Hosts = ALONE
     """This process's part, where several train together."""
+    notes: tuple[str, ...] = ()
+    """What the user is told before the first step, a sentence each."""

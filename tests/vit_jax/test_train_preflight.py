@@ -31,7 +31,7 @@ SCALARS = 3 * 4
 
 def flight(mesh, count, job=JOB, limit=2**30):
     topology = Topology("local", tuple(jax.devices()[:count]), None)
-    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh}
+    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "auto", "remat": "none"}
     return fly(job, topology, how, job.recipe.batch_size, limit=limit)
 
 

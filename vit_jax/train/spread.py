@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import Recipe, ViTConfig
+from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
@@ -27,6 +28,7 @@ def make_mesh_program(
     mesh: str,
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
+    loop: Loop = UNROLLED,
 ) -> Program:
     """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
 
@@ -51,8 +53,8 @@ def make_mesh_program(
 
     abstract = jax.eval_shape(initialise)
     of_state = layout.of(abstract)
-    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, gather=layout.gather)
-    eval_step = make_eval_step(cfg, recipe, gather=layout.gather)
+    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, loop, gather=layout.gather)
+    eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop)
     return Program(
         num_devices=len(devices),
         initialise=jax.jit(initialise, out_shardings=of_state),
