@@ -19,7 +19,7 @@ from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
-from vit_train.log import NoLog, RunLog, read_log
+from vit_train.log import NoLog, RunLog, read_log, taken_again
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
@@ -92,6 +92,8 @@ def conduct(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )
         start, state = _start(task, trainer, checkpoints, console)
+        if hosts.leads and (said := taken_again(run_dir, start)):
+            console.print(said, highlight=False, soft_wrap=True)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
         checkpoints.pinned = best.step if best else None
