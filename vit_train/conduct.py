@@ -247,7 +247,7 @@ def _start(
         trained = len(task.parameter_names) - len(task.frozen)
         console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
     if task.stop_after == 0:
-        checkpoints.save(0, program.fetch(initial))
+        checkpoints.save(0, program.store(initial))
     return 0, initial
 
 

@@ -82,6 +82,11 @@ class Program(Protocol[OnDevices, Stored, Params]):
         """A state as `Stored`; metrics or parameters as numpy arrays of their own memory."""
         ...
 
+    @property
+    def store(self) -> Callable[[OnDevices], Stored]:
+        """A state as checkpoints take it: whole, or of several hosts each its part."""
+        ...
+
 
 class Checkpoints(Protocol[Stored]):
     """The checkpoints of one run: the newest, and one that is kept however old it is."""

@@ -68,6 +68,13 @@ class Program:
     """A state or metrics from the devices, as numpy arrays of their own memory."""
     rows: np.ndarray | None = None
     """Which rows of every batch this process's devices hold, and `place_batch` takes; None for all."""
+    own_part: Callable[[TrainState], TrainState] | None = None
+    """What this host writes of a state, where several write."""
+
+    @property
+    def store(self) -> Callable[[TrainState], Any]:
+        """A state as checkpoints take it."""
+        return self.own_part or self.fetch
 
 
 def make_program(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
@@ -68,6 +69,7 @@ def make_mesh_program(
         ),
         eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
         fetch=partial(fetch, layout),
+        own_part=make_own_part(layout, abstract) if jax.process_count() > 1 else None,
         rows=batch_rows(split, recipe.batch_size) if jax.process_count() > 1 else None,
     )
 
@@ -98,6 +100,19 @@ def fetch(layout: Layout, tree: Any) -> Any:
         return np.array(multihost_utils.process_allgather(x, tiled=True), copy=True)
 
     return layout.unpack(jax.tree.map(to_host, tree))
+
+
+def make_own_part(layout: Layout, abstract: TrainState) -> Callable[[TrainState], TrainState]:
+    """What each host writes of a state is what its devices hold of it; in the usual shapes.
+
+    On a CPU the arrays are copies: what is still being written must not be the next step's to reuse.
+    """
+    copies = layout.mesh.devices.flat[0].platform == "cpu"
+
+    def unpack(state: TrainState) -> TrainState:
+        return layout.unpack(jax.tree.map(jnp.copy, state) if copies else state)
+
+    return jax.jit(unpack, out_shardings=layout.stored(abstract))
 
 
 def batch_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:

@@ -18,8 +18,8 @@ GB, GIB = 1e9, 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """What a chip can do, by its maker: the tables of docs.cloud.google.com/tpu/docs/v4, v5e, v5p and v6e,
-    as of November 2026."""
+    """What a chip can do, by its maker: the tables of docs.cloud.google.com/tpu/docs/v4, v5e, v5p and
+    v6e, as of November 2026."""
 
     accelerator: str
     """The prefix of the accelerator type, such as ``v5litepod`` of ``v5litepod-8``."""
