@@ -9,7 +9,8 @@ class Dropout(nnx.Module):
     """Zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
 
     def __init__(self, rate: float):
-        self.rate = rate
+        self.rate, self.kept = rate, 1.0 - rate
+        self.active = rate > 0.0
 
     def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
         """One independent decision per value."""
@@ -17,10 +18,10 @@ class Dropout(nnx.Module):
 
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
         """Drop from `x` of any shape; without `rngs` return it unchanged."""
-        if rngs is None or self.rate == 0.0:
+        if rngs is None or not self.active:
             return x
-        keep = jax.random.bernoulli(rngs.dropout(), 1.0 - self.rate, self.mask_shape(x))
-        return jnp.where(keep, x / (1.0 - self.rate), jnp.zeros_like(x))
+        keep = jax.random.bernoulli(rngs.dropout(), self.kept, self.mask_shape(x))
+        return jnp.where(keep, x / jnp.asarray(self.kept, x.dtype), jnp.zeros_like(x))
 
 
 class DropPath(Dropout):
@@ -35,7 +36,7 @@ class PatchDropout(Dropout):
     """Each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
 
     def __init__(self, rate: float, num_prefix_tokens: int):
-        self.rate = rate
+        super().__init__(rate)
         self.num_prefix_tokens = num_prefix_tokens
 
     def __call__(
@@ -45,11 +46,11 @@ class PatchDropout(Dropout):
 
         n is N (1 - rate), rounded down, at least 1; without `rngs`, all are kept and the indices None.
         """
-        if rngs is None or self.rate == 0.0:
+        if rngs is None or not self.active:
             return x, None
         prefix, patches = jnp.split(x, [self.num_prefix_tokens], axis=1)
         B, N, _ = patches.shape
         scores = jax.random.uniform(rngs.dropout(), (B, N))
-        kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * (1.0 - self.rate)))]  # (B, n)
+        kept = jnp.argsort(scores, axis=1)[:, : max(1, int(N * self.kept))]  # (B, n)
         patches = jnp.take_along_axis(patches, kept[:, :, None], axis=1)  # (B, n, D)
         return jnp.concatenate([prefix, patches], axis=1), kept

@@ -5,16 +5,17 @@ live outside the module tree: a plain pytree, keyed by the names that PyTorch kn
 """
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 from flax import nnx
 
 from vit_config import ViTConfig, ViTOutput
 from vit_jax.leaves import leaves
+from vit_jax.model import ViT
+from vit_jax.scanned import UNROLLED, Gather, Loop, Params, make_run_all
 from vit_jax.weights import abstract_model
-
-Params = dict[str, jax.Array]
-"""Parameters by common name, each in JAX's layout."""
 
 
 def get_params(model: nnx.Module) -> Params:
@@ -22,7 +23,7 @@ def get_params(model: nnx.Module) -> Params:
     return {leaf.name: leaf.variable.get_value() for leaf in leaves(model)}
 
 
-def make_merge(cfg: ViTConfig, abstract: nnx.Module | None = None) -> Callable[[Params], nnx.Module]:
+def make_merge(cfg: ViTConfig, abstract: ViT | None = None) -> Callable[[Params], ViT]:
     """A function that puts parameters into a model; cheap, and usable inside `jax.jit`.
 
     Args:
@@ -32,14 +33,34 @@ def make_merge(cfg: ViTConfig, abstract: nnx.Module | None = None) -> Callable[[
     graph = nnx.graphdef(abstract)
     parts = leaves(abstract)
 
-    def merge(params: Params) -> nnx.Module:
+    def merge(params: Params) -> ViT:
         state = [(leaf.path, nnx.Param(params[leaf.name])) for leaf in parts]
         return nnx.merge(graph, nnx.from_flat_state(state))
 
     return merge
 
 
-def make_apply(cfg: ViTConfig, *, kernel: str = "auto") -> Callable[..., ViTOutput]:
-    """The forward pass as ``apply(params, images, **options)``; options as `ViT.__call__` takes."""
-    merge = make_merge(cfg, abstract_model(cfg, kernel=kernel))
-    return lambda params, images, **options: merge(params)(images, **options)
+def make_apply(
+    cfg: ViTConfig, *, kernel: str = "auto", loop: Loop = UNROLLED, gather: Gather | None = None
+) -> Callable[..., ViTOutput]:
+    """The forward pass as ``apply(params, images, **options)``; options as `ViT.__call__` takes.
+
+    Args:
+        loop: how the blocks are run.
+        gather: what becomes of the parameters before a layer has them.
+    """
+    abstract = abstract_model(cfg, kernel=kernel)
+    merge = make_merge(cfg, abstract)
+    if loop == UNROLLED:
+        return lambda params, images, **options: merge(gather(params) if gather else params)(
+            images, **options
+        )
+    run_all = make_run_all(abstract.blocks, loop, gather)
+
+    def apply(params: Params, images: jax.Array, **options: Any) -> ViTOutput:
+        around = {name: x for name, x in params.items() if not name.startswith("blocks.")}
+        model = merge({**params, **(gather(around) if gather else around)})
+        model.run_all = partial(run_all, params)
+        return model(images, **options)
+
+    return apply

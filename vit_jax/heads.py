@@ -96,7 +96,7 @@ class DifferentialHeads(Heads):
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
         y2, weights2 = attend(q[:, :, 1::2], k[:, :, 1::2], v, **options)
         factor = self.difference().astype(v.dtype)
-        y = self.sub_norm(y1 - factor * y2) * (1 - self.lambda_init)
+        y = self.sub_norm(y1 - factor * y2) * jnp.asarray(1 - self.lambda_init, v.dtype)
         if weights1 is None or weights2 is None:
             return y, None
         return y, weights1 - factor * weights2

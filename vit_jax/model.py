@@ -1,6 +1,6 @@
 """The Vision Transformer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,9 @@ class ViT(Features, Pretrained, nnx.Module):
     It computes in the type of its parameters. Randomness is an argument of the call, not a mode: with
     `rngs` the call drops and is a training pass, without it is deterministic.
     """
+
+    run_all: Callable[..., jax.Array] | None = None
+    """Runs all blocks at once, as `vit_jax.scanned` does; where nobody asks for what is between them."""
 
     def __init__(self, cfg: ViTConfig, *, kernel: str = "auto", rngs: nnx.Rngs):
         """Build a model with initial values.
@@ -109,16 +112,18 @@ class ViT(Features, Pretrained, nnx.Module):
         x = x if self.norm_pre is None else self.norm_pre(x)
         if self.rope is None:
             return x, [None] * self.cfg.depth
-        angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
-        return x, [make_rotation(block_angles, kept) for block_angles in angles]
+        angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
+        rotations = [make_rotation(block_angles, kept) for block_angles in angles]
+        return x, [*rotations * (self.cfg.depth // len(rotations))]
 
     def run_blocks(
-        self, images: jax.Array, *, rngs: nnx.Rngs | None = None
+        self, images: jax.Array, *, each: bool = True, rngs: nnx.Rngs | None = None
     ) -> Iterator[tuple[jax.Array, jax.Array | None]]:
         """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
 
         Args:
             images: (B, H, W, C), normalised.
+            each: false where the last is enough.
 
         Raises:
             InputError: an image the model was not built for.
@@ -127,6 +132,9 @@ class ViT(Features, Pretrained, nnx.Module):
             raise InputError(f"images have shape {images.shape}, expected (B, H, W, C)")
         self.cfg.check_image(*images.shape[1:])
         x, rotations = self.embed(images, rngs=rngs)
+        if self.run_all is not None and not each:
+            yield self.run_all(x, rotations, rngs), None
+            return
         for block, rotation in zip(self.blocks, rotations, strict=True):
             x, weights = block(x, rotation=rotation, rngs=rngs)
             yield x, weights
@@ -184,7 +192,8 @@ class ViT(Features, Pretrained, nnx.Module):
                 kernel.
         """
         x, attention, blocks = images, [], []
-        for x, weights in self.run_blocks(images, rngs=rngs):
+        each = return_attention or return_blocks
+        for x, weights in self.run_blocks(images, each=each, rngs=rngs):
             if return_attention:
                 attention.append(weights)
             if return_blocks:

@@ -51,14 +51,13 @@ class RotaryPositions(nnx.Module):
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         self.rope = cfg.rope or Rope()
-        self.depth, self.head_dim = cfg.depth, cfg.head_dim
+        self.head_dim = cfg.head_dim
 
     def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
-        """The angles (depth, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """The angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = jnp.promote_types(x.dtype, jnp.float32)
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
-        angles = jnp.asarray(table, wide)
-        return jnp.broadcast_to(angles, (self.depth, 1, *angles.shape))
+        return jnp.asarray(table, wide)[None, None]
 
 
 class MixedRotaryPositions(RotaryPositions):

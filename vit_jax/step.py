@@ -16,13 +16,12 @@ from vit_jax.functional import Params, get_params, make_apply
 from vit_jax.loss import correct, cross_entropy, distillation
 from vit_jax.model import ViT
 from vit_jax.optim import init_ema, make_optimizer, update_ema
+from vit_jax.scanned import UNROLLED, Gather, Loop
 
 Batch = dict[str, jax.Array]
 """``image`` (B, H, W, C), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
 learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, jax.Array]
-Gather = Callable[[Params], Params]
-"""Brings parameters that are split over devices together, where a mesh does so."""
 
 
 class TrainState(NamedTuple):
@@ -60,19 +59,20 @@ def make_train_step(
     *,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    loop: Loop = UNROLLED,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """The pure function of one update.
 
     Args:
         axis_name: the mapped axis over which `jax.pmap` splits the batch; None where the batch is
             whole, as under `jax.jit`.
-        gather: see `make_gradients`.
+        gather, loop: see `make_gradients`.
 
     Returns:
         ``(state, batch) -> (state, metrics)``; metrics are the mean loss, the accuracy, the global
         norm of the gradient and the learning rate, all scalars, of the batch before the update.
     """
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather)
+    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather, loop=loop)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -92,6 +92,7 @@ def make_gradients(
     *,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    loop: Loop = UNROLLED,
     lora: Lora | None = None,
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
     """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
@@ -103,19 +104,19 @@ def make_gradients(
     Args:
         axis_name: see `make_train_step`.
         gather: what becomes of the parameters, in the type of computing, before the model has them.
+        loop: how the blocks of the model are run.
         lora: adapters among the parameters, merged into the weights before the model is called.
 
     Raises:
         ConfigError: the recipe distills, and the model has no head for it.
     """
     check_distillation(recipe, cfg)
-    apply = make_apply(cfg, kernel=recipe.kernel)
+    apply = make_apply(cfg, kernel=recipe.kernel, loop=loop, gather=gather)
     dtype = jnp.dtype(recipe.dtype)
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         whole = merged(params, lora, transposed=True)
         computed = {name: value.astype(dtype) for name, value in whole.items()}
-        computed = computed if gather is None else gather(computed)
         images = batch["image"].astype(dtype)
         output = apply(computed, images, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
@@ -186,16 +187,16 @@ def make_eval_step(
     *,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    loop: Loop = UNROLLED,
     lora: Lora | None = None,
 ) -> Callable[[Params, Batch], Metrics]:
     """The pure function that sums loss, right answers and images over one padded batch."""
-    apply = make_apply(cfg, kernel=recipe.kernel)
+    apply = make_apply(cfg, kernel=recipe.kernel, loop=loop, gather=gather)
     dtype = jnp.dtype(recipe.dtype)
 
     def eval_step(params: Params, batch: Batch) -> Metrics:
         whole = merged(params, lora, transposed=True)
         computed = {name: value.astype(dtype) for name, value in whole.items()}
-        computed = computed if gather is None else gather(computed)
         logits = apply(computed, batch["image"].astype(dtype)).logits
         mask = batch["mask"]
         sums = {

@@ -9,7 +9,8 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float):
         super().__init__()
-        self.rate = rate
+        self.rate, self.kept = rate, 1.0 - rate
+        self.active = rate > 0.0
 
     def mask_shape(self, x: torch.Tensor) -> tuple[int, ...]:
         """One independent decision per value."""
@@ -17,10 +18,10 @@ class Dropout(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Drop from `x` of any shape; outside training mode return it unchanged."""
-        if not self.training or self.rate == 0.0:
+        if not self.training or not self.active:
             return x
-        keep = torch.rand(self.mask_shape(x), device=x.device) < 1.0 - self.rate
-        return torch.where(keep, x / (1.0 - self.rate), torch.zeros_like(x))
+        keep = torch.rand(self.mask_shape(x), device=x.device) < self.kept
+        return torch.where(keep, x / self.kept, torch.zeros_like(x))
 
 
 class DropPath(Dropout):
@@ -44,11 +45,11 @@ class PatchDropout(Dropout):
         n is N (1 - rate), rounded down, at least 1; outside training mode all are kept and the indices
         None.
         """
-        if not self.training or self.rate == 0.0:
+        if not self.training or not self.active:
             return x, None
         prefix, patches = torch.tensor_split(x, [self.num_prefix_tokens], dim=1)
         B, N, D = patches.shape
         scores = torch.rand((B, N), device=x.device)
-        kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * (1.0 - self.rate)))]  # (B, n)
+        kept = torch.argsort(scores, dim=1)[:, : max(1, int(N * self.kept))]  # (B, n)
         patches = torch.gather(patches, 1, kept[:, :, None].expand(-1, -1, D))  # (B, n, D)
         return torch.cat([prefix, patches], dim=1), kept

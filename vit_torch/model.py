@@ -107,8 +107,9 @@ class ViT(Features, Pretrained, nn.Module):
         x = x if self.norm_pre is None else self.norm_pre(x)
         if self.rope is None:
             return x, [None] * self.cfg.depth
-        angles = self.rope(grid, x)  # (depth, 1 or h, N, d/2)
-        return x, [make_rotation(block_angles, kept) for block_angles in angles]
+        angles = self.rope(grid, x)  # (depth or 1, 1 or h, N, d/2)
+        rotations = [make_rotation(block_angles, kept) for block_angles in angles]
+        return x, [*rotations * (self.cfg.depth // len(rotations))]
 
     def run_blocks(self, images: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
         """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.

@@ -51,14 +51,13 @@ class RotaryPositions(nn.Module):
     def __init__(self, cfg: ViTConfig):
         super().__init__()
         self.rope = cfg.rope or Rope()
-        self.depth, self.head_dim = cfg.depth, cfg.head_dim
+        self.head_dim = cfg.head_dim
 
     def forward(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-        """The angles (depth, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """The angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = torch.promote_types(x.dtype, torch.float32)
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
-        angles = torch.tensor(table, dtype=wide, device=x.device)
-        return angles.expand(self.depth, 1, *angles.shape)
+        return torch.tensor(table, dtype=wide, device=x.device)[None, None]
 
 
 class MixedRotaryPositions(RotaryPositions):

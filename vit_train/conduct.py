@@ -19,7 +19,7 @@ from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
-from vit_train.log import NoLog, RunLog, read_log
+from vit_train.log import NoLog, RunLog, read_log, taken_again
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
@@ -78,6 +78,8 @@ def conduct(
     console = console if hosts.leads else Console(quiet=True)
     with ExitStack() as stack:
         task.note_resizing(console)
+        for line in trainer.notes:
+            console.print(line, highlight=False, soft_wrap=True)
         manifest = make_manifest(
             job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
         )
@@ -90,6 +92,8 @@ def conduct(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )
         start, state = _start(task, trainer, checkpoints, console)
+        if hosts.leads and (said := taken_again(run_dir, start)):
+            console.print(said, highlight=False, soft_wrap=True)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
         checkpoints.pinned = best.step if best else None
@@ -243,7 +247,7 @@ def _start(
         trained = len(task.parameter_names) - len(task.frozen)
         console.print(f"frozen: {len(task.frozen)} tensors; {trained} are trained", highlight=False)
     if task.stop_after == 0:
-        checkpoints.save(0, program.fetch(initial))
+        checkpoints.save(0, program.store(initial))
     return 0, initial
 
 

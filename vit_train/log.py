@@ -99,15 +99,28 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
     path = run_dir / FILE
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give the folder of a training run")
-    *lines, last = path.read_text().split("\n")  # a whole file ends in a newline
+    *lines, last = path.read_bytes().split(b"\n")  # a whole file ends in a newline
     del last
     events = []
     for number, line in enumerate(lines, start=1):
         try:
             event = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise CheckpointError(f"{path}, line {number}: not JSON ({error.msg})") from None
-        if not isinstance(event, dict) or not {"kind", "step"} <= event.keys():
+        except ValueError as error:  # not JSON, or not even text
+            said = getattr(error, "msg", None) or str(error)
+            raise CheckpointError(f"{path}, line {number}: not JSON ({said})") from None
+        if not (isinstance(event, dict) and "kind" in event and isinstance(event.get("step"), int)):
             raise CheckpointError(f"{path}, line {number}: not an event of a training run")
         events.append(event)
     return events
+
+
+def taken_again(run_dir: Path, start_step: int) -> str | None:
+    """What to tell who goes on from a checkpoint that is older than the log: the run was killed, or the
+    checkpoints after it are gone; None where neither is so."""
+    if not (run_dir / FILE).is_file():
+        return None
+    last = max((event["step"] for event in read_log(run_dir)), default=0)
+    if last <= start_step:
+        return None
+    begin = f"from step {start_step}" if start_step else "from the start, for there is no checkpoint"
+    return f"the log goes to step {last}, and the run goes on {begin}; what is between is trained again"

@@ -96,7 +96,7 @@ def run_steps(
             verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
             stop = stop or verdict.enough
             if save or stop or verdict.keep:
-                hooks.save(done, program.fetch(state))
+                hooks.save(done, program.store(state))
             pending, since, waited = [], time.perf_counter(), 0.0
         if stop:
             return done, state

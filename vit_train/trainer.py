@@ -82,6 +82,11 @@ class Program(Protocol[OnDevices, Stored, Params]):
         """A state as `Stored`; metrics or parameters as numpy arrays of their own memory."""
         ...
 
+    @property
+    def store(self) -> Callable[[OnDevices], Stored]:
+        """A state as checkpoints take it: whole, or of several hosts each its part."""
+        ...
+
 
 class Checkpoints(Protocol[Stored]):
     """The checkpoints of one run: the newest, and one that is kept however old it is."""
@@ -128,3 +133,5 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     """What the log says of devices."""
     hosts: Hosts = ALONE
     """This process's part, where several train together."""
+    notes: tuple[str, ...] = ()
+    """What the user is told before the first step, a sentence each."""

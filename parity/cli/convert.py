@@ -55,6 +55,12 @@ class ConvertFiles:
     """With --manifest: the folder to write to; a run that was stopped goes on where it was."""
     jobs: int = 1
     """With --manifest: how many processes convert at once."""
+    shard: Annotated[str | None, shown_as("K/N")] = None
+    """With --manifest: only the K-th of N parts, counted from 0, with a ledger of its own; several
+    machines may write to the same --out at once."""
+    join: tyro.conf.FlagCreatePairsOff[bool] = False
+    """With --manifest: convert nothing, but make one ledger of those of all shards and say what is
+    missing. Exit status: 0 if nothing is, else 1."""
     junit: Annotated[Path | None, shown_as("FILE")] = None
     """With --manifest: also write the results as JUnit XML."""
 
@@ -67,8 +73,8 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
     if arguments.manifest is not None:
         return _convert_manifest(arguments, console)
-    if arguments.out or arguments.junit or arguments.jobs != 1:
-        raise ConfigError("--out, --jobs, --junit: go with --manifest only")
+    if arguments.out or arguments.junit or arguments.jobs != 1 or arguments.shard or arguments.join:
+        raise ConfigError("--out, --jobs, --shard, --join, --junit: go with --manifest only")
     if len(arguments.paths) != 2:
         raise ConfigError(
             f"expected SRC and DST, got {len(arguments.paths)} paths; {prog} --help explains"
@@ -126,6 +132,7 @@ def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Cons
 
 def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
     from parity.porting.fleet import run_manifest
+    from parity.porting.fleet.shard import parse_shard
 
     if arguments.manifest is None or arguments.paths:
         raise ConfigError("--manifest: takes --out DIR, not SRC and DST")
@@ -147,6 +154,8 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         raise ConfigError(
             f"{', '.join(given)}: go with one checkpoint; write them in the manifest's rows"
         )
+    if arguments.shard and arguments.join:
+        raise ConfigError("--shard and --join: the one converts a part, the other joins them; give one")
     return run_manifest(
         arguments.manifest,
         to=arguments.to,
@@ -156,5 +165,7 @@ def _convert_manifest(arguments: ConvertFiles, console: Console) -> int:
         junit=arguments.junit,
         license_allow=arguments.license_allow,
         force=arguments.force,
+        shard=parse_shard(arguments.shard) if arguments.shard else None,
+        join=arguments.join,
         console=console,
     )

@@ -111,14 +111,17 @@ def batch_unit(request: Request, num_devices: int) -> int:
 def _lines(
     request: Request, topology: Topology, flight: Flight, limit: float
 ) -> Iterator[tuple[str, str]]:
-    from vit_jax.train.preflight import roofline
+    from vit_jax.scanned import account
+    from vit_jax.train.preflight import loop_of, roofline
+    from vit_jax.weights import abstract_model
 
-    count, recipe = len(topology.devices), request.job.recipe
-    numbers = sum(_product(each.shape) for each in parameters(request.job.model).values())
+    job, count, recipe = request.job, len(topology.devices), request.job.recipe
+    numbers = sum(_product(each.shape) for each in parameters(job.model).values())
     layout = f"mesh {request.mesh}" if request.mesh else f"data={count}, state {request.sharding}"
     kind = topology.devices[0].device_kind
     yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
     yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; {layout}"
+    yield "blocks", account(abstract_model(job.model).blocks, loop_of(job, topology, request.spread))
     verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "
     share = f" ({flight.needed / limit:.0%})"
     yield "verdict", f"{verdict}: {least}{_size(flight.needed)} of {_size(limit)} on each device{share}"

@@ -20,8 +20,9 @@ pytestmark = [pytest.mark.versions, pytest.mark.quick]
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 # what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
-# gradients that its compiler makes too narrow; derivatives that it makes too slow; and its options
-JAX_ONLY = {"functional.py", "linear.py", "rules.py", "compiling.py"}
+# gradients that its compiler makes too narrow; derivatives that it makes too slow; its options; and a
+# loop over blocks, which nobody has to compile elsewhere
+JAX_ONLY = {"functional.py", "linear.py", "rules.py", "compiling.py", "scanned.py"}
 # what only one side's framework makes necessary
 PRIVATE = {
     "weights": {"to_numpy"},  # numpy has no bfloat16
@@ -30,6 +31,8 @@ PRIVATE = {
     "kernels": {"weights_formed"},  # what JAX chooses by itself always forms them
     "step": {"TrainState", "init_state"},  # torch keeps its state in the model and the optimiser
 }
+# a loop over blocks has none of what is between them
+COMPILED = {"run_all", "each"}
 # a functional framework is handed what a stateful one keeps here: names mirror, arguments do not
 FUNCTIONAL = {"init", "optim", "step"}
 
@@ -67,7 +70,10 @@ def _rooms():
 def _arguments(function):
     parameters = list(inspect.signature(function).parameters.values())
     of_images = {"NHWC": "their layout", "NCHW": "their layout"}  # each framework's own
-    return [(p.name, of_images.get(str(p.default), p.default)) for p in parameters if p.name != "rngs"]
+    of_jax = {"rngs", *COMPILED}
+    return [
+        (p.name, of_images.get(str(p.default), p.default)) for p in parameters if p.name not in of_jax
+    ]
 
 
 @pytest.mark.parametrize(("ours", "theirs"), list(_rooms()))
@@ -83,6 +89,7 @@ def test_same_arguments(ours, theirs):
     if "__call__" in vars(ours):  # a part of other classes has none
         assert _arguments(ours.__call__) == _arguments(theirs.forward)
     own = {name for name in vars(ours) if not name.startswith("_")}
+    own -= COMPILED
     assert own == {name for name in vars(theirs) if not name.startswith("_") and name != "forward"}
     for name in own:
         if inspect.isfunction(vars(ours)[name]):

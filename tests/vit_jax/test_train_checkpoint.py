@@ -5,12 +5,16 @@ import subprocess
 import sys
 from typing import NamedTuple
 
+import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from vit_config import CheckpointError, TrainingError
-from vit_jax.train.checkpoint import KEEP, Checkpoints, from_named, to_named
+from vit_jax.train.checkpoint import KEEP, Checkpoints, DamagedError, from_named, to_named
+from vit_jax.train.digests import describe, digest
 
 
 class State(NamedTuple):
@@ -139,6 +143,33 @@ def test_a_wrong_byte_names_the_tensor(saved, monkeypatch):
     assert step == 6
     assert len(said) == 1
     assert said[0].endswith(": the bytes of params.blocks.0.mlp.fc1.bias do not match their digest")
+
+
+def test_what_devices_hold_apart_is_digested_apart(tmp_path, monkeypatch):
+    """As where several hosts train together, of which each writes what its devices hold."""
+    mesh = jax.make_mesh((4, 2), ("fsdp", "tensor"), axis_types=(AxisType.Auto,) * 2)
+    places = {"split": P(("tensor", "fsdp")), "twice": P("tensor"), "whole": P(), "number": P()}
+    arrays = {name: np.arange(48.0, dtype=np.float32).reshape(8, 6) for name in places}
+    arrays["number"] = np.int32(7)
+    state = {name: jax.device_put(x, NamedSharding(mesh, places[name])) for name, x in arrays.items()}
+    described = describe(state)
+    assert [len(described[name][2]) for name in places] == [8, 2, 1, 1]
+    assert described["number"] == [[], "int32", [[[], digest(arrays["number"])]]]
+    with Checkpoints(tmp_path, run_id="one") as checkpoints:
+        checkpoints.save(1, state)
+    with Checkpoints(tmp_path, run_id="one") as checkpoints:
+        assert_equal(checkpoints.restore(1, arrays), arrays)
+        read = ocp.CheckpointManager.restore
+
+        def restore_wrongly(manager, step, **options):
+            found = read(manager, step, **options)
+            if "state" in found:
+                found["state"]["split"][3, 1] += 1
+            return found
+
+        monkeypatch.setattr(ocp.CheckpointManager, "restore", restore_wrongly)
+        with pytest.raises(DamagedError, match=r"the bytes of split\[3:4, 0:6\] do not match"):
+            checkpoints.restore(1, arrays)
 
 
 def test_the_manager_is_closed_and_the_first_error_stays(tmp_path, monkeypatch):

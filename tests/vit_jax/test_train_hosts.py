@@ -1,5 +1,7 @@
 """Real processes that train as one: the same numbers, the same last step, and the run goes on alone."""
 
+import json
+
 import jax
 import numpy as np
 import pytest
@@ -66,6 +68,10 @@ def test_two_processes_train_as_one_and_stop_together(tmp_path):
     events = read_log(run_dir)
     last = events[-1]["step"]
     assert [event["step"] for event in events if event["kind"] == "train"] == list(range(1, last + 1))
+    described = json.loads((run_dir / f"checkpoints/{last}/meta/metadata").read_text())["tensors"]
+    assert described["params.head.weight"][0] == [20, 3]
+    parts = [region for region, _ in described["params.head.weight"][2]]  # a half each
+    assert parts == [[[0, 10], [0, 3]], [[10, 20], [0, 3]]]
     four, two = jax.devices()[:4], jax.devices()[:2]
 
     def go_on(folder, devices, mesh, stop_after):

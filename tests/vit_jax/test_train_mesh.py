@@ -13,6 +13,7 @@ from parity.measure.redraw import redraw
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.augmentation import Mix
 from vit_jax.leaves import leaves
+from vit_jax.scanned import Loop
 from vit_jax.train.checkpoint import Checkpoints, to_named
 from vit_jax.train.mesh import parse_mesh
 from vit_jax.train.sharding import make_program
@@ -44,6 +45,7 @@ RECIPE = Recipe(
 )
 STEPS, STEPS_PER_EPOCH = 20, 4
 MESHES = ("data=8", "fsdp=-1", "tensor=2", "data=2,fsdp=2,tensor=2")
+SCANNED = "data=2,fsdp=2,tensor=2 scanned"  # as a loop over the blocks, and all computed again
 
 
 def test_there_are_eight_devices():
@@ -60,8 +62,10 @@ def build(how):
             count, parallel = (1, "jit") if how == "none" else (8, "pmap")
             devices = jax.devices()[:count]
             return make_program(CFG, RECIPE, STEPS_PER_EPOCH, parallel=parallel, devices=devices)
-        count = 2 if how == "tensor=2" else 8
-        return make_mesh_program(CFG, RECIPE, STEPS_PER_EPOCH, mesh=how, devices=jax.devices()[:count])
+        count, mesh = 2 if how == "tensor=2" else 8, how.partition(" ")[0]
+        options = {"mesh": mesh, "devices": jax.devices()[:count]}
+        options |= {"loop": Loop(scan=True, remat="full")} if how == SCANNED else {}
+        return make_mesh_program(CFG, RECIPE, STEPS_PER_EPOCH, **options)
 
 
 def start(program):
@@ -131,7 +135,7 @@ def compilations():
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-@pytest.mark.parametrize("how", [*MESHES, "pmap"])
+@pytest.mark.parametrize("how", [*MESHES, SCANNED, "pmap"])
 def test_any_layout_trains_as_one_device_does(alone, how):
     with jax.enable_x64(True):
         program = build(how)

@@ -31,7 +31,7 @@ SCALARS = 3 * 4
 
 def flight(mesh, count, job=JOB, limit=2**30):
     topology = Topology("local", tuple(jax.devices()[:count]), None)
-    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh}
+    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "auto", "remat": "none"}
     return fly(job, topology, how, job.recipe.batch_size, limit=limit)
 
 
@@ -143,7 +143,7 @@ def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
 def test_the_roofline_says_what_bounds_a_step():
     work = Flight(8, True, "", 0, None, 197e12, 8.19e9, {"all-reduce": Transfers(3, 10**9)}, 0)
     found = roofline(work, CHIPS["v5e"])
-    assert (found.compute, found.memory, found.links) == pytest.approx((1.0, 0.01, 0.02))
+    assert (found.compute, found.memory, found.links) == pytest.approx((1.0, 0.01, 0.01))
     assert (found.bound, found.mfu) == ("compute", 1.0)
     work = Flight(8, True, "", 0, None, 197e12, 8.19e11 * 4, {}, 0)
     assert (roofline(work, CHIPS["v5e"]).bound, roofline(work, CHIPS["v5e"]).mfu) == ("memory", 0.25)

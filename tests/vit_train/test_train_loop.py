@@ -29,7 +29,10 @@ def program(loss=lambda step: 1.0 / step):
         return SimpleNamespace(averaged=step), metrics
 
     return SimpleNamespace(
-        place_batch=lambda batch: batch, train_step=train_step, fetch=lambda tree: tree
+        place_batch=lambda batch: batch,
+        train_step=train_step,
+        fetch=lambda tree: tree,
+        store=lambda tree: tree,
     )
 
 

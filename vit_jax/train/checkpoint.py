@@ -2,12 +2,12 @@
 
 Orbax restores flipped bytes silently, casts types silently, and takes an empty folder for a step; so
 each checkpoint carries its own list of shapes, types and SHA-256 digests, and nothing is believed
-before it has been compared with that list.
+before it has been compared with that list (`digests.py`). Where several hosts train together each
+writes, and digests, what its devices hold.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,6 +21,7 @@ from jax.experimental import multihost_utils
 
 from vit_config import CheckpointError
 from vit_config.files.json_digest import json_digest
+from vit_jax.train.digests import describe, differing
 
 KEEP = 3
 """How many checkpoints are kept by default: the newest, and two to fall back to."""
@@ -57,13 +58,14 @@ class Checkpoints:
             error.add_note(str(second))  # why the block ended matters more
 
     def save(self, step: int, state: Any) -> None:
-        """Start writing a state of numpy arrays, which nobody may change until it is written.
+        """Start writing a state of numpy arrays, which nobody may change until it is written, or of
+        arrays on the devices of several hosts, all of which call this.
 
         Raises:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
         """
         named = to_named(state)
-        meta = {"step": step, "run_id": self.run_id, "tensors": _describe(named)}
+        meta = {"step": step, "run_id": self.run_id, "tensors": describe(named)}
         meta["seal"] = _seal(meta)
         args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=ocp.args.JsonSave(meta))
         if step in self._manager.all_steps():
@@ -151,14 +153,16 @@ class Checkpoints:
                 " run.json"
             )
         _match(expected, meta["tensors"])
-        target = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in expected.items()}
+        # numpy arrays, whole, wherever they were when they were saved
+        target = {name: np.empty(x.shape, x.dtype) for name, x in expected.items()}
         read = ocp.args.Composite(state=ocp.args.StandardRestore(target))
         try:
             named = self._manager.restore(step, args=read)["state"]
         except Exception as error:
             raise DamagedError(f"not readable ({_first_line(error)})") from None
-        found = _describe(named)
-        if wrong := [name for name in meta["tensors"] if found.get(name) != meta["tensors"][name]]:
+        if wrong := [
+            part for name in meta["tensors"] for part in differing(name, named, meta["tensors"])
+        ]:
             raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
         return from_named(abstract, named)
 
@@ -221,13 +225,6 @@ def to_named(state: Any) -> dict[str, Any]:
 def from_named(like: Any, named: dict[str, Any]) -> Any:
     """The state of the same structure as `like` whose leaves are `named`."""
     return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in to_named(like)])
-
-
-def _describe(named: dict[str, np.ndarray]) -> dict[str, list[Any]]:
-    return {
-        name: [list(x.shape), str(x.dtype), hashlib.sha256(np.ascontiguousarray(x).data).hexdigest()]
-        for name, x in named.items()
-    }
 
 
 def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:

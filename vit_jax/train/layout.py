@@ -71,6 +71,18 @@ class Layout:
             lambda path, _: NamedSharding(self.mesh, self.specs.get(_name(path), P())), tree
         )
 
+    def stored(self, tree: Any) -> Any:
+        """The sharding of each leaf in its usual shape, in which heads cannot be split."""
+
+        def place(path: tuple[Any, ...], _: Any) -> NamedSharding:
+            name = _name(path)
+            spec = self.specs.get(name, P())
+            return NamedSharding(
+                self.mesh, P(*spec[: len(self.usual[name]) - 1]) if name in self.held else spec
+            )
+
+        return jax.tree_util.tree_map_with_path(place, tree)
+
     def pack(self, tree: Any) -> Any:
         """Arrays in their usual shapes, numpy's or JAX's, in those of the devices."""
         return _reshaped(tree, self.held)

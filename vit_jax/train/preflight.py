@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from vit_config import ConfigError
 from vit_config.job import Job
+from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
 from vit_jax.train.hlo import Transfers, transfers
@@ -80,7 +81,8 @@ def fly(
     """Compile the step of a job, with another batch size.
 
     Args:
-        how: the mesh, or the sharding, as `vit_jax.train.run.make_trainer` takes them.
+        how: the mesh, or the sharding, and how blocks are run, as `vit_jax.train.run.make_trainer` takes
+            them.
         limit: bytes of memory of one device.
         quick: compile with the least effort.
 
@@ -88,13 +90,15 @@ def fly(
         ConfigError: mesh, model and batch do not fit together.
     """
     recipe = job.recipe.replace(batch_size=batch_size)
-    build, options = make_program, {"sharding": how["sharding"]}
+    build: Any = make_program
+    options: dict[str, Any] = {"sharding": how["sharding"]}
     if how["mesh"] is not None:
         build, options = make_mesh_program, {"mesh": how["mesh"]}
     elif how["parallel"] != "jit":
         raise ConfigError(
             f"--parallel {how['parallel']}: preflight compiles jax.jit; leave it out, or use --mesh"
         )
+    options["loop"] = loop_of(job, topology, how)
     program: Program = build(job.model, recipe, STEPS_PER_EPOCH, devices=topology.devices, **options)
     state, batch = jax.eval_shape(program.initialise), _abstract_batch(job, batch_size)
     step: Any = program.train_step
@@ -114,6 +118,12 @@ def fly(
     moved = transfers(compiled.as_text() or "")
     fits, nbytes = memory.total <= limit, float(cost.get("bytes accessed", 0))
     return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, seconds)
+
+
+def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
+    """How the blocks are run there."""
+    platform = topology.devices[0].platform
+    return choose_loop(how["scan"], how["remat"], depth=job.model.depth, platform=platform)
 
 
 def largest_batch(

@@ -18,6 +18,7 @@ from vit_config.job import Job
 from vit_config.lora import exported
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
+from vit_jax.scanned import UNROLLED, Remat, Scan, account, choose_loop
 from vit_jax.step import Metrics, TrainState
 from vit_jax.teacher import make_teacher
 from vit_jax.train.checkpoint import Checkpoints
@@ -38,6 +39,8 @@ def train(
     parallel: Parallel = "jit",
     sharding: Sharding = "replicated",
     mesh: str | None = None,
+    scan: Scan = "auto",
+    remat: Remat = "none",
     devices: Sequence[Device] | None = None,
     console: Console | None = None,
     **options: Unpack[TaskOptions],
@@ -49,6 +52,7 @@ def train(
     Args:
         data_dir: the folder of prepared data sets.
         mesh: its axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
+        scan, remat: how the blocks are run, see `vit_jax.scanned`.
         devices: default: all local ones; for a mesh all.
         console: where progress is shown; default: the terminal.
         options: see `vit_train.task.TaskOptions`.
@@ -61,7 +65,7 @@ def train(
     with numerics(job.recipe):
         task = make_task(job, data_dir, **options)
         how: dict[str, Any] = {"parallel": parallel, "sharding": sharding, "mesh": mesh}
-        trainer = make_trainer(task, **how, devices=devices)
+        trainer = make_trainer(task, **how, scan=scan, remat=remat, devices=devices)
         return conduct(task, trainer, run_dir, console or Console())
 
 
@@ -71,6 +75,8 @@ def make_trainer(
     parallel: Parallel = "jit",
     sharding: Sharding = "replicated",
     mesh: str | None = None,
+    scan: Scan = "auto",
+    remat: Remat = "none",
     devices: Sequence[Device] | None = None,
 ) -> Trainer[TrainState, TrainState, Params]:
     """Build the model and the optimiser of a task as one compiled program; use it under `numerics`.
@@ -84,13 +90,15 @@ def make_trainer(
         {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
     )
     _check_mesh(job, mesh)
-    rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen}
+    everywhere = devices or (jax.local_devices() if mesh is None else jax.devices())
+    loop = choose_loop(scan, remat, depth=job.model.depth, platform=everywhere[0].platform)
+    rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen, "loop": loop}
     if mesh is None:
         program = make_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest, lora=job.lora)
     else:
         program = make_mesh_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
-    everywhere = jax.local_devices() if mesh is None else jax.devices()
-    kinds = [device.device_kind for device in devices or everywhere]
+    kinds = [device.device_kind for device in everywhere]
+    said = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
     return Trainer(
         framework="jax",
         program=_without_transfers(program),
@@ -101,7 +109,8 @@ def make_trainer(
         trace=jax.profiler.trace,
         export=partial(exported, lora=job.lora, transposed=True),
         make_teacher=make_teacher,
-        how={**how, "devices": kinds},
+        how={**how, **loop._asdict(), "devices": kinds},
+        notes=said,
         hosts=make_hosts(program.rows),
     )
 

@@ -26,9 +26,9 @@ from vit_jax.compiling import compiler_options
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.kernels import attend
+from vit_jax.scanned import UNROLLED, Gather, Loop
 from vit_jax.step import (
     Batch,
-    Gather,
     Metrics,
     TrainState,
     init_state,
@@ -68,6 +68,13 @@ class Program:
     """A state or metrics from the devices, as numpy arrays of their own memory."""
     rows: np.ndarray | None = None
     """Which rows of every batch this process's devices hold, and `place_batch` takes; None for all."""
+    own_part: Callable[[TrainState], TrainState] | None = None
+    """What this host writes of a state, where several write."""
+
+    @property
+    def store(self) -> Callable[[TrainState], Any]:
+        """A state as checkpoints take it."""
+        return self.own_part or self.fetch
 
 
 def make_program(
@@ -80,6 +87,7 @@ def make_program(
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
     lora: Lora | None = None,
+    loop: Loop = UNROLLED,
 ) -> Program:
     """Wrap the pure steps for `devices` (default: all local ones).
 
@@ -89,6 +97,7 @@ def make_program(
             parameter and optimiser moment.
         frozen: parameters that stay as they are; their gradients are not computed.
         lora: adapters beside the model's parameters.
+        loop: how the blocks of the model are run.
 
     Raises:
         ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, or an attention
@@ -99,13 +108,13 @@ def make_program(
     check_batch_size(recipe, len(devices))
     check_kernel(cfg, recipe, devices)
     if parallel == "jit":
-        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen, lora)
+        return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen, lora, loop)
     if sharding != "replicated":
         raise ConfigError(
             f'sharding = "{sharding}" needs parallel = "jit", but parallel = "{parallel}", which keeps'
             ' the whole state on every device; use "jit"'
         )
-    return _pmap_program(cfg, recipe, steps_per_epoch, devices, frozen, lora)
+    return _pmap_program(cfg, recipe, steps_per_epoch, devices, frozen, lora, loop)
 
 
 def check_batch_size(recipe: Recipe, num_devices: int) -> None:
@@ -171,6 +180,7 @@ def make_step(
     steps_per_epoch: int,
     frozen: Collection[str],
     lora: Lora | None,
+    loop: Loop,
     axis_name: str | None = None,
     gather: Gather | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
@@ -178,9 +188,10 @@ def make_step(
 
     The compiler drops what only leads to a gradient that is replaced by zeros.
     """
+    how: dict[str, Any] = {"axis_name": axis_name, "gather": gather, "loop": loop}
     if not frozen:
-        return make_train_step(cfg, recipe, steps_per_epoch, axis_name=axis_name, gather=gather)
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather, lora=lora)
+        return make_train_step(cfg, recipe, steps_per_epoch, **how)
+    gradients = make_gradients(cfg, recipe, lora=lora, **how)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -206,6 +217,7 @@ def _jit_program(
     devices: list[Device],
     frozen: Collection[str],
     lora: Lora | None,
+    loop: Loop,
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
@@ -224,14 +236,14 @@ def _jit_program(
         place_state=lambda state: jax.device_put(state, of_state),
         place_batch=lambda batch: jax.device_put(dict(batch), split),
         train_step=jax.jit(
-            make_step(cfg, recipe, steps_per_epoch, frozen, lora),
+            make_step(cfg, recipe, steps_per_epoch, frozen, lora, loop),
             in_shardings=(of_state, split),
             out_shardings=(of_state, whole),
             donate_argnums=0,
             compiler_options=options,
         ),
         eval_step=jax.jit(
-            make_eval_step(cfg, recipe, lora=lora),
+            make_eval_step(cfg, recipe, loop=loop, lora=lora),
             in_shardings=(of_state.params, split),
             out_shardings=whole,
             compiler_options=options,
@@ -248,6 +260,7 @@ def _pmap_program(
     devices: list[Device],
     frozen: Collection[str],
     lora: Lora | None,
+    loop: Loop,
 ) -> Program:
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
@@ -276,13 +289,15 @@ def _pmap_program(
         place_state=place_state,
         place_batch=place_batch,
         train_step=jax.pmap(
-            make_step(cfg, recipe, steps_per_epoch, frozen, lora, AXIS),
+            make_step(cfg, recipe, steps_per_epoch, frozen, lora, loop, AXIS),
             axis_name=AXIS,
             donate_argnums=0,
             devices=devices,
         ),
         eval_step=jax.pmap(
-            make_eval_step(cfg, recipe, axis_name=AXIS, lora=lora), axis_name=AXIS, devices=devices
+            make_eval_step(cfg, recipe, axis_name=AXIS, loop=loop, lora=lora),
+            axis_name=AXIS,
+            devices=devices,
         ),
         fetch=lambda tree: jax.tree.map(first_copy, tree),
     )

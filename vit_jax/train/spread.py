@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import Recipe, ViTConfig
+from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
@@ -27,6 +29,7 @@ def make_mesh_program(
     mesh: str,
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
+    loop: Loop = UNROLLED,
 ) -> Program:
     """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
 
@@ -51,8 +54,8 @@ def make_mesh_program(
 
     abstract = jax.eval_shape(initialise)
     of_state = layout.of(abstract)
-    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, gather=layout.gather)
-    eval_step = make_eval_step(cfg, recipe, gather=layout.gather)
+    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, loop, gather=layout.gather)
+    eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop)
     return Program(
         num_devices=len(devices),
         initialise=jax.jit(initialise, out_shardings=of_state),
@@ -66,6 +69,7 @@ def make_mesh_program(
         ),
         eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
         fetch=partial(fetch, layout),
+        own_part=make_own_part(layout, abstract) if jax.process_count() > 1 else None,
         rows=batch_rows(split, recipe.batch_size) if jax.process_count() > 1 else None,
     )
 
@@ -96,6 +100,19 @@ def fetch(layout: Layout, tree: Any) -> Any:
         return np.array(multihost_utils.process_allgather(x, tiled=True), copy=True)
 
     return layout.unpack(jax.tree.map(to_host, tree))
+
+
+def make_own_part(layout: Layout, abstract: TrainState) -> Callable[[TrainState], TrainState]:
+    """What each host writes of a state is what its devices hold of it; in the usual shapes.
+
+    On a CPU the arrays are copies: what is still being written must not be the next step's to reuse.
+    """
+    copies = layout.mesh.devices.flat[0].platform == "cpu"
+
+    def unpack(state: TrainState) -> TrainState:
+        return layout.unpack(jax.tree.map(jnp.copy, state) if copies else state)
+
+    return jax.jit(unpack, out_shardings=layout.stored(abstract))
 
 
 def batch_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:

@@ -18,7 +18,8 @@ GB, GIB = 1e9, 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """What a chip can do, by its maker (cloud.google.com/tpu/docs, "System architecture")."""
+    """What a chip can do, by its maker: the tables of docs.cloud.google.com/tpu/docs/v4, v5e, v5p and
+    v6e, as of November 2026."""
 
     accelerator: str
     """The prefix of the accelerator type, such as ``v5litepod`` of ``v5litepod-8``."""
@@ -30,14 +31,16 @@ class Chip:
     hbm_rate: float
     """Bytes a second to and from its memory."""
     link_rate: float
-    """Bytes a second to other chips, all links and both directions together."""
+    """Bytes a second to other chips, all links and both directions together ("bidirectional")."""
 
 
 CHIPS = {
-    "v4": Chip("v4", 2, 275e12, 32 * GIB, 1228 * GB, 300 * GB),
-    "v5e": Chip("v5litepod", 1, 197e12, 16 * GIB, 819 * GB, 200 * GB),
-    "v5p": Chip("v5p", 2, 459e12, 95 * GIB, 2765 * GB, 600 * GB),
-    "v6e": Chip("v6e", 1, 918e12, 32 * GIB, 1640 * GB, 400 * GB),
+    # links: six of 50 GB/s in each direction (arXiv 2304.01433, table 4); the page of v4 does not say
+    "v4": Chip("v4", 2, 275e12, 32 * GIB, 1200 * GB, 600 * GB),
+    "v5e": Chip("v5litepod", 1, 197e12, 16 * GIB, 819 * GB, 400 * GB),
+    "v5p": Chip("v5p", 2, 459e12, 95 * GIB, 2765 * GB, 1200 * GB),
+    # memory at 1640 GB/s in earlier versions of the page
+    "v6e": Chip("v6e", 1, 918e12, 32 * GIB, 1600 * GB, 800 * GB),
 }
 
 

@@ -41,6 +41,11 @@ class Program:
     """A state on the host, which the next step may change; or metrics or parameters as numpy arrays of
     their own memory."""
 
+    @property
+    def store(self) -> Callable[[Any], Any]:
+        """A state as checkpoints take it."""
+        return self.fetch
+
 
 def make_program(
     cfg: ViTConfig,

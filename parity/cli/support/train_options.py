@@ -111,6 +111,12 @@ class Options(Source):
     mesh: Annotated[str | None, _arg("AXES", "none: one axis, as --sharding says")] = None
     """Named axes to spread a step over, such as data=4,fsdp=2,tensor=1: data splits the batch, fsdp
     batch and state, tensor heads and hidden layers; -1 takes the devices that are left."""
+    scan: Literal["auto", "on", "off"] = "auto"
+    """Whether JAX compiles neighbouring blocks of the same structure once, as a loop; auto: from a depth
+    of 24 on, except on a CPU. Files and numbers are the same."""
+    remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"] = "none"
+    """What of a block JAX's backward pass computes again instead of keeping it, which saves memory for
+    time: all but its input (full), or all but what that policy of jax.checkpoint_policies keeps."""
     coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
     """Several processes of JAX train together: the address of the first of them, or auto where the
     cluster (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it. Goes with --mesh."""
@@ -136,6 +142,8 @@ class Request(typing.NamedTuple):
     parallel: Literal["jit", "pmap"]
     sharding: Literal["replicated", "full"]
     mesh: str | None
+    scan: Literal["auto", "on", "off"]
+    remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"]
     coordinator: str | None
     process: str | None
     framework: Framework
@@ -193,7 +201,8 @@ class Request(typing.NamedTuple):
         """How JAX spreads a step over its devices; PyTorch uses one."""
         if self.framework != "jax":
             return {}
-        return {"parallel": self.parallel, "sharding": self.sharding, "mesh": self.mesh}
+        names = ("parallel", "sharding", "mesh", "scan", "remat")
+        return {name: getattr(self, name) for name in names}
 
     def together(self) -> AbstractContextManager[bool]:
         """Join the other processes of the run, if any; gives whether this one speaks for all."""
@@ -265,6 +274,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.parallel,
         options.sharding,
         options.mesh,
+        options.scan,
+        options.remat,
         options.coordinator,
         options.process,
         options.framework,
@@ -298,7 +309,7 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
         raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
     changed = {
         flag: getattr(options, flag)
-        for flag in ("parallel", "sharding", "mesh", "coordinator", "process")
+        for flag in ("parallel", "sharding", "mesh", "coordinator", "process", "scan", "remat")
         if getattr(options, flag) != getattr(Options, flag)
     }
     other = next(iter(changed), None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 
 from vit_config import ConfigError
 from vit_config.base import Schema
+from vit_config.files.weights_file import write_atomically
 
 LEDGER = "parity-ledger.jsonl"
 """The name of the file."""
@@ -62,8 +63,9 @@ class Ledger:
 
     def add(self, entry: Entry) -> None:
         """Append a line; it is on the disk when this returns."""
-        line = json.dumps(entry.model_dump(exclude_none=True), ensure_ascii=False) + "\n"
-        os.write(self.handle, line.encode())  # one call: a reader sees the whole line or none of it
+        os.write(
+            self.handle, _line(entry).encode()
+        )  # one call: a reader sees the whole line or none of it
         os.fsync(self.handle)
         self.entries.append(entry)
         self._note(entry)
@@ -83,25 +85,54 @@ class Ledger:
 
 
 @contextmanager
-def open_ledger(folder: Path) -> Iterator[Ledger]:
+def open_ledger(
+    folder: Path, name: str = LEDGER, others: Sequence[Path] = (), *, alone: bool = True
+) -> Iterator[Ledger]:
     """The ledger of a folder, created if there is none; nobody else can open it meanwhile.
+
+    Args:
+        name: of the file.
+        others: ledgers that are read as well, for what was done before.
+        alone: whether nobody may be writing those others now.
 
     Raises:
         ConfigError: another run has it open, or a line in it is not one of ours.
     """
-    path = folder / LEDGER
-    try:
-        taken = FileLock(folder / LOCK).acquire(timeout=0)
-    except Timeout:
-        raise ConfigError(f"{folder}: another run is writing there; wait for it to end") from None
-    with taken, _opened(path) as handle:
+    path = folder / name
+    with ExitStack() as stack:
+        for each in (path, *(others if alone else ())):
+            try:
+                stack.enter_context(FileLock(folder / f".{each.name}.lock").acquire(timeout=0))
+            except Timeout:
+                raise ConfigError(
+                    f"{folder}: another run is writing there ({each.name}); wait for it to end"
+                ) from None
+        handle = stack.enter_context(_opened(path))
+        before = [entry for each in others for entry in _entries(each, each.read_bytes())[0]]
         content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
+        entries, whole = _entries(path, content)
         if whole < len(content):  # its writer was stopped in the middle of a line
             os.ftruncate(handle, whole)
-        lines = enumerate(content[:whole].splitlines(), 1)
-        entries = [_entry(line, path, number) for number, line in lines]
-        yield Ledger(handle, entries, torn=whole < len(content))
+        yield Ledger(handle, [*before, *entries], torn=whole < len(content))
+
+
+def write_joined(folder: Path, ledger: Ledger, others: Sequence[Path]) -> None:
+    """One ledger of all lines in the place of several, which nobody may be writing."""
+    lines = dict.fromkeys(_line(entry) for entry in ledger.entries)
+    write_atomically(folder / LEDGER, "".join(lines).encode())
+    for path in others:
+        path.unlink()
+
+
+def _line(entry: Entry) -> str:
+    return json.dumps(entry.model_dump(exclude_none=True), ensure_ascii=False) + "\n"
+
+
+def _entries(path: Path, content: bytes) -> tuple[list[Entry], int]:
+    """The whole lines of a ledger, and how many bytes they are."""
+    whole = content.rfind(b"\n") + 1
+    lines = enumerate(content[:whole].splitlines(), 1)
+    return [_entry(line, path, number) for number, line in lines], whole
 
 
 @contextmanager

@@ -12,11 +12,12 @@ from rich.console import Console
 
 from parity.porting.dialects import called
 from parity.porting.fleet.junit import Result, write_junit
-from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger
+from parity.porting.fleet.ledger import LEDGER, Entry, Ledger, open_ledger, write_joined
 from parity.porting.fleet.manifest import Manifest
 from parity.porting.fleet.names import output_names, suffix_of, sweep
 from parity.porting.fleet.pool import Told, run_tasks
 from parity.porting.fleet.screen import Screen, print_summary
+from parity.porting.fleet.shard import Shard, joined, shard_ledgers
 from parity.porting.fleet.work import STARTED, Outcome, Task, convert_one
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import check_writable
@@ -35,6 +36,8 @@ def run_manifest(
     junit: str | Path | None = None,
     license_allow: Sequence[str] | None = None,
     force: bool = False,
+    shard: Shard | None = None,
+    join: bool = False,
     console: Console | None = None,
 ) -> int:
     """Convert every checkpoint of a manifest that is not to be skipped.
@@ -52,6 +55,8 @@ def run_manifest(
         junit: write the results to this file as JUnit XML.
         license_allow: licences that may pass; None lets everything pass.
         force: replace what is in the way; what an earlier run wrote for the same checkpoint always is.
+        shard: do this part only, with a ledger of its own; several may run at once in the same `out`.
+        join: convert nothing: make one ledger of those of all shards, and say what is missing.
 
     Returns:
         The exit status: 0 if all are converted, 1 if some are not, 130 after Ctrl-C.
@@ -71,12 +76,16 @@ def run_manifest(
     target = _target(to)
     names = output_names([job.path for job in manifest.checkpoints], root, suffix_of(to))
     start = time.monotonic()
-    with open_ledger(out) as ledger:
+    jobs_here = manifest.checkpoints if shard is None else shard.jobs(manifest)
+    names = {job.path: names[job.path] for job in jobs_here}
+    own = LEDGER if shard is None else shard.ledger
+    shards = shard_ledgers(out)
+    others = [path for path in (*shards, out / LEDGER) if path.name != own and path.is_file()]
+    with open_ledger(out, own, others, alone=shard is None) as ledger:
         if ledger.torn:
-            console.print(
-                f"{out / LEDGER}: its last line was cut off; that checkpoint is converted again"
-            )
-        sweep(out, names)
+            console.print(f"{out / own}: its last line was cut off; that checkpoint is converted again")
+        if not join:
+            sweep(out, names)
         tasks = [
             Task(
                 row=job.path,
@@ -90,11 +99,15 @@ def run_manifest(
                 replace=force or ledger.wrote(job.path, target, names[job.path]),
                 before=ledger.done(job.path, target),
             )
-            for job in manifest.checkpoints
+            for job in jobs_here
             if not job.skip
         ]
-        sizes = {job.path: job.found.bytes if job.found else 0 for job in manifest.checkpoints}
-        results = {job.path: Result(job.path, "skipped", "") for job in manifest.checkpoints}
+        if join:
+            write_joined(out, ledger, list(shards))
+            found = joined(manifest, tasks, ledger, shards.values())
+            return _ended(console, found, junit, target, seconds=time.monotonic() - start)
+        sizes = {job.path: job.found.bytes if job.found else 0 for job in jobs_here}
+        results = {job.path: Result(job.path, "skipped", "") for job in jobs_here}
         try:
             with Screen(console, {task.row: sizes[task.row] for task in tasks}) as screen:
                 for result in _convert_all(tasks, jobs, ledger, screen):
@@ -105,10 +118,16 @@ def run_manifest(
             return INTERRUPTED
         finally:
             sweep(out, names)  # of processes that died
-    print_summary(console, list(results.values()), seconds=time.monotonic() - start)
+    return _ended(console, list(results.values()), junit, target, seconds=time.monotonic() - start)
+
+
+def _ended(
+    console: Console, results: list[Result], junit: str | Path | None, target: str, *, seconds: float
+) -> int:
+    print_summary(console, results, seconds=seconds)
     if junit is not None:
-        write_junit(Path(junit), list(results.values()), to=target)
-    return 0 if all(result.passed for result in results.values()) else 1
+        write_junit(Path(junit), results, to=target)
+    return 0 if all(result.passed for result in results) else 1
 
 
 def _target(to: str) -> str:

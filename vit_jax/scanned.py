@@ -1,0 +1,258 @@
+"""Blocks as a loop that is compiled once, and activations that are computed again instead of kept.
+
+Neighbouring blocks of the same structure become one `jax.lax.scan`. What differs between them - their
+parameters, rotations, random keys, and numbers such as rates of stochastic depth - is stacked inside
+the step, so names, checkpoints and conversion never see it. A block of another structure, with other
+heads or the first one, which never drops, stands outside the loop. Random draws are those of one block
+after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, pairwise
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+
+from vit_jax.leaves import leaves, walk
+from vit_jax.rope import Rotation
+
+Params = dict[str, jax.Array]
+"""Parameters by common name, each in JAX's layout."""
+Gather = Callable[[Params], Params]
+"""Brings parameters that are split over devices together, where a mesh does so."""
+Remat = Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"]
+"""What of a block the backward pass computes again (arXiv 1604.06174): nothing; all but its input; all
+but the products of matrices; all but the linear layers. The last two are policies of
+`jax.checkpoint_policies`."""
+
+
+Scan = Literal["auto", "on", "off"]
+"""Whether blocks are a loop; ``auto`` as depth and platform suggest."""
+
+
+class Loop(NamedTuple):
+    """How the blocks of a model are run; what they compute is the same."""
+
+    scan: bool = False
+    """Whether blocks of the same structure are compiled once, as a loop."""
+    remat: Remat = "none"
+
+
+UNROLLED = Loop()
+"""One block after the other, and nothing is computed again."""
+DEEP = 24
+"""The depth from which on blocks are scanned by default, except on a CPU: there the compiler takes
+longer for a loop, and a step is no faster (docs/scaling.md)."""
+
+
+def choose_loop(scan: Scan, remat: Remat, *, depth: int, platform: str) -> Loop:
+    """What a flag means for a model of some depth, on ``cpu``, ``gpu`` or ``tpu``."""
+    deep = depth >= DEEP and platform != "cpu"
+    return Loop(scan == "on" or (scan == "auto" and deep), remat)
+
+
+def account(blocks: Sequence[nnx.Module], loop: Loop) -> str:
+    """Which blocks are a loop, and where there is none, why; a sentence."""
+    again = "" if loop.remat == "none" else f"; computed again for gradients: {loop.remat}"
+    parts = stretches(blocks, loop)
+    loops = [part for part in parts if len(part) > 1]
+    if loops:
+        alone = len(blocks) - sum(map(len, loops))
+        said = ", ".join(f"{part[0]} to {part[-1]}" for part in loops)
+        return f"blocks {said} compiled as one each{f', {alone} unrolled' if alone else ''}{again}"
+    if loop.scan and len(blocks) > 1:
+        why = "; ".join(dict.fromkeys(_difference(a, b) for a, b in pairwise(blocks)))
+        return f"all {len(blocks)} blocks unrolled, for no neighbours are alike ({why}){again}"
+    return f"all {len(blocks)} blocks unrolled{again}"
+
+
+def _difference(one: nnx.Module, other: nnx.Module) -> str:
+    """The first thing in which the structures of two blocks differ."""
+    a, b = _structure(one), _structure(other)
+    path, name = next(place for place in (*a, *b) if a.get(place) != b.get(place))
+    return ".".join(map(str, (*path, name)))
+
+
+def make_run_all(
+    blocks: Sequence[nnx.Module], loop: Loop, gather: Gather | None = None
+) -> Callable[..., jax.Array]:
+    """A function that runs all blocks: ``(params, x, rotations, rngs) -> x``.
+
+    It is given the model's parameters by common name, tokens (B, N, D), the rotation of each block or
+    None, and random streams or None, and gives the tokens after the last block.
+
+    Args:
+        blocks: those of an abstract model.
+        gather: what becomes of the parameters of a block before it has them; in the backward pass again,
+            so a device holds no more than one block's.
+    """
+    parts = [_Stretch(blocks, indices, gather) for indices in stretches(blocks, loop)]
+
+    def run_all(
+        params: Params, x: jax.Array, rotations: Sequence[Rotation | None], rngs: nnx.Rngs | None
+    ) -> jax.Array:
+        for part in parts:
+            x = part.run(loop, params, x, rotations, rngs)
+        return x
+
+    return run_all
+
+
+def stretches(blocks: Sequence[nnx.Module], loop: Loop) -> list[range]:
+    """The numbers of the blocks in each loop; of single blocks where nothing is scanned."""
+    if not loop.scan:
+        return [range(index, index + 1) for index in range(len(blocks))]
+    structures = [_structure(block) for block in blocks]
+    groups = groupby(range(len(blocks)), key=structures.__getitem__)
+    return [
+        range(first, first + 1 + sum(1 for _ in rest)) for _, rest in groups for first in [next(rest)]
+    ]
+
+
+def _attributes(block: nnx.Module) -> Iterator[tuple[tuple[Any, ...], str, Any]]:
+    """Path of a module, name and value of each attribute that is no module."""
+    for path, module in walk(block):
+        yield path, "", type(module)
+        for name, value in vars(module).items():
+            if not isinstance(value, nnx.Module | nnx.List) and not name.startswith("_pytree"):
+                yield path, name, value
+
+
+def _structure(block: nnx.Module) -> dict[Any, Any]:
+    """What blocks in one loop have in common: all but the values of parameters and numbers."""
+
+    def kind(value: Any) -> Any:
+        if isinstance(value, nnx.Variable):
+            array = value.get_value()
+            return array if array is None else (array.shape, array.dtype)
+        return float if isinstance(value, float) else value
+
+    return {(path, name): kind(value) for path, name, value in _attributes(block)}
+
+
+def _numbers(block: nnx.Module) -> dict[tuple[tuple[Any, ...], str], float]:
+    """Numbers that are no parameters, by the path of their module and their name."""
+    found = _attributes(block)
+    return {(path, name): value for path, name, value in found if isinstance(value, float)}
+
+
+class _Layer(NamedTuple):
+    """What one block has for itself; stacked, what a loop runs over."""
+
+    params: list[jax.Array]
+    numbers: list[Any]
+    rotation: Rotation | None
+    """None where all blocks have the same, or none."""
+    keys: jax.Array | None
+    """(draws,), or None where nothing is dropped."""
+
+
+class _Stretch:
+    """Blocks of the same structure, and what runs them."""
+
+    def __init__(self, blocks: Sequence[nnx.Module], indices: range, gather: Gather | None):
+        self.indices, self.gather = indices, gather
+        self.template = blocks[indices[0]]
+        self.graph, self.leaves = nnx.graphdef(self.template), leaves(self.template)
+        every = [_numbers(blocks[index]) for index in indices]
+        values = {place: np.array([each[place] for each in every]) for place in every[0]}  # (blocks,)
+        self.numbers = {place: column for place, column in values.items() if np.ptp(column)}
+
+    def run(
+        self,
+        loop: Loop,
+        params: Params,
+        x: jax.Array,
+        rotations: Sequence[Rotation | None],
+        rngs: nnx.Rngs | None,
+    ) -> jax.Array:
+        """Tokens (B, N, D) before the first of the blocks to those after the last."""
+        turns = [rotations[index] for index in self.indices]
+        together = all(turn is turns[0] for turn in turns)
+
+        def block(x: jax.Array, layer: _Layer, rngs: Any = None) -> jax.Array:
+            rotation = turns[0] if together else layer.rotation
+            rngs = rngs if layer.keys is None else _Keys(layer.keys)
+            return self.build(layer)(x, rotation=rotation, rngs=rngs)[0]
+
+        def layer_of(i: int) -> _Layer:
+            mine = [params[f"blocks.{self.indices[i]}.{leaf.name}"] for leaf in self.leaves]
+            numbers = [column[i] for column in self.numbers.values()]
+            return _Layer(mine, numbers, None if together else turns[i], None)
+
+        layers = [layer_of(i) for i in range(len(turns))]
+        keys = None
+        if rngs is not None:
+            jax.eval_shape(partial(block, rngs=(counter := _Counter())), x, layers[0])
+            keys = _next_keys(rngs, len(turns), counter.count) if counter.count else None
+        one = _again(block, loop, self.gather is not None)
+        if len(layers) == 1:
+            return one(x, layers[0]._replace(keys=keys if keys is None else keys[0]))
+        stacked = jax.tree.map(lambda *each: jnp.stack(each), *layers)._replace(keys=keys)
+        return jax.lax.scan(lambda x, layer: (one(x, layer), None), x, stacked)[0]
+
+    def build(self, layer: _Layer) -> Callable[..., Any]:
+        """One block."""
+        first, params = self.indices[0], layer.params
+        if self.gather is not None:  # all are split as the first of them
+            names = [f"blocks.{first}.{leaf.name}" for leaf in self.leaves]
+            params = self.gather(dict(zip(names, params, strict=True))).values()
+        state = [(leaf.path, nnx.Param(x)) for leaf, x in zip(self.leaves, params, strict=True)]
+        block: Any = nnx.merge(self.graph, nnx.from_flat_state(state))
+        modules = dict(walk(block))
+        for (path, name), number in zip(self.numbers, layer.numbers, strict=True):
+            setattr(modules[path], name, number)
+        return block
+
+
+def _again(block: Callable[..., jax.Array], loop: Loop, gathers: bool) -> Callable[..., jax.Array]:
+    """The block as a function whose backward pass computes again what `loop` says."""
+    if loop.remat == "none" and not gathers:
+        return block
+    policies = {"none": _all_but_gathered, "full": None}
+    policy = policies.get(loop.remat) or getattr(jax.checkpoint_policies, loop.remat, None)
+    # in a loop XLA does not find the same computation twice, and need not be kept from it
+    return jax.checkpoint(block, policy=policy, prevent_cse=not loop.scan)
+
+
+def _all_but_gathered(primitive: Any, *_: Any, **params: Any) -> bool:
+    """A policy that keeps everything, except what `gather` brought together."""
+    inside = getattr(params.get("call_jaxpr"), "eqns", ())  # it has a derivative of its own
+    return "sharding_constraint" not in (primitive.name, *(eqn.primitive.name for eqn in inside))
+
+
+class _Keys:
+    """Random keys in place of a stream: one for each draw of a block, in order."""
+
+    def __init__(self, keys: jax.Array):
+        self._keys = iter(keys)
+
+    def dropout(self) -> jax.Array:
+        """The next one."""
+        return next(self._keys)
+
+
+class _Counter:
+    """In place of a stream: how many keys a block takes."""
+
+    count = 0
+
+    def dropout(self) -> jax.Array:
+        """Some key."""
+        self.count += 1
+        return jax.random.key(0)
+
+
+def _next_keys(rngs: nnx.Rngs, blocks: int, draws: int) -> jax.Array:
+    """The next keys of a stream, (blocks, draws), as that many calls of ``rngs.dropout()`` give them."""
+    stream = rngs.dropout
+    counts = stream.count[...] + jnp.arange(blocks * draws, dtype=jnp.uint32)
+    stream.count[...] += blocks * draws
+    keys = jax.vmap(lambda count: jax.random.fold_in(stream.key[...], count))(counts)
+    return keys.reshape(blocks, draws)
