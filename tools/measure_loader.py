@@ -33,6 +33,7 @@ from timm.data import create_dataset, create_loader  # noqa: E402
 from torchvision import transforms  # noqa: E402
 
 BATCH, SIDE = 32, 224
+AUGMENT = Augment(crop="torchvision", crop_filter="bilinear", flip=True)
 Run = Callable[[], Iterator[object]]
 
 
@@ -53,7 +54,7 @@ def write(folder: Path, count: int) -> None:
 
 def ours(folder: Path) -> Run:
     dataset = open_dataset(f"folder:{folder}", folder)
-    recipe = Recipe(epochs=1, batch_size=BATCH, augment=Augment(crop="torchvision", flip=True))
+    recipe = Recipe(epochs=1, batch_size=BATCH, augment=AUGMENT)
     preprocess = Preprocess(mean=IMAGENET_MEAN, std=IMAGENET_STD)
     size = (SIDE, SIDE)
     return lambda: train_batches(dataset, recipe, preprocess, image_size=size, num_threads=0)
