@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from PIL import Image
@@ -73,8 +74,6 @@ cutmix = 1.0
 """
 SEEN = ("kind", "step", "loss", "accuracy", "grad_norm", "learning_rate", "count")
 """What a line of the log has that does not depend on the clock."""
-STEPS_PER_KILL = 4
-"""About how far a run comes from one kill to the next."""
 
 
 def write_images(folder: Path) -> None:
@@ -111,34 +110,34 @@ class Killed:
             SystemExit: it does not come to the end.
         """
         if self.start().wait() != 0:
-            sys.exit((self.run_dir.parent / f"{self.run_dir.name}.txt").read_text())
+            self.give_up()
+
+    def give_up(self) -> NoReturn:
+        """Say what the run said, and end with status 1."""
+        sys.exit((self.run_dir.parent / f"{self.run_dir.name}.txt").read_text())
 
     @property
-    def steps(self) -> int:
-        """Updates that the log knows of."""
-        if not (self.run_dir / "log.jsonl").is_file():
-            return 0
-        return max((event["step"] for event in read_log(self.run_dir)), default=0)
+    def lines(self) -> int:
+        """How many lines its log has."""
+        log = self.run_dir / "log.jsonl"
+        return log.read_bytes().count(b"\n") if log.is_file() else 0
 
-    def kill(self, rng: np.random.Generator, starting: float) -> str:
-        """Go on and kill it: while it starts, or some steps later.
+    def kill(self, rng: np.random.Generator, starting: float, pause: float) -> str:
+        """Go on and kill it: while it starts, or after some steps.
 
         Args:
             starting: how many seconds it takes to the first step.
+            pause: how many seconds of training lie between two kills, on average.
 
         Returns:
-            Where it was: "start", "step" or, if it was faster, "end".
+            Where it was: "start", "training" or, if it was faster, "end".
         """
-        process, since, begun = self.start(), time.monotonic(), self.steps
-        early = rng.random() < 0.25
-        after = rng.uniform(0, starting) if early else rng.uniform(0, 0.15)
-        more = 0 if early else int(rng.integers(1, 2 * STEPS_PER_KILL + 4))
-        while process.poll() is None and self.steps < begun + more:
+        process, begun = self.start(), self.lines
+        early = rng.random() < 0.2
+        after = rng.uniform(0, starting) if early else rng.uniform(0, 2 * pause)
+        while not early and process.poll() is None and self.lines <= begun + 1:
+            begun = min(begun, self.lines)  # lines after the last checkpoint are taken back
             time.sleep(0.01)
-            if self.steps < begun:  # what came after the last checkpoint is done again
-                begun = self.steps
-            if time.monotonic() - since > 10 * starting + 60:
-                sys.exit(f"{self.run_dir}: no step for a minute")
         try:
             process.wait(after)
         except subprocess.TimeoutExpired:
@@ -150,8 +149,8 @@ class Killed:
                 sys.exit(f"processes of the run outlive it: session {process.pid}")
             time.sleep(0.01)
         if process.returncode not in (0, -signal.SIGKILL):
-            sys.exit((self.run_dir.parent / f"{self.run_dir.name}.txt").read_text())
-        return "end" if process.returncode == 0 else "start" if early else "step"
+            self.give_up()
+        return "end" if process.returncode == 0 else "start" if early else "training"
 
 
 def alive(session: int) -> bool:
@@ -197,26 +196,32 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
     """
     write_images(folder / "images")
     job = folder / "job.toml"
-    job.write_text(JOB.format(epochs=kills + 2))
-    whole, broken = (Killed(job, folder / "images", folder / name, framework) for name in "ab")
-    process, since = whole.start(), time.monotonic()
-    while not whole.steps and process.poll() is None:
+    job.write_text(JOB.format(epochs=kills + 4))
+    whole = Killed(job, folder / "images", folder / "whole", framework)
+    since = time.monotonic()
+    process = whole.start()
+    while whole.lines < 2 and process.poll() is None:
         time.sleep(0.01)
     starting = time.monotonic() - since
-    process.wait()
-    whole.finish()  # says so if it did not come to its end
-    rng, places, done = np.random.default_rng(seed), {"start": 0, "step": 0, "end": 0}, 0
-    while done < kills:
-        places[place := broken.kill(rng, starting)] += 1
-        done += place != "end"
-        if place == "end" and done < kills:
-            break
-    broken.finish()
-    if found := differences(whole.run_dir, broken.run_dir):
-        sys.exit("\n".join(["not the same:", *found]))
+    if process.wait() != 0:
+        whole.give_up()
+    log = [event for event in read_log(whole.run_dir) if event["kind"] == "train"]
+    pause = (log[-1]["time"] - log[0]["time"]) / kills
+    rng, places, runs = np.random.default_rng(seed), dict.fromkeys(("start", "training", "end"), 0), 0
+    while places["start"] + places["training"] < kills:
+        runs += 1
+        broken = Killed(job, folder / "images", folder / f"broken{runs}", framework)
+        place = ""
+        while place != "end" and places["start"] + places["training"] < kills:
+            place = broken.kill(rng, starting, pause)
+            places[place] += 1
+        broken.finish()
+        if found := differences(whole.run_dir, broken.run_dir):
+            sys.exit("\n".join(["not the same:", *found]))
     return (
-        f"{framework}: killed {done} times in {whole.steps} steps, {places['start']} times while it"
-        " started; parameters, moments, average, log and exported weights are the same, bit for bit"
+        f"{framework}: {kills} kills, {places['start']} of them before the first step, of {runs} runs of"
+        f" {log[-1]['step']} steps; parameters, moments, average, log and exported weights of each are"
+        " those of the run that nobody killed, bit for bit"
     )
 
 
