@@ -36,7 +36,7 @@ def remembered(kind: str, files: Sequence[Path], find: Callable[[], Index]) -> I
     with contextlib.suppress(OSError, ConfigError):  # without a place to keep it, it is found again
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, force=True) as file:
-            np.savez(file, **found)
+            np.savez(file, allow_pickle=False, **found)
     return found
 
 
