@@ -219,8 +219,8 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
         if found := differences(whole.run_dir, broken.run_dir):
             sys.exit("\n".join(["not the same:", *found]))
     return (
-        f"{framework}: {kills} kills, {places['start']} of them before the first step, of {runs} runs of"
-        f" {log[-1]['step']} steps; parameters, moments, average, log and exported weights of each are"
+        f"{framework}: {kills} kills, {places['start']} of them before the first step, in"
+        f" {runs} times {log[-1]['step']} steps; parameters, moments, average, log and exported weights of each are"
         " those of the run that nobody killed, bit for bit"
     )
 

@@ -183,6 +183,8 @@ def differing(a: TrainingState, b: TrainingState) -> list[str]:
 def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
     """The run at its best evaluation so far, with which it may end; nothing where none is asked for."""
     chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
+    if not chosen:
+        return []
     seen = [event for event in read_log(source) if event["step"] <= run.state.step]
     best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), seen)
     if best is None or best.step is None or best.step == run.state.step:
