@@ -218,10 +218,11 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
         broken.finish()
         if found := differences(whole.run_dir, broken.run_dir):
             sys.exit("\n".join(["not the same:", *found]))
+    steps = runs * log[-1]["step"]
     return (
-        f"{framework}: {kills} kills, {places['start']} of them before the first step, in"
-        f" {runs} times {log[-1]['step']} steps; parameters, moments, average, log and exported weights of each are"
-        " those of the run that nobody killed, bit for bit"
+        f"{framework}: {kills} kills in {steps} steps, {places['start']} of them before a first one;"
+        " parameters, moments, average, log and exported weights are those of the run that nobody killed,"
+        " bit for bit"
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 @pytest.mark.parametrize("framework", ["jax", "torch"])
 def test_a_run_that_is_killed_is_in_the_end_the_same(framework, tmp_path):
     said = kill_runs.kill_runs(tmp_path, 3, framework, 0)
-    assert said.startswith(f"{framework}: 3 kills, ")
+    assert said.startswith(f"{framework}: 3 kills in ")
 
 
 def test_a_number_that_is_another_is_found(tmp_path, monkeypatch):
