@@ -221,8 +221,8 @@ def kill_runs(folder: Path, kills: int, framework: str, seed: int) -> str:
     steps = runs * log[-1]["step"]
     return (
         f"{framework}: {kills} kills in {steps} steps, {places['start']} of them before a first one;"
-        " parameters, moments, average, log and exported weights are those of the run that nobody killed,"
-        " bit for bit"
+        " parameters, moments, average, log and exported weights are those of the run that nobody"
+        " killed, bit for bit"
     )
 
 
