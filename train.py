@@ -22,6 +22,7 @@ from parity.cli.support.after_training import (
     say,
     say_stopped,
     score_and_compare,
+    status,
 )
 from parity.cli.support.train_options import parse
 
@@ -56,7 +57,7 @@ def main(argv: list[str]) -> int:
         # the loop: from the newest checkpoint, or from the start
         trained = conduct(task, trainer, request.run_dir, console)
     if not leads:
-        return 0 if trained.test else 130
+        return status(request, trained)
     if trained.test is None:
         return say_stopped(request, trained, console, [PROG, *argv])
     # the weights go home: one file, scored by both twins, and the two compared

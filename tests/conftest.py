@@ -14,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process p
 os.environ["JAX_PLATFORMS"] = "cpu"
 # one folder of compiled programs for all workers, all commands and the next run
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
+os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".cache")  # indexes of data sets
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 

@@ -20,6 +20,9 @@ Range = Annotated[tuple[PositiveFloat, PositiveFloat], BeforeValidator(_as_tuple
 class Augment(Schema, frozen=True):
     """Random changes to each training image, in this order; the defaults leave images as they are."""
 
+    decode_side: PositiveInt | None = None
+    """Decode JPEGs to 1/2, 1/4 or 1/8 of their size where the smaller side still has this many pixels:
+    faster for photographs, with other pixels than those of the whole image, which is the default."""
     crop: Literal["none", "torchvision", "tensorflow", "random"] = "none"
     """What of an image is seen: all of it; a random part of random proportions, drawn as torchvision and
     timm do, or as TensorFlow's `sample_distorted_bounding_box`, then brought to the model's size; or a

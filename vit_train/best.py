@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from vit_config import ConfigError
 from vit_config.job import Job
 
@@ -38,6 +40,16 @@ class Best:
         else:
             self.since += 1
         return better
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """All that it knows, (3,) float64; see `take`."""
+        return np.array([-1 if self.step is None else self.step, self.value, self.since], np.float64)
+
+    def take(self, numbers: np.ndarray) -> None:
+        """Know what another one, of another process, does."""
+        step, value, since = numbers.tolist()
+        self.step, self.value, self.since = None if step < 0 else int(step), value, int(since)
 
     @property
     def is_enough(self) -> bool:

@@ -96,6 +96,8 @@ def conduct(
             console.print(said, highlight=False, soft_wrap=True)
         log = stack.enter_context(RunLog(run_dir, start_step=start) if hosts.leads else NoLog())
         best = best_so_far(job, read_log(run_dir) if hosts.leads else ())
+        if best is not None:
+            best.take(hosts.of_leader(best.numbers))
         checkpoints.pinned = best.step if best else None
         over = best is not None and best.is_enough  # it was when this run last ended
         how = {"framework": trainer.framework, **trainer.how, **manifest.environment}

@@ -110,7 +110,8 @@ def train_batches(
             f" of {len(dataset.train)} examples in batches of {recipe.batch_size}); raise epochs"
         )
     _check_channels(dataset.train, preprocess)
-    batches = _TrainBatches(dataset.train, recipe, preprocess, image_size, rows)
+    records = dataset.train.reduced(recipe.augment.decode_side)
+    batches = _TrainBatches(records, recipe, preprocess, image_size, rows)
     if num_workers:
         return read_by_workers(batches, start=start_step, num_workers=num_workers)
     return read_ahead(batches, start=start_step, num_threads=num_threads)

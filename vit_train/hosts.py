@@ -19,6 +19,8 @@ class Hosts:
     should_stop: Callable[[int], bool] | None = None
     """Given the updates done, whether all stop now since one of them was told to; None where there are
     no others to agree with."""
+    of_leader: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers
+    """Given float64 numbers by every process at once, those of the one that leads."""
 
 
 ALONE = Hosts()

@@ -51,6 +51,7 @@ class Records:
         image_shape: shape of the images.
         on_damage: whether a record that cannot be read is refused or replaced by the next that can; its
             number and what is wrong with it are then in `damaged`.
+        least: the smaller side of an image that is enough, see `vit_config.images.pixels.decode`.
     """
 
     def __init__(
@@ -61,8 +62,9 @@ class Records:
         num_classes: int,
         image_shape: ImageShape,
         on_damage: OnDamage = "refuse",
+        least: int | None = None,
     ) -> None:
-        self.raw, self.where = raw, where
+        self.raw, self.where, self.least = raw, where, least
         self.on_damage: OnDamage = on_damage
         self.damaged: dict[int, DataError] = {}
         self.num_classes, self.image_shape = num_classes, image_shape
@@ -78,6 +80,21 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.raw)
+
+    def reduced(self, least: int | None) -> Records:
+        """The same records, JPEGs among them decoded to a part of their size where `least` allows it."""
+        if least is None:
+            return self
+        reduced = Records(
+            self.raw,
+            where=self.where,
+            num_classes=self.num_classes,
+            image_shape=(None, None, self.image_shape[2]),
+            on_damage=self.on_damage,
+            least=least,
+        )
+        reduced.damaged = self.damaged
+        return reduced
 
     def __getitem__(self, index: int) -> Record:
         """Read one record, or the next in its place if it is damaged and that is the policy.
@@ -128,7 +145,7 @@ class Records:
         image, label = raw["image"], int(raw["label"])
         if isinstance(image, bytes):
             try:
-                image = decode(image, self.image_shape[2])
+                image = decode(image, self.image_shape[2], self.least)
             except (OSError, SyntaxError, ValueError) as error:  # how PIL says that it cannot
                 raise self._damaged(index, error) from None
         if not 0 <= label < self.num_classes:

@@ -1,34 +1,36 @@
 """Items prepared by processes ahead of the one that wants them, in their order.
 
 For what Python threads cannot do side by side. Processes are started afresh, not forked: a fork of a
-program that has threads, as JAX and PyTorch have, may hang.
+program that has threads, as JAX and PyTorch have, may hang. Item i is prepared by process i modulo their
+number.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import signal
-from collections import deque
+import traceback
 from collections.abc import Generator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from itertools import islice
-from typing import Any, TypeVar
+from contextlib import ExitStack, closing, suppress
+from itertools import cycle
+from multiprocessing.connection import Connection
+from typing import Any, Generic, TypeVar
 
 from vit_config.errors import DataError
+from vit_config.processes import signals_withheld
 from vit_train.read_ahead import Items
+from vit_train.shared_file import SharedFile
 
 T = TypeVar("T")
-
-_held: Any = None
-"""In a worker: what it prepares items of."""
 
 
 def read_by_workers(items: Items[T], *, start: int = 0, num_workers: int) -> Generator[T, None, None]:
     """Iterate in order from item `start` on; closing the iterator ends the processes.
 
     What preparing an item raises is raised when its turn comes. Records that a worker found damaged are
-    added to those of `items`.
+    added to those of `items`. Ctrl-C and SIGTERM are for this process alone; the others end with it,
+    however that is.
 
     Args:
         items: can be pickled; has a dictionary of `damaged` records.
@@ -37,32 +39,69 @@ def read_by_workers(items: Items[T], *, start: int = 0, num_workers: int) -> Gen
     Raises:
         DataError: a process was ended from outside.
     """
-    indices = iter(range(start, len(items)))
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(num_workers, context, initializer=_hold, initargs=(items,))
-    try:
-        pending: deque[Future[Any]] = deque(
-            pool.submit(_prepare, i) for i in islice(indices, num_workers)
-        )
-        while pending:
-            item, damaged = pending.popleft().result()
-            pending.extend(pool.submit(_prepare, i) for i in islice(indices, 1))
+    with ExitStack() as stack:
+        count = min(num_workers, len(items) - start)
+        workers = [stack.enter_context(closing(_Worker(items))) for _ in range(count)]
+        for index, worker in enumerate(workers, start):
+            worker.give(index)
+        for index, worker in zip(range(start, len(items)), cycle(workers), strict=False):
+            try:
+                content = worker.take()
+            except (EOFError, OSError):
+                raise DataError(
+                    f"one of {num_workers} worker processes was ended from outside, perhaps for want of"
+                    " memory; use fewer --workers, or none"
+                ) from None
+            if index + count < len(items):
+                worker.give(index + count)
+            if isinstance(content, Exception):
+                raise content
+            item, damaged = content
             items.damaged.update(damaged)  # pyright: ignore[reportAttributeAccessIssue]
             yield item
-    except BrokenProcessPool:
-        raise DataError(
-            f"one of {num_workers} worker processes was ended from outside, perhaps for want of memory;"
-            " use fewer --workers, or none"
-        ) from None
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _hold(items: Any) -> None:
-    global _held
-    _held = items
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the run ends by its own rule, and then its workers
+class _Worker(Generic[T]):
+    """A process that prepares one item at a time."""
+
+    def __init__(self, items: Items[T]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._arrays = SharedFile()
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._arrays, items), daemon=True)
+        with signals_withheld(signal.SIGINT, signal.SIGTERM):
+            self._process.start()
+        theirs.close()  # so that reading from ours ends when the process does
+
+    def give(self, index: int) -> None:
+        """Let it prepare an item, when the one before has been taken."""
+        with suppress(OSError):  # it is dead: taking will tell
+            self._pipe.send(index)
+
+    def take(self) -> tuple[T, dict[int, DataError]] | Exception:
+        """The item given last and the damaged records so far, or what preparing it raised."""
+        content, arrays = self._pipe.recv()
+        return pickle.loads(content, buffers=self._arrays.read(arrays))
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+        self._arrays.close()
 
 
-def _prepare(index: int) -> tuple[Any, dict[int, DataError]]:
-    return _held[index], _held.damaged
+def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
+    """What a process does: one item after the other, until nobody is there any more."""
+    with suppress(EOFError, OSError):
+        while True:
+            index = pipe.recv()
+            try:
+                found = (items[index], items.damaged)
+            except Exception as error:
+                if not isinstance(error, DataError):
+                    error.add_note(f"In a worker process:\n{traceback.format_exc()}")
+                found = error
+            buffers: list[pickle.PickleBuffer] = []
+            content = pickle.dumps(found, protocol=5, buffer_callback=buffers.append)
+            pipe.send((content, arrays.write([buffer.raw() for buffer in buffers])))

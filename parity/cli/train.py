@@ -34,7 +34,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         trained = conduct(task, trainer, request.run_dir, console)
     if not leads:
-        return 0 if trained.test else 130
+        return after_training.status(request, trained)
     if trained.test is None:
         return after_training.say_stopped(request, trained, console, [prog, *argv])
     weights, images = after_training.export_run(request, trained, console)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.dialects.resolve import word
 from parity.porting.dialects.rewrites import State
 from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized
 from vit_config import ViTConfig, Weights, WeightsError
+from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
 from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
@@ -34,7 +37,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
 
     Positions are fitted to another image size by the rule of the source's schema. The head is drawn
     anew where the number of classes is another; other parameters behind the blocks where the model has
-    others.
+    others. What the file leaves open, as a bare state dict does, is as in the model.
 
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
@@ -47,7 +50,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
             with both values or both shapes.
         ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
-    checkpoint = read_checkpoint(source, part=part)
+    checkpoint, stated = _read_as(source, part, cfg)
     state = State(checkpoint.config, checkpoint.arrays)
     if not (problems := _differing_fields(checkpoint.config, cfg)):
         state = resized(state, cfg.image_size)
@@ -63,6 +66,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
     said = (
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
         f" {len(wanted)} tensors are used",
+        *stated,
         *checkpoint.notes,
         *state.said,
         *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
@@ -91,15 +95,47 @@ def read_teacher(source: str) -> TeacherWeights:
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
-    checkpoint = read_checkpoint(source)
+    with _advising(f"--teacher {source}", f"convert it by `parity convert {source} OUT --like PRESET`"):
+        checkpoint = read_checkpoint(source)
     arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
     weights = Weights(checkpoint.config, checkpoint.preprocess, arrays)
     return TeacherWeights(source, digest_of(checkpoint.container.files), weights)
 
 
 def start_config(source: str, *, part: str | None = None) -> ViTConfig:
-    """The schema of a checkpoint, for the defaults of the model's flags; no tensor is read."""
-    return read_checkpoint(source, part=part).config
+    """The schema of a checkpoint, for the defaults of the model's flags; no tensor is read.
+
+    Raises:
+        UnstatedError: a file that leaves a part of it open; only a preset can say it.
+    """
+    with _advising(f"--init {source}", "add --preset, and what differs from it as --model.FIELD"):
+        return read_checkpoint(source, part=part).config
+
+
+def _read_as(source: str, part: str | None, cfg: ViTConfig) -> tuple[Checkpoint, list[str]]:
+    """A checkpoint, and a sentence on what it leaves open, which is as in the model."""
+    try:
+        return read_checkpoint(source, part=part), []
+    except UnstatedError as error:
+        given = {name: getattr(cfg, name) for name in error.fields}
+        if not given:
+            raise
+    fields = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
+    return read_checkpoint(source, part=part, given=given), [
+        f"not stated in the file, taken from the model: {fields}"
+    ]
+
+
+@contextmanager
+def _advising(what: str, advice: str) -> Iterator[None]:
+    """Say what can be done in training about a file that leaves something open."""
+    try:
+        yield
+    except UnstatedError as error:
+        if not error.fields:
+            raise
+        fields = ", ".join(error.fields)
+        raise UnstatedError(f"{what}: does not state {fields}; {advice}", error.fields) from None
 
 
 def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:

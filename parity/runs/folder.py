@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_folder, write_atomically
+from vit_config.job import Job
+from vit_train.best import best_so_far
 from vit_train.conduct import CHECKPOINTS, NAMES, Framework
 from vit_train.log import FILE as LOG
 from vit_train.log import read_log
@@ -124,11 +127,13 @@ def write_run(
         )
     written_by = _module(framework)
     source = None if log is None else framework_of(log)
+    earlier = [] if log is None else _best_before(run, manifest, log)
     run, manifest, notes = move(run, manifest, framework, source)
     taken = locked(out) if out.is_dir() else nullcontext()
     with taken, atomic_folder(out, force=force) as folder:
         write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
-        written_by.write(folder, run, manifest)
+        for each in (*(replace(before, recipe=run.recipe) for before in earlier), run):
+            written_by.write(folder, each, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
         again = read_run(folder, run.state.step)
@@ -173,6 +178,18 @@ def differing(a: TrainingState, b: TrainingState) -> list[str]:
             if name not in here or name not in there or not same_bits(here[name], there[name])
         ]
     return wrong
+
+
+def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
+    """The run at its best evaluation so far, with which it may end; nothing where none is asked for."""
+    chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
+    if not chosen:
+        return []
+    seen = [event for event in read_log(source) if event["step"] <= run.state.step]
+    best = best_so_far(Job(run.config, run.recipe, manifest["data"]["name"], **chosen), seen)
+    if best is None or best.step is None or best.step == run.state.step:
+        return []
+    return [read_run(source, best.step)]
 
 
 def _copy_log(source: Path, folder: Path, step: int) -> None:

@@ -177,6 +177,7 @@ RECIPE_FLIPS = {
 
 # the fields of the nested schema of random changes to images, away from none
 AUGMENT_FLIPS = {
+    "decode_side": Augment(decode_side=7),
     "shift": Augment(shift=0.2),
     "rotate": Augment(rotate=20.0),
     "scale": Augment(scale=0.2),

@@ -14,7 +14,7 @@ import vit_torch
 from tests.support.flips import AUGMENT_BASES, AUGMENT_FLIPS, MIX_FLIPS, RECIPE_FLIPS
 from tests.support.recipe_sides import BASE, by_jax, by_torch, gradients
 from tests.support.tiny import TINY
-from tests.support.tiny_tfds import write_tiny_set
+from tests.support.tiny_tfds import jpeg, tiny_image, write_tiny_set
 from vit_config import Preprocess, ViTConfig
 from vit_config.augmentation import Augment, Mix
 from vit_config.errors import ConfigError
@@ -36,8 +36,11 @@ PREPROCESS = Preprocess(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
+    def record(split, index, rng):
+        return {"image": jpeg(tiny_image(index % 3, rng)), "label": index % 3}
+
     folder = tmp_path_factory.mktemp("tiny")
-    write_tiny_set(folder)
+    write_tiny_set(folder, record=record)
     return folder
 
 

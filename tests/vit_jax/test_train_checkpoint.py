@@ -246,6 +246,8 @@ def test_a_full_disk_loses_nothing(saved):
         [sys.executable, "-c", FULL_DISK, str(saved)], capture_output=True, text=True, check=True
     )
     assert "the last checkpoint cannot be written" in done.stdout
+    assert " GB are free there. The checkpoints before it are whole" in done.stdout
+    assert "Traceback" not in done.stderr
     assert "File too large" in done.stdout
     assert "\n" not in done.stdout
     assert done.stderr == ""

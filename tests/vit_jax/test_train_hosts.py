@@ -37,6 +37,7 @@ FLAGS = {
     "recipe.clip-norm": "1",
     "recipe.learning-rate": "1e-4",
     "recipe.ema": "0.9",
+    "best": "loss",
 }
 MESH = "data=2,fsdp=2"
 

@@ -118,6 +118,15 @@ def test_every_record_is_what_was_written(written, tmp_path):
                 np.testing.assert_array_equal(each[index]["image"], image)
 
 
+def test_where_images_lie_in_tar_files_is_found_once(tmp_path, monkeypatch):
+    write_tar(tmp_path / "set")
+    first = open_dataset(f"tar:{tmp_path / 'set'}", tmp_path)
+    monkeypatch.setattr("vit_train.sources.tar_shards.tarfile", None)
+    again = open_dataset(f"tar:{tmp_path / 'set'}", tmp_path)
+    assert again.fingerprint == first.fingerprint
+    assert again.train.name(0) == first.train.name(0)
+
+
 def test_an_epoch_has_every_record_once_and_the_set_may_move(written, tmp_path):
     _, spec, folder = written
     dataset = open_dataset(spec, tmp_path)

@@ -1,6 +1,7 @@
 """TFRecord files without TensorFlow: the checksum by its standard, and sets of tensorflow-datasets."""
 
 import json
+import os
 import pickle
 import random
 
@@ -105,3 +106,23 @@ def test_a_changed_byte_is_named_and_a_cut_file_refused(folder, tmp_path):
     path.write_bytes(whole[:place])
     with pytest.raises(DataError, match=r"has 4 records, dataset_info.json says 7"):
         open_dataset("tfds:tiny_rectangles", tmp_path)
+
+
+def test_where_records_begin_is_found_once(folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    paths = sorted(folder.glob("*.tfrecord-*"))
+    first = TFRecords(paths)
+    [kept] = (tmp_path / "cache" / "vit-parity" / "indexes").iterdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("vit_train.sources.tfrecord.record_offsets", None)
+        again = TFRecords(paths)
+    assert again.counts == first.counts
+    assert [*again] == [*first]
+    kept.write_bytes(kept.read_bytes()[:50])  # a damaged index is found anew
+    assert [*TFRecords(paths)] == [*first]
+    with monkeypatch.context() as patch:  # and so is that of a file which has changed
+        patch.setattr("vit_train.sources.tfrecord.record_offsets", lambda path: np.zeros(5, np.int64))
+        os.utime(paths[0], ns=(1, 1))
+        assert TFRecords(paths).counts == [5] * len(paths)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # a file: there is no place to keep it
+    assert [*TFRecords(paths)] == [*first]

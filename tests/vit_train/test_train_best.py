@@ -10,6 +10,7 @@ from rich.console import Console
 
 import vit_jax.train.run
 import vit_torch.train.run
+from parity.runs.folder import differing, read_manifest, read_run, write_run
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
@@ -97,6 +98,20 @@ def test_a_run_ends_when_nothing_gets_better_and_with_the_best(framework, data_d
     for run in ("broken", "whole"):
         events = [{k: v for k, v in e.items() if k not in drop} for e in validations(tmp_path / run)]
         assert events == [{k: v for k, v in e.items() if k not in drop} for e in seen]
+
+
+@pytest.mark.parametrize(("here", "there"), [("torch", "jax"), ("jax", "torch")])
+def test_a_run_that_moves_takes_its_best_along(here, there, data_dir, tmp_path):
+    whole = train(here, data_dir, tmp_path / "run", keep=1)
+    assert whole.best.step < whole.step
+    run = read_run(tmp_path / "run")
+    write_run(run, tmp_path / "moved", there, read_manifest(tmp_path / "run"), log=tmp_path / "run")
+    assert kept(tmp_path / "moved") == [whole.best.step, whole.step]
+    moved = train(there, data_dir, tmp_path / "moved", keep=1)  # is over
+    assert (moved.step, moved.best.step) == (whole.step, whole.best.step)
+    assert moved.test == pytest.approx(whole.test, rel=1e-5)
+    best = [read_run(tmp_path / name, whole.best.step).state for name in ("run", "moved")]
+    assert not differing(*best)
 
 
 def test_a_best_checkpoint_that_is_damaged_is_named(data_dir, tmp_path):

@@ -5,15 +5,18 @@ import re
 import jax
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 import parity
 from parity.cli import run
 from parity.cli.support import after_training
+from parity.cli.support.train_options import parse
 from parity.porting.checkpoint import read_checkpoint
-from parity.porting.start import read_start
+from parity.porting.start import read_start, read_teacher
 from parity.runs.folder import read_run
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import ConfigError, Preprocess, Recipe, ViTConfig, WeightsError, write_weights
+from vit_config.errors import UnstatedError
 from vit_config.job import Job
 from vit_config.numerics.resize import resize_weights
 from vit_config.parameters import parameters
@@ -86,6 +89,24 @@ def test_every_tensor_is_used_or_drawn_anew(weights, arrays):
         "left out: head.weight (11, 30), head.bias (11,)",
     ]
     assert start.preprocess == PIXELS
+
+
+def test_a_bare_state_dict_takes_from_the_model_what_it_leaves_open(weights, arrays, tmp_path):
+    bare = tmp_path / "bare.safetensors"
+    bare.write_bytes(save(arrays))
+    start, known = read_start(str(bare), CFG), read_start(str(weights), CFG)
+    for name, value in known.arrays.items():
+        np.testing.assert_array_equal(start.arrays[name], value, err_msg=name)
+    assert start.preprocess is None
+    said = next(each for each in start.account if each.startswith("not stated in the file"))
+    assert "num_heads = 5" in said
+    with pytest.raises(WeightsError, match=r"mlp_dim = 44 in the file, 45 in the model"):
+        read_start(str(bare), CFG.replace(mlp_dim=45))
+    advised = pytest.raises(UnstatedError, match=r"--init .* does not state num_heads, .*; add --preset")
+    with advised:
+        parse(["--init", str(bare)], prog="train.py")
+    with pytest.raises(UnstatedError, match=r"--teacher .* num_heads, .*; convert it by `"):
+        read_teacher(str(bare))
 
 
 def test_a_head_that_fits_is_kept_unless_asked(weights, arrays):

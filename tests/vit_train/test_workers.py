@@ -3,14 +3,22 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.support.telling import Telling
 from tests.support.tiny_tfds import CLASS_NAMES, png, tiny_image
 from vit_config import Augment, DataError, Preprocess, Recipe
 from vit_train.data import open_dataset, train_batches
+from vit_train.shared_file import SharedFile
+from vit_train.workers import read_by_workers
 
+ROOT = Path(__file__).parents[2]
 GREY = Preprocess(mean=(0.5,) * 3, std=(0.5,) * 3)
 RECIPE = Recipe(
     epochs=2, batch_size=6, augment=Augment(crop="torchvision", flip=True, color_jitter=0.3, erase=0.5)
@@ -65,3 +73,51 @@ def test_what_a_worker_raises_is_raised_and_a_lost_worker_is_one_line(root):
         os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(DataError, match="1 worker processes was ended from outside"):
         list(batches)
+
+
+def test_no_worker_sees_an_interrupt_and_mistakes_keep_their_traceback():
+    found = read_by_workers(Telling(), num_workers=2)
+    for index in range(3):
+        _, withheld, array, empty = next(found)
+        assert {signal.SIGINT, signal.SIGTERM} <= set(withheld)
+        np.testing.assert_array_equal(array, np.full((3, 5), index))
+        array += 1  # it is nobody else's
+        assert empty.shape == (0, 2)
+    with pytest.raises(KeyError) as caught:
+        next(found)
+    assert 'raise KeyError("a mistake")' in caught.value.__notes__[0]
+    assert not {signal.SIGINT, signal.SIGTERM} & signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_workers_end_with_the_process_that_was_killed():
+    code = """
+import time
+from tests.support.telling import Telling
+from vit_train.workers import read_by_workers
+
+found = read_by_workers(Telling(), num_workers=1)
+print(next(found)[0], flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT) as parent:
+        worker = int(parent.stdout.readline())
+        parent.kill()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{worker}").exists() and "Z" not in state_of(worker):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def state_of(process):
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z"
+
+
+def test_a_system_without_files_in_memory_sends_arrays(monkeypatch):
+    monkeypatch.delattr(os, "memfd_create")
+    file = SharedFile()
+    arrays = [memoryview(b"abc"), memoryview(b"")]
+    assert file.read(file.write(arrays)) == [b"abc", b""]
+    file.close()

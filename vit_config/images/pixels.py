@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from vit_config.errors import InputError, MissingFileError
+from vit_config.images.jpeg import decode_jpeg, scale_for
 from vit_config.images.preprocess import Preprocess
 
 if TYPE_CHECKING:
@@ -68,18 +69,26 @@ def prepare_batch(
     return preprocess.normalise(np.stack(pixels))
 
 
-def decode(encoded: bytes, channels: int) -> np.ndarray:
+def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray:
     """Decode PNG, JPEG or whatever PIL reads; a grey or CMYK file becomes RGB, and so on.
 
+    Args:
+        least: the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or 1/8 of its
+            size where that is not below; faster, and other pixels than those of the whole image.
+
     Returns:
-        (H, W, channels) uint8, read-only.
+        (H, W, channels) uint8, read-only; with and without simplejpeg the same.
 
     Raises:
         OSError, SyntaxError, ValueError: not an image, or a truncated one, in PIL's words.
     """
     from PIL import Image
 
+    if (pixels := decode_jpeg(encoded, channels, least)) is not None:
+        return pixels
     with Image.open(io.BytesIO(encoded)) as file:
+        if (scale := scale_for(file.size, least)) > 1 and file.format in ("JPEG", "MPO"):
+            file.draft(None, (file.width // scale, file.height // scale))
         return _converted(file, channels)
 
 

@@ -8,8 +8,10 @@ writes, and digests, what its devices hold.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from jax.experimental import multihost_utils
 from vit_config import CheckpointError
 from vit_config.files.json_digest import json_digest
 from vit_jax.train.digests import describe, differing
+from vit_train.unwritten import unwritten
 
 KEEP = 3
 """How many checkpoints are kept by default: the newest, and two to fall back to."""
@@ -44,6 +47,8 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self), create=True)
         self._verbosity = absl_logging.get_verbosity()
         absl_logging.set_verbosity(absl_logging.FATAL)  # what matters is said by this class
+        self._unraisable = sys.unraisablehook
+        sys.unraisablehook = partial(_unraisable, self._unraisable)
         self._manager = ocp.CheckpointManager(self.folder, item_names=("state", "meta"), options=options)
 
     def __enter__(self) -> Checkpoints:
@@ -117,15 +122,14 @@ class Checkpoints:
             stack.callback(absl_logging.set_verbosity, self._verbosity)
             stack.callback(self._manager.close)
             self._manager.wait_until_finished()
+        sys.unraisablehook = self._unraisable  # threads of a write that failed may still complain
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:  # whatever the writing thread of Orbax or TensorStore met
-            raise CheckpointError(
-                f"{self.folder}: the last checkpoint cannot be written ({_first_line(error)})"
-            ) from None
+            raise unwritten(self.folder, _first_line(error)) from None
 
     def saved_steps(self) -> list[int]:
         """The steps of which there are checkpoints, whole or not, in order."""
@@ -251,3 +255,9 @@ def _first_line(error: Exception) -> str:
     """The first line of a message; of a long one the end, where TensorStore says why."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 120 else "..." + text[-120:]
+
+
+def _unraisable(usual: Callable[[Any], None], found: Any) -> None:
+    """Leave out what TensorStore's threads complain of, dozens of times, when a write has failed."""
+    if str(found.exc_value) != "Event loop is closed":
+        usual(found)

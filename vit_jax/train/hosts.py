@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from vit_config import ConfigError
@@ -73,7 +74,14 @@ def make_hosts(rows: Any) -> Hosts:
     """This process's part, with the rows of a batch that its devices hold."""
     if jax.process_count() == 1:
         return ALONE
-    return Hosts(jax.process_index() == 0, rows, multihost_utils.reached_preemption_sync_point)
+    agreed = multihost_utils.reached_preemption_sync_point
+    return Hosts(jax.process_index() == 0, rows, agreed, _of_leader)
+
+
+def _of_leader(numbers: np.ndarray) -> np.ndarray:
+    """Send them as bits: JAX would round float64 where that is off."""
+    bits = multihost_utils.broadcast_one_to_all(numbers.view(np.uint32))
+    return np.asarray(bits, np.uint32).view(np.float64)
 
 
 @contextmanager

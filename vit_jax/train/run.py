@@ -123,11 +123,6 @@ def _check_mesh(job: Job, mesh: str | None) -> None:
             f"{together} processes train together, which takes a mesh over all their devices;"
             " add --mesh data=-1"
         )
-    if together > 1 and job.best != "none":
-        raise ConfigError(
-            f"best = {job.best}: only one process reads the log, and {together} train together;"
-            " leave out --best"
-        )
     if mesh is not None and job.lora is not None:
         raise ConfigError(
             f"mesh = {mesh}: adapters are not split over a mesh; leave out --lora-rank or --mesh"

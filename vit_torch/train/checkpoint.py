@@ -24,6 +24,7 @@ from vit_config.files.json_digest import json_digest
 from vit_config.job import Job
 from vit_torch.train.state import StoredState, named_moments
 from vit_torch.weights import to_numpy
+from vit_train.unwritten import unwritten
 
 KEEP = 3
 """How many checkpoints are kept by default: the newest, and two to fall back to."""
@@ -175,9 +176,7 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> Path:
         with atomic_file(path) as file:
             torch.save(whole, file)
     except (OSError, RuntimeError) as error:  # the latter is how torch's zip writer puts the former
-        raise CheckpointError(
-            f"{folder}: the last checkpoint cannot be written ({_first_line(error)})"
-        ) from None
+        raise unwritten(folder, _first_line(error)) from None
     return path
 
 

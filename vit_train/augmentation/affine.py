@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from functools import reduce
 
 import numpy as np
 from PIL import Image
@@ -10,43 +12,61 @@ from PIL import Image
 from vit_config.augmentation import Augment
 from vit_config.images.pixels import through_pil
 
+Move = Callable[[Image.Image], Image.Image]
+"""A change of an image, or of one plane of it, that keeps its mode."""
+
 
 def augment(image: np.ndarray, augment: Augment, rng: np.random.Generator) -> np.ndarray:
-    """Rotate, scale and shift an image by random amounts, then perhaps mirror it.
+    """Rotate, scale and shift an image by random amounts, then perhaps mirror it: see `draw_moves`.
+
+    Args:
+        image: (H, W, C) uint8.
+
+    Returns:
+        (H, W, C) uint8; `image` itself if nothing changes.
+    """
+    return moved(image, draw_moves((image.shape[0], image.shape[1]), augment, rng))
+
+
+def moved(image: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
+    """Apply moves one after the other, handing the image to PIL and back once."""
+    if not moves:
+        return image
+    return through_pil(image, lambda plane: reduce(lambda made, move: move(made), moves, plane))
+
+
+def draw_moves(size: tuple[int, int], augment: Augment, rng: np.random.Generator) -> list[Move]:
+    """Draw by how much an image is rotated, scaled and shifted, and whether it is mirrored.
 
     The content is rotated by up to `rotate` degrees and scaled by 1 +- `scale` about the centre,
     moved by up to `shift` of the height and of the width, all uniform and independent, in one
     bilinear sampling; what comes in from outside is black.
 
     Args:
-        image: (H, W, C) uint8.
-        augment: the largest changes; all of them zero returns `image` itself.
+        size: (H, W) of the image, in pixels.
+        augment: the largest changes.
         rng: five numbers are drawn whatever the fields are, so that one field more or less
-            does not change the others.
-
-    Returns:
-        (H, W, C) uint8.
+            does not change the others; none where all fields are zero.
     """
     if not (augment.shift or augment.rotate or augment.scale or augment.flip):
-        return image
+        return []
+    moves: list[Move] = []
     angle, scale, down, right = rng.uniform(-1.0, 1.0, 4)
     mirrored = rng.random() < 0.5 and augment.flip
     if augment.rotate or augment.scale or augment.shift:
-        height, width = image.shape[:2]
+        height, width = size
         inverse = _inverse_affine(
-            (height, width),
+            size,
             angle=math.radians(angle * augment.rotate),
             scale=1.0 + scale * augment.scale,
             down=down * augment.shift * height,
             right=right * augment.shift * width,
         )
-        image = through_pil(
-            image,
-            lambda plane: plane.transform(
-                (width, height), Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR
-            ),
-        )
-    return image[:, ::-1] if mirrored else image
+        how = (Image.Transform.AFFINE, inverse, Image.Resampling.BILINEAR)
+        moves.append(lambda plane: plane.transform((width, height), *how))
+    if mirrored:
+        moves.append(lambda plane: plane.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    return moves
 
 
 def _inverse_affine(

@@ -7,10 +7,9 @@ from PIL import Image
 
 from vit_config.augmentation import Augment
 from vit_config.errors import DataError
-from vit_config.images.pixels import through_pil
 from vit_config.images.preprocess import Preprocess
 from vit_train.augmentation import rand_augment_tensorflow
-from vit_train.augmentation.affine import augment
+from vit_train.augmentation.affine import Move, draw_moves, moved
 from vit_train.augmentation.colors import color_jitter, three_augment
 from vit_train.augmentation.crop import Box, random_box, tensorflow_box, torchvision_box
 from vit_train.augmentation.rand_augment import Canvas, rand_augment
@@ -51,7 +50,9 @@ class Views:
         if rng is None:
             return fit_image(image, self._size, self._preprocess)
         changes = self._changes
-        image = augment(self._cropped(image, rng), changes, rng)
+        image, moves = self._cropped(image, rng)
+        size = self._size if moves else (image.shape[0], image.shape[1])
+        image = moved(image, [*moves, *draw_moves(size, changes, rng)])
         if changes.policy == "big_vision":
             layers, magnitude = changes.policy_layers, changes.policy_magnitude
             image = rand_augment_tensorflow.rand_augment(
@@ -61,23 +62,25 @@ class Views:
             return image
         return np.asarray(self._recoloured(Image.fromarray(image), rng))
 
-    def _cropped(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    def _cropped(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, list[Move]]:
+        """What is seen of an image, and what PIL has still to do to bring it to the size."""
         changes, found = self._changes, (image.shape[0], image.shape[1])
         match changes.crop:
             case "torchvision":
-                image = _cut(image, torchvision_box(found, changes.crop_area, changes.crop_ratio, rng))
+                box = torchvision_box(found, changes.crop_area, changes.crop_ratio, rng)
                 resample = Image.Resampling[changes.crop_filter.upper()]
                 height, width = self._size
-                return through_pil(image, lambda plane: plane.resize((width, height), resample))
+                return _cut(image, box), [lambda plane: plane.resize((width, height), resample)]
             case "tensorflow":
                 image = _cut(image, tensorflow_box(found, changes.crop_area, changes.crop_ratio, rng))
-                return resize_bilinear(image, self._size)
+                return resize_bilinear(image, self._size), []
             case "random":
                 assert changes.crop_resize is not None
                 image = resize_shorter(image, changes.crop_resize)
-                return _cut(image, random_box((image.shape[0], image.shape[1]), self._size, rng))
+                box = random_box((image.shape[0], image.shape[1]), self._size, rng)
+                return _cut(image, box), []
             case _:
-                return fit_image(image, self._size, self._preprocess)
+                return fit_image(image, self._size, self._preprocess), []
 
     def _recoloured(self, image: Image.Image, rng: np.random.Generator) -> Image.Image:
         changes = self._changes

@@ -15,6 +15,7 @@ from vit_config.errors import DataError, MissingFileError
 from vit_train.dataset import ImageDataset, fingerprint, train_and_test
 from vit_train.records import ImageShape, Records
 from vit_train.sources.folder import SUFFIXES
+from vit_train.sources.index_cache import Index, remembered
 
 CLASSES = "classes.txt"
 """Beside the tar files: the name of each class, one a line, in the order of the labels."""
@@ -103,12 +104,19 @@ def _split(path: Path) -> str | None:
 
 
 def _read(spec: str, shards: list[Path]) -> TarImages:
-    samples, names = [], []
+    index = remembered("tar 1", shards, lambda: _index(spec, shards))
+    return TarImages(shards, index["samples"], index["keys"].tobytes().decode().split("\0"))
+
+
+def _index(spec: str, shards: list[Path]) -> Index:
+    """Every sample, and the keys of all, joined by null characters, as bytes."""
+    samples, keys = [], []
     for number, shard in enumerate(shards):
         for key, (offset, size, label) in _samples(spec, shard).items():
             samples.append(Sample(number, offset, size, label))
-            names.append(key)
-    return TarImages(shards, np.array(samples, np.int64).reshape(-1, len(Sample._fields)), names)
+            keys.append(key)
+    joined = np.frombuffer("\0".join(keys).encode(), np.uint8)
+    return {"samples": np.array(samples, np.int64).reshape(-1, len(Sample._fields)), "keys": joined}
 
 
 def _samples(spec: str, shard: Path) -> dict[str, tuple[int, int, int]]:

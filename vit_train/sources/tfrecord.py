@@ -2,7 +2,7 @@
 
 A record is its length (8 bytes, little-endian), the length's checksum (4), the bytes, and theirs (4):
 https://www.tensorflow.org/tutorials/load_data/tfrecord. There is no table of contents: where
-records begin is found once, by going from length to length.
+records begin is found once, by going from length to length, and kept (`index_cache`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from vit_train.sources.crc32c import crc32c, masked
+from vit_train.sources.index_cache import Index, remembered
 
 HEAD, TAIL = 12, 4
 """Bytes before and behind the content of a record."""
@@ -28,11 +29,11 @@ class TFRecords(Sequence[bytes]):
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
-        found = [record_offsets(path) for path in self.paths]
-        self.counts = [len(offsets) for offsets in found]
+        index = remembered("tfrecord 1", self.paths, lambda: _index(self.paths))
+        self.counts: list[int] = index["counts"].tolist()
         """How many records each file has."""
         self._ends = np.cumsum(self.counts)
-        self._offsets = np.concatenate(found) if found else np.zeros(0, np.int64)
+        self._offsets = index["offsets"]
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -62,6 +63,12 @@ class TFRecords(Sequence[bytes]):
         return self.paths[int(np.searchsorted(self._ends, index, side="right"))]
 
 
+def _index(paths: Sequence[Path]) -> Index:
+    found = [record_offsets(path) for path in paths]
+    offsets = np.concatenate([np.zeros(0, np.int64), *found])
+    return {"counts": np.array([len(each) for each in found], np.int64), "offsets": offsets}
+
+
 def record_offsets(path: Path) -> np.ndarray:
     """Where each record of a file begins, (N,) int64.
 
@@ -72,6 +79,8 @@ def record_offsets(path: Path) -> np.ndarray:
     if size == 0:
         return np.zeros(0, np.int64)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if hasattr(content, "madvise"):
+            content.madvise(mmap.MADV_RANDOM)  # what lies between two lengths is not read ahead
         while place < size:
             offsets.append(place)
             place += HEAD + int.from_bytes(content[place : place + 8], "little") + TAIL

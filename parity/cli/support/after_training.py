@@ -34,6 +34,12 @@ def make_console(*, quiet: bool = False) -> Console:
     return Console(width=None if Console().is_terminal else 110, quiet=quiet)
 
 
+def status(request: Request, trained: Trained) -> int:
+    """0 for a run that has come to its end, or as far as it was to come; 130 if it was interrupted."""
+    enough = request.stop_after is not None and trained.step >= request.stop_after
+    return 0 if trained.test or enough else 130
+
+
 def say_stopped(request: Request, trained: Trained, console: Console, command: list[str]) -> int:
     """What to do to go on.
 
@@ -43,7 +49,7 @@ def say_stopped(request: Request, trained: Trained, console: Console, command: l
     Returns:
         0 if the run was to end here, 130 if it was interrupted.
     """
-    enough = request.stop_after is not None and trained.step >= request.stop_after
+    enough = status(request, trained) == 0
     prog, *argv = command
     again = shlex.join(_without_stop(argv) if enough else argv)
     asked = ", as asked" if enough else ""

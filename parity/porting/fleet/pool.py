@@ -12,11 +12,12 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, NamedTuple, TypeVar
+
+from vit_config.processes import signals_withheld
 
 Task = TypeVar("Task")
 Tell = Callable[[Any], None]
@@ -86,7 +87,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(theirs, work), daemon=True)
-        with _no_interrupt():
+        with signals_withheld(signal.SIGINT):
             self.process.start()
         theirs.close()  # so that reading from ours ends when the process does
         self.task: list[Any] = []
@@ -119,17 +120,6 @@ class _Worker:
         self.process.kill()
         self.process.join()
         self.pipe.close()
-
-
-@contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """A process that is started in here never sees Ctrl-C; this one sees it afterwards."""
-    resource_tracker.ensure_running()  # the first start of it would end with SIGINT let through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection, work: Callable[[Any, Tell], Any]) -> None:

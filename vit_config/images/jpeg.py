@@ -1,0 +1,64 @@
+"""JPEG files decoded by simplejpeg where it is installed: libjpeg-turbo, without a copy through PIL.
+
+The pixels are PIL's, bit for bit, for both call the same library with the same settings. Whatever is out
+of the ordinary - another colour space, a damaged file - is left to PIL, whose judgement counts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+try:
+    import simplejpeg  # pyright: ignore[reportMissingImports]
+except ImportError:
+    simplejpeg = None
+
+SCALES = (8, 4, 2)
+"""What libjpeg divides both sides by when it leaves out the high frequencies of each 8x8 block."""
+MAX_PIXELS = 2**26
+"""Of larger images PIL decides whether they are an attack."""
+
+
+def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray | None:
+    """Decode an ordinary JPEG file.
+
+    Args:
+        channels: 3, or 1 for a grey file.
+        least: the smaller side that is enough, in pixels; see `scale_for`.
+
+    Returns:
+        (H, W, channels) uint8, read-only; None if it is for PIL to decode.
+    """
+    if simplejpeg is None or encoded[:2] != b"\xff\xd8" or channels not in (1, 3):
+        return None
+    try:
+        height, width, space, _ = simplejpeg.decode_jpeg_header(encoded)
+        if (space != "Gray" and (space != "YCbCr" or channels == 1)) or height * width > MAX_PIXELS:
+            return None
+        scale = scale_for((height, width), least)
+        pixels = simplejpeg.decode_jpeg(
+            encoded,
+            "RGB" if channels == 3 else "GRAY",
+            min_height=-(-height // scale),
+            min_width=-(-width // scale),
+            min_factor=scale,
+        )
+    except ValueError:  # also what libjpeg only warns of
+        return None
+    pixels.setflags(write=False)
+    return pixels
+
+
+def scale_for(size: tuple[int, int], least: int | None) -> int:
+    """By what to divide both sides of an image so that the smaller one is still at least `least`.
+
+    Args:
+        size: (h, w) in pixels.
+        least: in pixels; None for the whole size.
+
+    Returns:
+        1, 2, 4 or 8.
+    """
+    if least is None:
+        return 1
+    return next((scale for scale in SCALES if min(size) >= scale * least), 1)

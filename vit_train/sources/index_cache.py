@@ -1,0 +1,53 @@
+"""Where records lie in files that have no table of contents, remembered from one start to the next.
+
+Kept in ``$XDG_CACHE_HOME/vit-parity/indexes`` (``~/.cache`` by default), for sets are often read-only.
+An index belongs to the files of a set as they are: their paths, sizes and times of change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from vit_config.errors import ConfigError
+from vit_config.files.atomic import atomic_file
+
+Index = Mapping[str, np.ndarray]
+"""Arrays by name; numbers only."""
+
+
+def remembered(kind: str, files: Sequence[Path], find: Callable[[], Index]) -> Index:
+    """The index of some files: as it was found before, or found now and kept.
+
+    Args:
+        kind: what the index is of, and in which form; another one is another index.
+        find: goes through the files; whatever it raises is raised.
+    """
+    path = _folder() / f"{_known_by(kind, files)}.npz"
+    with contextlib.suppress(OSError, ValueError, EOFError, BadZipFile), path.open("rb") as file:
+        return dict(np.load(file))
+    found = find()
+    with contextlib.suppress(OSError, ConfigError):  # without a place to keep it, it is found again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(path, force=True) as file:
+            np.savez(file, allow_pickle=False, **found)
+    return found
+
+
+def _folder() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(cache) / "vit-parity" / "indexes"
+
+
+def _known_by(kind: str, files: Sequence[Path]) -> str:
+    digest = hashlib.sha256(kind.encode())
+    for file in files:
+        about = file.stat()
+        digest.update(f"\0{file.absolute()}\0{about.st_size}\0{about.st_mtime_ns}".encode())
+    return digest.hexdigest()
