@@ -265,6 +265,7 @@ def main() -> None:
         "--all", action="store_true", help="print every mutant, not only what was missed"
     )
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the models are small
     warnings.simplefilter("ignore")  # a copy of a module registers its models a second time
     if not all(name.startswith("jax") for name in arguments.models):
         import_timm()  # before transformers looks for torchvision
