@@ -47,7 +47,8 @@ class Scripted(AtItsEdge):
         super().__init__(own, dict(own.named_parameters()), list(own.buffers()))
 
     def __deepcopy__(self, _: Any) -> Scripted:
-        return Scripted(self._call[0])
+        script: Any = self._call[0]
+        return Scripted(script)
 
 
 class Function(AtItsEdge):
