@@ -133,9 +133,9 @@ def by_modules() -> Score:
     for name, other in others:
         score.tried += 1
         try:
+            dtype = "float32" if name in IN_FLOAT32 else "float64"
             sides = [
-                InProcess(subject_of(n, f(w)), dtype="float64")
-                for n, f in ((first, make), (name, other))
+                InProcess(subject_of(n, f(w)), dtype=dtype) for n, f in ((first, make), (name, other))
             ]
             found = compare_sides(*sides)
             outcome = "" if found.equal and not found.left_out else f"{found.first or found.left_out}"

@@ -252,6 +252,8 @@ def judge(found: Comparison, mutant: Mutant, score: Score) -> str:
     file = str(importlib.import_module(mutant.module).__file__)
     span = range(mutant.first, mutant.last + 1)
     lines = [line for place in found.places for line in place.b.lines]
+    if mutant.what.startswith("without"):  # what is missing stands on A's line
+        lines = [line for place in found.places for line in (*place.a.lines, *place.b.lines)]
     score.tried += 1
     score.caught += found.verdict == "DIFFERENT"
     placed = any(line.file == file and line.line in span for line in lines)

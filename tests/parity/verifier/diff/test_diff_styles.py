@@ -43,7 +43,7 @@ def test_a_fault_in_a_plain_function_is_seen_at_its_edge():
         compare_sides(a, side("function", models.jax_model(fault, DEPTH), (weights, x)))
         for fault in ("", "tanh")
     )
-    assert right.equal
+    assert right.equal, right.first
     assert not right.left_out
     assert wrong.first is not None
     assert wrong.first.where == ""
@@ -53,7 +53,7 @@ def test_torch_script_and_functions_of_torch_are_compared():
     a, weights, x = torch_side()
     model, _, _ = models.torch_model(DEPTH)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore")
         script = torch.jit.trace(model, torch.from_numpy(x))
     state = {name: torch.from_numpy(each) for name, each in weights.items()}
 
