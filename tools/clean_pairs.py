@@ -189,9 +189,9 @@ def main() -> None:
     print("\n".join(rows))
     if arguments.write is not None:
         missed = "".join(f"\n- {each}" for each in total.alarms)
-        names = ", ".join(styles())
+        names = "; ".join(styles())
         arguments.write.write_text(PAGE.format(
-            styles=len(styles()), names=names, in_float32=", ".join(IN_FLOAT32), missed=missed,
+            styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32), missed=missed,
             rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +21,7 @@ from parity.verifier.operations.program import Program, Source
 from parity.verifier.operations.region import Found, Region, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
+from parity.verifier.operations.threads import one_thread
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -51,7 +50,7 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     error = max((_error(a.values([x])[x], b.values([y])[y]) for x, y in pairs), default=np.inf)
     faults: list[Place] = []
     notes: list[Place] = []
-    with _one_thread(a, b):
+    with one_thread(a, b):
         for found in search.places():
             place = _place(found, letters, search.index)
             if place.kind == "rounding":
@@ -66,26 +65,6 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     return Comparison(verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)),
     aligned, legend,
                       time.perf_counter() - started)  # fmt: skip
-
-
-LARGEST_ALONE = 1 << 20
-"""Elements up to which one thread is faster: torch's others wait for the next operation by spinning."""
-
-
-@contextmanager
-def _one_thread(a: Program, b: Program) -> Iterator[None]:
-    """Let torch compute in one thread while small programs are searched, which is nine times faster."""
-    torch = sys.modules.get("torch")
-    small = all(op.size <= LARGEST_ALONE for program in (a, b) for op in program.operations)
-    if torch is None or not small:
-        yield
-        return
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:

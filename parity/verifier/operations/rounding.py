@@ -84,11 +84,7 @@ def _envelope(region: Region) -> float:
     program, end = region.program, region.end
     if not region.operations:
         op = program.operations[end]
-        return (
-            op.epsilon
-            if op.kind != "parameter"
-            else max(FLOAT64, op.epsilon if op.epsilon > 1e-6 else 0.0)
-        )
+        return op.epsilon if op.kind != "parameter" else FLOAT64  # of one type on both sides: `align`
     inside = set(region.operations)
     outside = sorted({i for o in region.operations for i in program.operations[o].inputs} - inside)
     values = program.values([*outside, end])
