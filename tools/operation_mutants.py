@@ -72,6 +72,11 @@ def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], N
         old = getattr(node, name)
         return lambda: setattr(node, name, new), lambda: setattr(node, name, old)
 
+    for name, child in ast.iter_fields(node):
+        if isinstance(child, ast.BinOp) and isinstance(child.op, (ast.Add, ast.Mult)):
+            yield *to(name, child.left), f"without one side of {type(child.op).__name__}"
+        elif isinstance(child, ast.Call) and len(child.args) == 1 and _is_function(child.func):
+            yield *to(name, child.args[0]), f"without {ast.unparse(child.func)}"
     if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in SWAPS:
         yield (
             *to("op", SWAPS[type(node.op)]()),
@@ -86,6 +91,12 @@ def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], N
         yield *to("value", new), f"{node.value} -> {new}"
     elif isinstance(node, ast.Call) and len(node.args) >= 2:
         yield *to("args", [node.args[1], node.args[0], *node.args[2:]]), "two arguments exchanged"
+
+
+def _is_function(func: ast.expr) -> bool:
+    """Whether a call passes an array on: not a method of the array, nor a class of Python's."""
+    text = ast.unparse(func)
+    return text.startswith(("self.", "torch.", "nn.", "F.", "jax.", "jnp.", "layer_norm", "rms_norm"))
 
 
 def mutated(model: Any, mutant: Mutant) -> Any:
@@ -213,6 +224,7 @@ NAMES = {
     "turned": _TERMS | {"operation"},
     "True": _TERMS | _ORDERS | _FACTORS,
     "False": _TERMS | _ORDERS | _FACTORS,
+    "without": _TERMS | _SUMS | _FACTORS | {"other value read", "term left out of a part"},
     "exchanged": _ORDERS | _SUMS | {"operation", "other value read", "activation", "mask"},
     **{f"{digit} ->": _ORDERS | _FACTORS | _SUMS | _TERMS | {"other value read", "n - 1 for n"}
        for digit in "0123456789"},
@@ -240,6 +252,8 @@ def judge(found: Comparison, mutant: Mutant, score: Score) -> str:
     file = str(importlib.import_module(mutant.module).__file__)
     span = range(mutant.first, mutant.last + 1)
     lines = [line for place in found.places for line in place.b.lines]
+    if mutant.what.startswith("without"):  # what is missing stands on A's line
+        lines = [line for place in found.places for line in (*place.a.lines, *place.b.lines)]
     score.tried += 1
     score.caught += found.verdict == "DIFFERENT"
     placed = any(line.file == file and line.line in span for line in lines)
@@ -265,6 +279,7 @@ def main() -> None:
         "--all", action="store_true", help="print every mutant, not only what was missed"
     )
     arguments = parser.parse_args()
+    torch.set_num_threads(1)  # the models are small
     warnings.simplefilter("ignore")  # a copy of a module registers its models a second time
     if not all(name.startswith("jax") for name in arguments.models):
         import_timm()  # before transformers looks for torchvision

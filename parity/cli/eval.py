@@ -135,7 +135,7 @@ def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
 
 def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
     console = Console()
-    top = f"top 5 {found.top(5):.4f}, " if len(names) > 5 else ""
+    top = f"top 5 {found.top(5):.4f}, " if len(found.confusion) > 5 else ""
     console.print(
         f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, {top}loss {found.loss:.4f},"
         f" calibration error {found.calibration_error:.4f}",

@@ -40,7 +40,7 @@ def watch(model: nnx.Module | linen.Module, tap: Tap) -> Iterator[None]:
         jax.clear_caches()
 
 
-def _watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: Any, kwargs: Any) -> Any:
+def watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: Any, kwargs: Any) -> Any:
     """Call a module's method with every array shown to the tap."""
     see = lambda port, x: tap.tensor(Where(path, port, number), x)  # noqa: E731
     args, kwargs = visit_call(args, kwargs, is_array, see)
@@ -77,7 +77,7 @@ def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
             number = tap.begin(path, self)
             bound = lambda *args, **kwargs: original(self, *args, **kwargs)  # noqa: E731
             try:
-                return _watched(bound, path, number, tap, args, kwargs)
+                return watched(bound, path, number, tap, args, kwargs)
             finally:
                 if root:
                     names.clear()  # the next object at these addresses is another one
@@ -117,7 +117,7 @@ def _watch_linen(model: linen.Module, tap: Tap) -> Iterator[None]:
             if context.method_name != "__call__":
                 return call(*args, **kwargs)
             path = _dotted(module.path)
-            return _watched(call, path, tap.begin(path, module), tap, args, kwargs)
+            return watched(call, path, tap.begin(path, module), tap, args, kwargs)
         finally:
             running.pop()
 

@@ -166,8 +166,15 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     for pair, size in zip(pairs, norms, strict=True):
         layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
         noise = pair.a.stage in ("gradients", "clipped", "moments") and size < NOISE * layer
-        found.append(layer if noise else 1e-16 * largest)
+        found.append(layer if noise else max(1e-16 * largest, _output(a, pair.a)))
     return found
+
+
+def _output(a: Trace, loss: Event) -> float:
+    """Of a loss, the size of the output that it is the weighted sum of: terms may cancel in it, and one
+    nudge may leave it where it is by chance."""
+    site = Site(loss.step, "forward", loss.path, loss.port)
+    return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
 
 
 def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:

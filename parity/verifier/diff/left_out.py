@@ -17,6 +17,9 @@ NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "up
 """Stages whose tensors belong to parameters."""
 CLOSE = {"float64": 1e-9, "float32": 1e-3}
 """Relative distance of sorted numbers up to which two sets of gradients are the same."""
+SHARED = 1 / 8
+"""Of the smaller of two parameters, how many of its numbers the other must have to belong together; the
+sets that are compared must then agree as a whole."""
 
 _Group = tuple[frozenset[str], frozenset[str]]
 """Parameters of A and of B that hold the same numbers, packed or split."""
@@ -54,14 +57,14 @@ def _rest(trace: Trace, stage: Stage, step: int, paired: set[object]) -> list[Ev
 
 
 def _groups(traces: Traces, rest_a: list[Event], rest_b: list[Event]) -> Iterator[_Group]:
-    """The smallest sets of unpaired parameters that hold the same numbers on both sides."""
+    """Sets of unpaired parameters that share numbers: stacked over the layers here, packed there."""
     values_a = {e.path: np.unique(traces.a.read(e)) for e in rest_a if e.statistics is None}
     values_b = {e.path: np.unique(traces.b.read(e)) for e in rest_b if e.statistics is None}
     linked: dict[str, set[str]] = {a: set() for a in values_a}
     for a, mine in values_a.items():
         for b, theirs in values_b.items():
             small, large = sorted((mine, theirs), key=len)
-            if np.isin(small, large).all():
+            if np.isin(small, large).mean() >= SHARED:
                 linked[a].add(b)
     while linked:
         a, partners = next(iter(linked.items()))

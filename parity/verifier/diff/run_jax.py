@@ -1,32 +1,35 @@
 """Running a Flax model forward and backward, recorded, on its own activations or on those it is fed.
 
 Unlike `parity.record`, which watches somebody's program, this owns the function that is compiled: what
-is seen in it is returned from it, so it is compiled once for all runs.
+is seen in it is returned from it, so it is traced once and compiled once for all runs.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from flax import nnx
+from flax import linen, nnx
 
 from parity.measure.precision import Precision, jax_at
 from parity.measure.site import Site, Stage, Where
 from parity.measure.traces.record_jax import Jax
 from parity.measure.traces.structure import visit_arrays
-from parity.measure.traces.watch_jax import is_array, watch
+from parity.measure.traces.watch_jax import is_array, watch, watched
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.output import cotangent, main_output
+from parity.verifier.diff.sites_jax import Marks, play
 from parity.verifier.diff.subject import TRAINING, Subject
+from parity.verifier.operations.jaxprs.side import arrays_of, functional
 
 Fed = dict[str, jax.Array]
 """What is fed, by stage and place."""
@@ -39,6 +42,16 @@ class Inputs(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     fed: Fed
+
+    def arrays(self) -> list[jax.Array]:
+        """Those among the arguments; what else is given, such as flags, is a part of the program."""
+        found: list[jax.Array] = []
+        visit_arrays((self.args, self.kwargs), "in", is_array, lambda _, x: found.append(x))
+        return found
+
+    def filled(self, arrays: Iterator[jax.Array]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with others in the place of their arrays."""
+        return visit_arrays((self.args, self.kwargs), "in", is_array, lambda *_: next(arrays))
 
 
 class JaxRunner:
@@ -62,6 +75,7 @@ class JaxRunner:
         self._framework = Jax(subject.model)
         self._dtype = dtype
         self._precision: Precision = precision
+        self._traced: _Traced | None = None
         self._compiled: dict[bool, _Compiled] = {}
 
     def run(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> None:
@@ -76,7 +90,8 @@ class JaxRunner:
             inputs = self._inputs(params, feed, nudge)
             fed = bool(inputs.fed)
             if fed not in self._compiled:
-                self._compiled[fed] = _Compiled(self._subject.model, call, inputs)
+                self._traced = self._traced or _Traced(self._subject.model, call, inputs)
+                self._compiled[fed] = _Compiled(self._traced, inputs)
             self._write(out, inputs, self._compiled[fed])
 
     def _write(self, out: Path, inputs: Inputs, compiled: _Compiled) -> None:
@@ -89,7 +104,7 @@ class JaxRunner:
                 whole = ".".join(part for part in (path, name) if part)
                 writer.add(Site(0, stage, whole, port), array)
 
-        for path, module in compiled.collector.modules:
+        for path, module in compiled.modules:
             writer.module(path, kind_of(module), facts_of(framework.facts(module)))
         given = [*((str(i), x) for i, x in enumerate(inputs.args)), *inputs.kwargs.items()]
         for name, value in given:
@@ -127,68 +142,97 @@ class JaxRunner:
     def _functional(self) -> tuple[Any, Callable[..., Any]]:
         """The parameters, and the model as a function of them and its inputs."""
         subject = self._subject
-        if subject.variables is not None:
+        if isinstance(subject.model, linen.Module):
             rest = {name: part for name, part in subject.variables.items() if name != "params"}
-            apply = lambda params, *args, **kwargs: subject.model.apply(  # noqa: E731
-                {"params": params, **rest}, *args, **kwargs
-            )
+
+            def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
+                return subject.model.apply({"params": params, **rest}, *args, **kwargs)
+
             return subject.variables["params"], apply
-        graph, params, rest = nnx.split(self._model, nnx.Param, ...)
-        return params, lambda params, *args, **kwargs: nnx.merge(graph, params, rest)(*args, **kwargs)
+        if isinstance(self._model, nnx.Module):
+            graph, params, rest = nnx.split(self._model, nnx.Param, ...)
+            return params, lambda params, *args, **kwargs: nnx.merge(graph, params, rest)(
+                *args, **kwargs
+            )
+        call, held, _ = functional(subject.model)
+        if held is not None:
+            return held, call
+        arrays, rebuild = arrays_of(subject.variables)
+        return arrays, lambda arrays, *args, **kwargs: call(*rebuild(arrays), *args, **kwargs)
 
 
 class _Compiled:
     """The function from parameters, inputs and what is fed to everything that is seen."""
 
-    def __init__(self, model: Any, call: Callable[..., Any], inputs: Inputs) -> None:
+    def __init__(self, traced: _Traced, inputs: Inputs) -> None:
         self.collector = _Collector()
-        self.port = ""
+        self.modules, self.port = traced.modules, traced.port
 
-        def loss_fn(params: Any, sinks: Fed, inputs: Inputs) -> tuple[jax.Array, list[jax.Array]]:
-            self.collector.begin_trace(inputs.fed, sinks)
-            self.port, output = main_output(call(params, *inputs.args, **inputs.kwargs), is_array)
+        def loss_fn(params: Any, sinks: Fed, arrays: Any, fed: Fed) -> tuple[jax.Array, list[jax.Array]]:
+            self.collector.begin_trace(fed, sinks)
+            leaves = jax.tree.leaves((params, arrays))
+            (output,) = play(traced.program, leaves, self.collector.tensor)
             weights = cotangent(output.shape).astype(output.dtype)
             return (output * weights).sum(), self.collector.values
 
-        with watch(model, self.collector):
-            jax.eval_shape(loss_fn, inputs.params, {}, inputs)
-            # differentiated along with the parameters, a sink gets the gradient that arrives where it is
-            shapes = self.collector.shapes
-            sinks = {key: jnp.asarray(np.zeros(s.shape, s.dtype)) for key, s in shapes.items()}
-            step = jax.jit(jax.value_and_grad(loss_fn, argnums=(0, 1), has_aux=True))
-            self._step = step.lower(inputs.params, sinks, inputs).compile()
-            self._sinks = sinks
+        arrays = inputs.arrays()
+        jax.eval_shape(loss_fn, inputs.params, {}, arrays, inputs.fed)
+        # differentiated along with the parameters, a sink gets the gradient that arrives where it is
+        shapes = self.collector.shapes
+        self._sinks = {key: jnp.asarray(np.zeros(s.shape, s.dtype)) for key, s in shapes.items()}
+        step = jax.jit(jax.value_and_grad(loss_fn, argnums=(0, 1), has_aux=True))
+        self._step = step.lower(inputs.params, self._sinks, arrays, inputs.fed).compile()
 
     def run(self, inputs: Inputs) -> tuple[jax.Array, list[jax.Array], Fed, Any]:
         """The loss, what was seen, the gradients that arrived there, and those of the parameters."""
-        (loss, values), (gradients, arrived) = self._step(inputs.params, self._sinks, inputs)
+        (loss, values), (gradients, arrived) = self._step(
+            inputs.params, self._sinks, inputs.arrays(), inputs.fed
+        )
         return loss, values, arrived, gradients
+
+
+class _Traced:
+    """A model as a program from parameters and inputs to its main output, with marks at its modules."""
+
+    port: str = ""
+
+    def __init__(self, model: Any, call: Callable[..., Any], inputs: Inputs) -> None:
+        marks = Marks()
+
+        is_module = isinstance(model, (nnx.Module, linen.Module))
+
+        def forward(params: Any, arrays: list[jax.Array]) -> jax.Array:
+            args, kwargs = inputs.filled(iter(arrays))
+            inner = functools.partial(call, params)
+            returned = (
+                inner(*args, **kwargs)
+                if is_module
+                else watched(inner, "", marks.begin("", model), marks, args, kwargs)
+            )
+            self.port, output = main_output(returned, is_array)
+            return output
+
+        with watch(model, marks) if is_module else nullcontext():
+            self.program = jax.make_jaxpr(forward)(inputs.params, inputs.arrays())
+        self.modules = marks.modules
 
 
 class _Collector:
     """Keeps every array at the edge of a module, and passes on what the reference had there."""
 
     def __init__(self) -> None:
-        self.modules: list[tuple[str, Any]] = []
         self.begin_trace({}, {})
 
     def begin_trace(self, fed: Fed, sinks: Fed) -> None:
-        """The model is traced, from the start."""
+        """The program is traced, from the start."""
         self.sites: list[tuple[Where, int]] = []
         self.values: list[jax.Array] = []
         self.shapes: dict[str, jax.ShapeDtypeStruct] = {}
         self._fed, self._sinks = fed, sinks
-        self._numbers: Counter[str] = Counter()
         self._last: jax.Array | None = None
 
-    def begin(self, path: str, module: Any) -> int:
-        """A call of a module begins."""
-        self.modules.append((path, module))
-        self._numbers[path] += 1
-        return self._numbers[path] - 1
-
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
-        """Keep it, once; exchange the values in both directions."""
+        """Keep an array, once; exchange the values in both directions."""
         if self._last is not value:
             self.values.append(value)
         self.sites.append((where, len(self.values) - 1))

@@ -18,6 +18,7 @@ from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_torch import exchange, is_array
 from parity.measure.traces.writer import Writer
+from parity.verifier.diff.edges_torch import Function, Scripted
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.output import cotangent, main_output
@@ -35,8 +36,9 @@ class TorchRunner:
             dtype: what parameters and inputs are cast to; None leaves them.
             precision: of products, see `parity.measure.precision`.
         """
-        self.notes: tuple[str, ...] = (TRAINING,) if subject.model.training else ()
-        model = copy.deepcopy(subject.model).eval()
+        training = getattr(subject.model, "training", False)
+        self.notes: tuple[str, ...] = (TRAINING,) if training else ()
+        model = _watchable(subject).eval()
         self._dtype = getattr(torch, dtype) if dtype else None
         self._model: nn.Module = model.to(self._dtype) if dtype else model
         self._args = visit_arrays(subject.args, "in", _is_any_array, self._input)
@@ -86,6 +88,18 @@ def _is_any_array(value: Any) -> bool:
     return is_array(value) or isinstance(value, np.ndarray)
 
 
+def _watchable(subject: Subject) -> nn.Module:
+    """A copy of the model that takes hooks."""
+    model = getattr(subject.model, "_orig_mod", subject.model)  # of torch.compile
+    if type(model).__name__ == "ExportedProgram":
+        model = model.module()
+    if isinstance(model, torch.jit.ScriptModule):
+        return Scripted(model)
+    if isinstance(model, nn.Module):
+        return copy.deepcopy(model)
+    return Function(model, subject.variables)
+
+
 class _FeedingTap(RecordingTap):
     """Records what comes, and passes on what the reference had."""
 
@@ -95,6 +109,10 @@ class _FeedingTap(RecordingTap):
 
     def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
         """Exchange the values in both directions."""
+        if where.call < 0:  # a checkpoint computes it again for its gradient
+            first = where._replace(call=0)
+            fed, gradient = (self._fed(stage, first, value) for stage in ("forward", "backward"))
+            return exchange(value, lambda _: None, fed, gradient)
         self._recorder.seen("forward", where, to_numpy(value))
         order = self._recorder.next_order()
         fed, gradient = (self._fed(stage, where, value) for stage in ("forward", "backward"))

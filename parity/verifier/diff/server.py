@@ -43,7 +43,12 @@ class Server:
             return {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
         except Exception as error:
             # the user's own model failed: that is what has to be said, not where in here it was called
-            return {"error": "InputError", "message": f"{type(error).__name__}: {_first_line(error)}"}
+            from parity.verifier.operations.sources import raised_at
+
+            line = raised_at(error)
+            where = f" in {line.file}:{line.line}" if line else ""
+            message = f"{type(error).__name__}{where}: {_first_line(error)}"
+            return {"error": "InputError", "message": message}
         return {"notes": list(self._side.notes)}
 
     def _obey(self, said: dict[str, Any]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from parity.verifier.operations.callables import arguments_of, is_torch, kinds_of, unwrapped
 from vit_config import InputError
 
 Framework = Literal["torch", "jax"]
@@ -22,57 +24,64 @@ class Subject:
     """What the user calls it."""
     framework: Framework
     model: Any
-    """A torch.nn.Module, an nnx.Module or a linen.Module."""
+    """A torch.nn.Module, an nnx.Module, a linen.Module, or something else that can be called."""
     args: tuple[Any, ...]
     """Positional inputs, arrays of numpy or of the framework."""
     kwargs: Mapping[str, Any]
     variables: Any = None
-    """Of a Linen module: what `init` returned."""
+    """Of a Linen module: what `init` returned; of a function: the trees of parameters that are its first
+    arguments."""
 
 
-def framework_of(model: Any) -> Framework:
+def framework_of(
+    model: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+) -> Framework:
     """The framework that a model is written in.
 
     Raises:
-        InputError: it is no model.
+        InputError: it cannot be called.
     """
     roots = {base.__module__.partition(".")[0] for base in type(model).__mro__}
     if "torch" in roots:
         return "torch"
     if "flax" in roots:
         return "jax"
-    raise InputError(
-        f"{type(model).__module__}.{type(model).__qualname__} is not a model: expected a"
-        " torch.nn.Module, an nnx.Module or a linen.Module; `parity locate` compares plain functions"
-    )
+    if not callable(model):
+        raise InputError(
+            f"{type(model).__module__}.{type(model).__qualname__} is not a model: expected a"
+            " torch.nn.Module, an nnx.Module, a linen.Module or a function"
+        )
+    return "torch" if is_torch(model, args, kwargs or {}) else "jax"
 
 
 def subject_of(name: str, built: Any) -> Subject:
     """A subject from what a building function returns.
 
     That is ``(model, inputs)``, or ``(model, variables, inputs)`` of a Linen module; inputs are one
-    array, a tuple of them, or a dictionary by argument names. A model whose `cfg` is a `ViTConfig` may
-    come alone and is fed random images.
+    array, a tuple of them, or a dictionary by argument names. The model may be a function: what was
+    bound by `functools.partial`, or a tree in front of the inputs, are its parameters. A model whose
+    `cfg` is a `ViTConfig` may come alone and is fed random images.
 
     Raises:
         InputError: something else.
     """
     model, *rest = built if isinstance(built, tuple) else (built,)
-    framework = framework_of(model)
     variables = None
-    if framework == "jax" and _is_linen(model):
+    if _is_linen(model):
         if len(rest) != 2:
             raise InputError(f"{name}: a Linen module is returned as (module, variables, inputs)")
         variables = rest.pop(0)
     if not rest:
-        rest = [_random_images(name, model, framework)]
+        rest = [_random_images(name, model, framework_of(model))]
     if len(rest) > 1:
         raise InputError(f"{name}: expected (model, inputs), found a tuple of {len(rest) + 1}")
-    inputs = rest[0]
-    if isinstance(inputs, Mapping):
-        return Subject(name, framework, model, (), dict(inputs), variables)
-    args = tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)
-    return Subject(name, framework, model, args, {}, variables)
+    args, kwargs = arguments_of(rest[0])
+    model, args, kwargs, bound = unwrapped(model, args, kwargs)
+    framework = framework_of(model, args, kwargs)
+    if inspect.isroutine(model):
+        of_function = kinds_of(args, bound).count("parameter")
+        variables, args = args[:of_function], args[of_function:]
+    return Subject(name, framework, model, args, kwargs, variables)
 
 
 def _is_linen(model: Any) -> bool:

@@ -21,6 +21,7 @@ from parity.verifier.operations.program import Program, Source
 from parity.verifier.operations.region import Found, Region, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
+from parity.verifier.operations.threads import one_thread
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -40,8 +41,8 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
 def compare_programs(a: Program, b: Program, started: float | None = None) -> Comparison:
     """`compare` for programs that are recorded already."""
     started = time.perf_counter() if started is None else started
+    a, b, aligned = align(a, b)
     pairs, left_out = pair_outputs(a, b)
-    b, aligned = align(a, b)
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
@@ -49,12 +50,13 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     error = max((_error(a.values([x])[x], b.values([y])[y]) for x, y in pairs), default=np.inf)
     faults: list[Place] = []
     notes: list[Place] = []
-    for found in search.places():
-        place = _place(found, letters, search.index)
-        if place.kind == "rounding":
-            notes.append(place)
-        else:
-            faults.append(place)
+    with one_thread(a, b):
+        for found in search.places():
+            place = _place(found, letters, search.index)
+            if place.kind == "rounding":
+                notes.append(place)
+            else:
+                faults.append(place)
     left = search.unequal() if not faults else True
     verdict: Verdict = (
         "DIFFERENT" if faults or left else "INCOMPLETE" if left_out or not pairs else "EQUAL"
@@ -92,6 +94,8 @@ def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[st
         same = [y for y in of_b if fits(x, y)]
         if same:
             take(x, same[0])
+    if len(a.outputs) == len(b.outputs) == len(of_a) == 1:  # the only ones, whatever their sizes
+        take(of_a[0], of_b[0])
     left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
     return pairs, left
 
@@ -168,7 +172,7 @@ def _part(region: Region, letters: Letters, found: Found) -> Part:
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
     order = ends[0] in letters.index.meets(ends[1])
     traced = found.traced and program is found.b.program
-    shown = _order_before(program, end) if order and not traced else []
+    shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
     text = formula(program, end, {*operations, *shown}, letters, layout=order)
     sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
     if region is found.b:
@@ -231,6 +235,20 @@ def _order_before(program: Program, end: int) -> list[int]:
             return found if moved else [*found, index]
         moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
         found.append(index)
+        index = op.inputs[0]
+    return found
+
+
+def _moves_before(program: Program, end: int) -> list[int]:
+    """The transposes in front of a move that brings elements into their order: one of them is wrong, or
+    one is missing."""
+    found: list[int] = []
+    index = end
+    while program.operations[index].inputs:
+        op = program.operations[index]
+        if index != end and not op.is_layout:
+            break
+        found += [index] if index != end and op.name in ("transpose", "flip") else []
         index = op.inputs[0]
     return found
 

@@ -97,7 +97,7 @@ class Comparison:
     """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
     notes: tuple[Place, ...] = ()
     rounded: tuple[str, ...] = ()
-    """Leaves that one side holds rounded to a smaller type; B was run with A's numbers there."""
+    """Leaves that the other side holds in a smaller type; they were rounded to it."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
     seconds: float = 0.0
@@ -121,7 +121,7 @@ class Comparison:
         if c.unused:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:
-            lines.append(f"rounded to a smaller type, and compared without: {_some(self.rounded)}")
+            lines.append(f"rounded to the smaller type that the other side has: {_some(self.rounded)}")
         for number, place in enumerate(self.places, 1):
             lines += ["", *_place(number, place)]
         used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}

@@ -68,6 +68,7 @@ class Search:
     def __init__(self, a: Program, b: Program, pairs: list[tuple[int, int]]) -> None:
         self.a, self.b, self.pairs = a, b, pairs
         self.index = Index(a)
+        self.followers: dict[int, set[int]] = {}
 
     def unequal(self) -> list[tuple[int, int]]:
         """The pairs of outputs that differ."""
@@ -127,7 +128,7 @@ class Search:
             for value in arrangements(values_a[x], np.shape(own)):
                 if np.array_equal(value, own, equal_nan=value.dtype.kind in "fc"):
                     continue
-                if self.closes(y, value):
+                if self.closes(x, y, value):
                     candidate = self.candidate(x, y, value, own, size_a + size_b)
                     if candidate is not None and (best is None or candidate.rank < best.rank):
                         best = candidate
@@ -138,13 +139,14 @@ class Search:
             return self.open_end(reach_a, reach_b, roots_a, roots_b)
         return self.found(best, reach_a, reach_b)
 
-    def closes(self, y: int, value: np.ndarray) -> bool:
-        """Whether, with a value in the place of one of B's, everything behind it meets.
+    def closes(self, x: int, y: int, value: np.ndarray) -> bool:
+        """Whether, with a value of A's in the place of one of B's, everything behind it meets.
 
         A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
-        what reads a meeting value must meet too, `SURE` operations in a row.
+        what reads a meeting value must meet too, `SURE` operations in a row. And what B computes from
+        A's value must meet what A computes from it: x + a - a is not a + x.
         """
-        downstream = self.downstream(y)
+        downstream, follows = self.downstream(y), self.follows(x)
         known: dict[int, Any] = {y: value}
         row: dict[int, int] = {y: 0}
         queue: list[int] = []
@@ -177,7 +179,8 @@ class Search:
             behind = min(row[i] for i in op.inputs if i in row)
             if index in self.roots and not self.equals_output(index, result):
                 return False
-            if isinstance(result, np.ndarray) and self.index.meets(op, fingerprint(result)):
+            partners = self.index.meets(op, fingerprint(result)) if _is_array(result) else []
+            if any(each.index in follows for each in partners):
                 row[index] = behind + (not op.is_layout)
                 if row[index] < SURE:
                     follow(index)
@@ -188,6 +191,13 @@ class Search:
                 return False
             follow(index)
         return True
+
+    def follows(self, x: int) -> set[int]:
+        """The operations of A that depend on a value or on another with its numbers."""
+        if x not in self.followers:
+            alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
+            self.followers[x] = alike | self.a.behind(alike)
+        return self.followers[x]
 
     def downstream(self, y: int) -> set[int]:
         """The operations of the reach that a value leads to."""
@@ -252,3 +262,7 @@ class Search:
             nothing,
             closed=False,
         )
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray)

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Program, Ref
 from parity.verifier.operations.region import Found, Region, distance
@@ -28,41 +27,48 @@ def limit_of(found: Found) -> float:
     return MARGIN * max(_envelope(found.a), _envelope(found.b))
 
 
-def align(a: Program, b: Program) -> tuple[Program, tuple[str, ...]]:
-    """B with the numbers of A's inputs and parameters where the two differ only by rounding to a
-    smaller type.
+def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
+    """Both programs with inputs and parameters of one type, and the labels of those that were rounded.
 
-    One side holds bfloat16 where the other has float32, or float32 where the other has float64:
-    rounded to the smaller of both types they are equal.
+    One side holds bfloat16 where the other has float32, or float32 where the other has float64: both run
+    with the numbers of the smaller type. The parameters need not be cut alike, packed here and split
+    there; those that differ by more than rounding still do.
     """
-    index = Index(a)
-    unmet = [op for op in b.operations if op.kind != "operation" and op.size and not _found(index, op)]
-    given: dict[int, np.ndarray] = {}
-    labels = []
-    for leaf in unmet:
-        value = b.kept[leaf.index]
+    of_a, of_b = _finer(a, b), _finer(b, a)
+    labels = [p.operations[i].label for p, given in ((a, of_a), (b, of_b)) for i in given]
+    return a.fed(of_a, {}) if of_a else a, b.fed(of_b, {}) if of_b else b, tuple(labels)
+
+
+def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
+    """The leaves of a program whose numbers the other holds rounded, in its type."""
+    index = Index(other)
+    partners = [op for op in other.operations if op.kind != "operation" and op.epsilon in _TYPES]
+    found: dict[int, np.ndarray] = {}
+    for leaf in program.operations:
+        if leaf.kind == "operation" or not leaf.size or leaf.mark is None or index.find(leaf.mark):
+            continue
+        value = program.kept[leaf.index]
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue
-        for other in a.operations:
-            if other.kind != leaf.kind or other.size != leaf.size:
-                continue
-            epsilon = max(leaf.epsilon, other.epsilon)
-            if leaf.epsilon == other.epsilon or epsilon not in _TYPES:
-                continue
-            exact = a.kept[other.index]
-            ways = arrangements(exact, leaf.shape)
-            held = _rounded(value, epsilon)
-            same = next((way for way in ways if np.array_equal(_rounded(way, epsilon), held)), None)
-            if same is not None:
-                given[leaf.index] = same
-                labels.append(leaf.label)
+        for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
+            rounded = _rounded(value, epsilon)
+            alike = (op for op in partners if op.kind == leaf.kind and op.epsilon == epsilon)
+            if any(_share(rounded, other.kept[op.index]) for op in alike):
+                found[leaf.index] = rounded
                 break
-    return (b.fed(given, {}) if given else b), tuple(labels)
+    return found
 
 
-def _found(index: Index, op: Operation) -> bool:
-    return op.mark is None or bool(index.find(op.mark))
+def _share(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether one has many of the other's numbers; a part of the smaller is looked at."""
+    small, large = sorted((a.ravel(), b.ravel()), key=len)
+    sample = small[:: max(len(small) // SAMPLE, 1)]
+    return bool(np.isin(sample, large).mean() >= SHARED)
 
+
+SAMPLE = 64
+SHARED = 1 / 8
+"""Of the smaller of two leaves; stacked over layers on one side and packed on the other, some."""
 
 _TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 
@@ -78,11 +84,7 @@ def _envelope(region: Region) -> float:
     program, end = region.program, region.end
     if not region.operations:
         op = program.operations[end]
-        return (
-            op.epsilon
-            if op.kind != "parameter"
-            else max(FLOAT64, op.epsilon if op.epsilon > 1e-6 else 0.0)
-        )
+        return op.epsilon if op.kind != "parameter" else FLOAT64  # of one type on both sides: `align`
     inside = set(region.operations)
     outside = sorted({i for o in region.operations for i in program.operations[o].inputs} - inside)
     values = program.values([*outside, end])

@@ -20,13 +20,15 @@ FRAMEWORKS = frozenset(
 """Packages whose lines say nothing of the model; what is written in any other is the model's own."""
 
 _STDLIB = sysconfig.get_paths()["stdlib"]
-_HERE = str(Path(__file__).parent)
+_PACKAGE = Path(__file__).parents[2]
+_OWN = (f"{_PACKAGE / 'verifier'}/", f"{_PACKAGE / 'measure'}/")
+"""What runs a model, and what watches it."""
 
 
 @functools.cache
 def is_user(file: str) -> bool:
     """Whether a file may hold a model."""
-    if file.startswith(("<", _HERE)):
+    if file.startswith(("<", *_OWN)):
         return False
     for marker in ("/site-packages/", "/dist-packages/"):
         if marker in file:
@@ -52,7 +54,7 @@ def raised_at(error: BaseException) -> Source | None:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if is_user(frame.filename)]
     entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
-    ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_HERE)]
+    ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
     called = not ours or frames[ours[-1]].name in _CALLS or (entered and entered[-1] > ours[-1])
     if not theirs or not called:
         return None

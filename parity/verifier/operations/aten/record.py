@@ -1,18 +1,15 @@
 """A torch program, operation by operation: what reaches the dispatcher, forward or backward.
 
 The program runs once, with its own Python control flow; composite operators are taken apart. Whatever
-number type it
-asks for, it runs in float64. Writing into a tensor yields a new value; views of what was written are
-taken anew.
+number type it asks for, it runs in float64. Writing into a tensor yields a new value; views of what was
+written are taken anew.
 """
 
 from __future__ import annotations
 
-import re
-import sys
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -32,12 +29,12 @@ from parity.verifier.operations.aten.calls import (
     widened,
     written_by,
 )
+from parity.verifier.operations.aten.context import Context, named_tensors
 from parity.verifier.operations.aten.rules import DECOMPOSITIONS
 from parity.verifier.operations.aten.storage import Storage, flat_of, geometry_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
-from parity.verifier.operations.sources import innermost
 
 aten = torch.ops.aten
 
@@ -59,14 +56,14 @@ def record_torch(
         modules: paths of modules by their `id`.
         gradients: whether it runs backward; then all that it computes stays in memory until it ends.
     """
-    recorder = _Recorder(Program(name), modules or {}, hold=gradients)
+    recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients)
     for kind, label, tensor, epsilon in leaves:
         recorder.leaf(tensor, kind, label, epsilon)
     default = torch.get_default_dtype()
     with ExitStack() as stack:
         stack.callback(torch.set_default_dtype, default)
         torch.set_default_dtype(torch.float64)
-        stack.enter_context(recorder.module_hooks())
+        stack.enter_context(recorder.context.module_hooks())
         if gradients:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")  # it keeps the lines
@@ -84,29 +81,10 @@ def record_torch(
     return program
 
 
-def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
-    """The tensors of a tuple, dictionary or dataclass, with their paths."""
-    if isinstance(result, torch.Tensor):
-        return [(prefix, result)]
-    if hasattr(result, "items"):
-        pairs = result.items()
-    elif hasattr(result, "_asdict"):
-        pairs = result._asdict().items()
-    elif hasattr(result, "__dataclass_fields__"):
-        pairs = ((each, getattr(result, each)) for each in result.__dataclass_fields__)
-    elif isinstance(result, (tuple, list)):
-        pairs = enumerate(result)
-    else:
-        return []
-    return [
-        found for key, value in pairs for found in named_tensors(value, f"{prefix}.{key}".strip("."))
-    ]
-
-
 class _Recorder(TorchDispatchMode):
-    def __init__(self, program: Program, modules: dict[int, str], *, hold: bool) -> None:
+    def __init__(self, program: Program, context: Context, *, hold: bool) -> None:
         super().__init__()
-        self.program, self.modules, self.hold = program, modules, hold
+        self.program, self.context, self.hold = program, context, hold
         self.nodes: dict[int, tuple[Any, int, int]] = {}
         """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
         seen."""
@@ -116,29 +94,12 @@ class _Recorder(TorchDispatchMode):
         self.storages: dict[int, Storage] = {}
         self.sharing: dict[int, list[int]] = {}
         """By address of a storage: the operations whose values were kept in it."""
-        self.stack: list[str] = []
         self.scope = ""
         self.line: Source | None = None
-        self.lines: dict[int, Source | None] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # or torch._dynamo would be imported, which takes longer than a tiny pair
-
-    def module_hooks(self) -> Any:
-        """While entered, the path of the running module is known."""
-        hooks = torch.nn.modules.module
-
-        def enter(module: Any, _: Any) -> None:
-            self.stack.append(self.modules.get(id(module), self.stack[-1] if self.stack else ""))
-
-        def leave(module: Any, _: Any, __: Any) -> None:
-            self.stack.pop() if self.stack else None
-
-        stack = ExitStack()
-        stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
-        stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
-        return stack
 
     def leaf(self, tensor: torch.Tensor, kind: Kind, label: str, epsilon: float) -> int:
         key = id(tensor)
@@ -213,32 +174,22 @@ class _Recorder(TorchDispatchMode):
 
         storage_geometry, length = storage.geometry, storage.length
         op = Operation(
-            -1, "view", (Ref(storage.index),), run, label="", source=self.where(), module=self.module
+            -1,
+            "view",
+            (Ref(storage.index),),
+            run,
+            label="",
+            source=self.context.where(),
+            module=self.context.module,
         )
         return self.add(op, tensor, to_numpy(tensor))
-
-    @property
-    def module(self) -> str:
-        return self.stack[-1] if self.stack else ""
-
-    def where(self) -> Source | None:
-        node = torch._C._current_autograd_node()
-        if node is not None:
-            return self.forward_line(node)
-        return innermost(_frames(sys._getframe(2)))
-
-    def forward_line(self, node: Any) -> Source | None:
-        """Of a backward operation, the line of the forward one."""
-        text = "".join(node.metadata.get("traceback_", ()))
-        frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
-        return innermost((file, int(line), function) for file, line, function in reversed(frames))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
             outer = self.scope, self.line
-            self.line = self.line or self.where()
+            self.line = self.line or self.context.where()
             self.scope = self.scope or name_of(func)
             try:
                 with self:
@@ -275,10 +226,10 @@ class _Recorder(TorchDispatchMode):
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
         run = repeat(VIEWS.get(func, func), fixed, slots, structure, written)
-        line = self.line or self.where()
+        line = self.line or self.context.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
-            return Operation(-1, common, operands, run, "operation", label, line, self.module,
+            return Operation(-1, common, operands, run, "operation", label, line, self.context.module,
             self.scope,
                              is_layout=layout and not written)  # fmt: skip
 
@@ -344,14 +295,8 @@ class _Recorder(TorchDispatchMode):
             "write",
             (Ref(before), Ref(index)),
             run,
-            source=self.line or self.where(),
-            module=self.module,
+            source=self.line or self.context.where(),
+            module=self.context.module,
         )
         storage.index = self.add(op, None, to_numpy(whole).copy())
         storage.geometry = outer
-
-
-def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
-        frame = frame.f_back

@@ -1,0 +1,82 @@
+"""Where in a torch program something happens: the running module, the user's line, a value's path."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from parity.verifier.operations.program import Source
+from parity.verifier.operations.sources import innermost
+
+
+def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+    """The tensors of a tuple, dictionary or dataclass, with their paths."""
+    if isinstance(result, torch.Tensor):
+        return [(prefix, result)]
+    if hasattr(result, "items"):
+        pairs = result.items()
+    elif hasattr(result, "_asdict"):
+        pairs = result._asdict().items()
+    elif hasattr(result, "__dataclass_fields__"):
+        pairs = ((each, getattr(result, each)) for each in result.__dataclass_fields__)
+    elif isinstance(result, (tuple, list)):
+        pairs = enumerate(result)
+    else:
+        return []
+    return [
+        found for key, value in pairs for found in named_tensors(value, f"{prefix}.{key}".strip("."))
+    ]
+
+
+class Context:
+    """The module that runs, and the line."""
+
+    def __init__(self, modules: dict[int, str]) -> None:
+        """Prepare; `modules` are the paths of modules by their `id`."""
+        self._modules = modules
+        self._stack: list[str] = []
+
+    def module_hooks(self) -> Any:
+        """While entered, the path of the running module is known."""
+        hooks = torch.nn.modules.module
+
+        def enter(module: Any, _: Any) -> None:
+            self._stack.append(self._modules.get(id(module), self._stack[-1] if self._stack else ""))
+
+        def leave(module: Any, _: Any, __: Any) -> None:
+            self._stack.pop() if self._stack else None
+
+        stack = ExitStack()
+        stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
+        stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
+        return stack
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost module that runs."""
+        return self._stack[-1] if self._stack else ""
+
+    def where(self) -> Source | None:
+        """The user's line that runs; in a backward pass, that of the forward operation."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return _forward_line(node)
+        return innermost(_frames(sys._getframe(2)))
+
+
+def _forward_line(node: Any) -> Source | None:
+    """Of a backward operation, the line of the forward one."""
+    text = "".join(node.metadata.get("traceback_", ()))
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
+    return innermost((file, int(line), function) for file, line, function in reversed(frames))
+
+
+def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back

@@ -1,0 +1,126 @@
+"""A torch module or function, prepared to be recorded: in float64, with names for what it reads."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_map
+
+from parity.verifier.operations.aten.record import named_tensors, record_torch
+from parity.verifier.operations.callables import argument_names, is_a, kinds_of
+from parity.verifier.operations.jaxprs.values import rounding_of
+from parity.verifier.operations.program import Kind, Program
+
+Leaf = tuple[Kind, str, torch.Tensor, float]
+"""Kind, path, tensor, rounding of the type that it came in."""
+
+
+def record_side(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int, name: str, gradients: bool
+) -> Program:
+    """Record what a call computes; modules run in evaluation mode and are left as they were.
+
+    Args:
+        function: a module, a compiled, scripted or exported one, or a function.
+        args: its positional arguments, arrays of numpy or of torch among them.
+        kwargs: those by name.
+        bound: how many of `args` were bound before the inputs were given.
+        name: what the program is called.
+        gradients: whether the function runs backward.
+    """
+    wide = _Wide()
+    args, kwargs = tree_map(wide, args), tree_map(wide, kwargs)
+    function = getattr(function, "_orig_mod", function)
+    if type(function).__name__ == "ExportedProgram":
+        function = function.module()
+    signature = function.forward if isinstance(function, torch.nn.Module) else function
+    state: dict[str, torch.Tensor] = {}
+    if isinstance(function, torch.jit.ScriptModule):
+        function = wide(function)  # cannot be called with other parameters than its own
+    elif isinstance(function, torch.nn.Module):
+        state = wide.state(function)
+
+    def call() -> Any:
+        if state:
+            return torch.func.functional_call(function, state, args, kwargs)
+        return function(*args, **kwargs)
+
+    labels = argument_names(signature, len(args))
+    for kind, label, value in zip(kinds_of(args, bound), labels, args, strict=True):
+        wide.argument(kind, label, value)
+    for label, value in kwargs.items():
+        wide.argument("input", label, value)
+    with _evaluating(function):
+        return record_torch(call, wide.leaves, name, wide.modules, gradients=gradients)
+
+
+class _Wide:
+    """Makes tensors and modules float64, and remembers what they were."""
+
+    def __init__(self) -> None:
+        self.leaves: list[Leaf] = []
+        self.modules: dict[int, str] = {}
+        """Paths of modules by their `id`."""
+        self._epsilons: dict[int, float] = {}
+
+    def __call__(self, each: Any) -> Any:
+        if isinstance(each, (np.ndarray, np.generic)) or is_a(each, "jaxlib"):
+            each = _tensor(np.asarray(each))
+        if isinstance(each, torch.nn.Module):
+            return self._copy(each)
+        if not isinstance(each, torch.Tensor):
+            return each
+        wide = each.detach().double() if each.is_floating_point() else each
+        self._epsilons[id(wide)] = rounding_of(each.dtype)
+        return wide
+
+    def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
+        own = copy.deepcopy(module).double()
+        self.modules.update((id(inner), path) for path, inner in own.named_modules())
+        held = [*own.named_parameters(), *own.named_buffers()]
+        before = [*module.parameters(), *module.buffers()]
+        for (path, tensor), old in zip(held, before, strict=True):
+            self.leaves.append(("parameter", path, tensor, rounding_of(old.dtype)))
+        return own
+
+    def state(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """What a module runs with instead of its parameters and buffers; shared ones stay shared."""
+        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        shared: dict[int, torch.Tensor] = {}
+        state = {path: shared.setdefault(id(each), self(each)) for path, each in held.items()}
+        for path, each in state.items():
+            self.leaves.append(("parameter", path, each, self._epsilons[id(each)]))
+        self.modules.update((id(each), path) for path, each in module.named_modules())
+        return state
+
+    def argument(self, kind: Kind, label: str, value: Any) -> None:
+        """Name the tensors of an argument."""
+        for path, each in named_tensors(value):
+            whole = ".".join(filter(None, (label, path)))
+            self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """A copy; numpy's bfloat16 is not torch's."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.astype(np.float32)).bfloat16()
+    return torch.from_numpy(np.array(array))
+
+
+@contextmanager
+def _evaluating(function: Callable[..., Any]) -> Iterator[None]:
+    """A module in evaluation mode, and as it was afterwards."""
+    modules = list(function.modules()) if isinstance(function, torch.nn.Module) else []
+    before = [each.training for each in modules]
+    try:
+        for each in modules:
+            each.training = False
+        yield
+    finally:
+        for each, training in zip(modules, before, strict=True):
+            each.training = training

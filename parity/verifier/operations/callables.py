@@ -1,0 +1,88 @@
+"""What a user gives to be compared: in which framework it is, and what its arguments are."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from parity.verifier.operations.program import Kind
+
+
+def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional arguments and those by name: one array, a tuple of them, or a dictionary."""
+    if isinstance(inputs, Mapping) and all(isinstance(each, str) for each in inputs):
+        return (), dict(inputs)
+    return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
+
+
+def unwrapped(function: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any], int]:
+    """A partial's function with all of its arguments, and how many of these were bound before."""
+    bound = 0
+    while isinstance(function, functools.partial):
+        bound += len(function.args)
+        kwargs = {**function.keywords, **kwargs}
+        args = (*function.args, *args)
+        function = function.func
+    return function, args, kwargs, bound
+
+
+def is_a(value: Any, package: str) -> bool:
+    """Whether a value is of a class of a package, or of one that extends it."""
+    return any(f"{base.__module__}.".startswith(f"{package}.") for base in type(value).__mro__)
+
+
+def is_torch(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Whether something callable is a program of torch: told by its class, its inputs, what it names."""
+    if is_a(function, "torch"):
+        return True
+    if is_a(function, "flax"):
+        return False
+    leaves = [*leaves_of(args), *leaves_of(dict(kwargs))]
+    if any(is_a(each, "torch") for each in leaves):
+        return True
+    if any(is_a(each, package) for each in leaves for package in JAX):
+        return False
+    inner = inspect.unwrap(function)
+    names = getattr(inner, "__globals__", {})
+    used = [names.get(each) for each in getattr(getattr(inner, "__code__", None), "co_names", ())]
+    for values in (used, names.values()):  # what it names itself, then what its file does
+        roots = {_root(each) for each in values if inspect.ismodule(each)}
+        if "torch" in roots or roots & JAX:
+            return "torch" in roots and not roots & JAX
+    return False
+
+
+JAX = frozenset(["jax", "jaxlib", "flax", "optax", "equinox", "haiku", "keras"])
+"""Packages whose programs are JAX's."""
+
+
+def _root(module: Any) -> str:
+    return str(module.__name__).partition(".")[0]
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    """The leaves of nested dictionaries, tuples and lists."""
+    if isinstance(tree, Mapping):
+        return [leaf for each in tree.values() for leaf in leaves_of(each)]
+    if isinstance(tree, (tuple, list)):
+        return [leaf for each in tree for leaf in leaves_of(each)]
+    return [tree]
+
+
+def argument_names(function: Any, count: int) -> list[str]:
+    """Names of the positional arguments, where the signature tells."""
+    try:
+        parameters = [
+            p.name for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_POSITIONAL
+        ]
+    except (TypeError, ValueError):
+        parameters = []
+    return [parameters[i] if i < len(parameters) else f"argument {i}" for i in range(count)]
+
+
+def kinds_of(args: tuple[Any, ...], fixed: int) -> list[Kind]:
+    """A tree in front of the inputs holds parameters, and so do arguments that were bound before."""
+    first = 1 if len(args) > 1 and not hasattr(args[0], "shape") and len(leaves_of(args[0])) > 1 else 0
+    return ["parameter" if i < max(first, fixed) else "input" for i in range(len(args))]

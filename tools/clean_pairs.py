@@ -1,0 +1,204 @@
+"""Pairs that must be equal: one model in many styles, each against others, in each number type.
+
+    python tools/clean_pairs.py --write docs/clean_pairs.md
+
+Every style is recorded once per type; a pair is one of torch and one of JAX, or two of one framework.
+With `--diff` the first is also compared with each of the others by `parity diff`, module by module, in
+float64.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import itertools
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import torch
+
+from parity.verifier.diff import InProcess, compare_sides, subject_of
+from parity.verifier.operations import Comparison, compare_programs, record
+from parity.verifier.operations.program import Program
+from tests.support.clean import in_flax, in_jax, in_torch, libraries, weights
+
+TORCH = in_torch.STYLES | {n: f for n, f in libraries.STYLES.items() if "JAX" not in n}
+JAX = in_jax.STYLES | in_flax.STYLES | {n: f for n, f in libraries.STYLES.items() if "JAX" in n}
+TYPES = ("float32", "bfloat16", "float16")
+IN_FLOAT32 = ("transformers, eager", "einsum", "NNX", "NNX, scan")
+"""Attention computes in float32 there, whatever it is given: a difference of 1e-8 in float64."""
+PARTNERS = 3
+"""Styles of JAX that each style of torch is compared with in a type, and the other way round."""
+
+
+def styles() -> dict[str, Callable[..., Any]]:
+    """All that can be built here; Equinox where it is installed."""
+    found = TORCH | JAX
+    with suppress(ModuleNotFoundError):
+        found |= importlib.import_module("tests.support.clean.in_equinox").STYLES
+    return found
+
+
+def pairs(names: list[str]) -> Iterator[tuple[str, str]]:
+    """Each torch style with some of JAX, in turn; and each style with the next of its own framework."""
+    of_torch, of_jax = [n for n in names if n in TORCH], [n for n in names if n not in TORCH]
+    count = max(len(of_torch), len(of_jax))
+    seen: set[tuple[str, str]] = set()
+    for shift, i in itertools.product(range(PARTNERS), range(count)):
+        pair = of_torch[i % len(of_torch)], of_jax[(i * PARTNERS + shift) % len(of_jax)]
+        if pair not in seen:
+            seen.add(pair)
+            yield pair
+    yield from itertools.pairwise(of_torch)
+    yield from itertools.pairwise(of_jax)
+
+
+def held_in(side: Any, dtype: str) -> Any:
+    """The same side with its weights held in a type."""
+    model, *rest = side
+    if dtype == "float32":
+        return side
+    if isinstance(model, torch.nn.Module) and not isinstance(model, torch.jit.ScriptModule):
+        return (model.to(getattr(torch, dtype)), *rest)
+
+    def change(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return each.to(getattr(torch, dtype)) if each.is_floating_point() else each
+        is_float = getattr(getattr(each, "dtype", None), "kind", "") == "f"
+        return jax.numpy.asarray(each, dtype) if is_float else each
+
+    return (jax.tree.map(change, model), *(jax.tree.map(change, each) for each in rest))
+
+
+@dataclass
+class Score:
+    """Pairs of one type."""
+
+    tried: int = 0
+    alarms: list[str] = field(default_factory=list)
+    worst: float = 0.0
+
+
+def judge(found: Comparison, name: str, score: Score) -> None:
+    """Enter one outcome."""
+    score.tried += 1
+    score.worst = max(score.worst, found.error)
+    if found.verdict != "EQUAL":
+        places = ", ".join(f"{each.cause or each.kind} at {each.b.where}" for each in found.places)
+        score.alarms.append(f"{name}: {found.verdict} {places}")
+        print("   ", score.alarms[-1], flush=True)
+
+
+Recorded = dict[str, Program | str]
+"""Every style as a program, or why it could not be recorded."""
+
+
+def recorded(dtype: str) -> Recorded:
+    """All styles, with their weights held in a type."""
+    w = weights.draw()
+    found: Recorded = {}
+    for name, make in styles().items():
+        try:
+            found[name] = record(held_in(make(w), dtype), name)
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def by_operations(of_a: Recorded, of_b: Recorded) -> Score:
+    """The score of `parity locate`, for sides recorded in one type or in two."""
+    score = Score()
+    for a, b in pairs(list(of_a)):
+        first, second = of_a[a], of_b[b]
+        if isinstance(first, str) or isinstance(second, str):
+            score.tried += 1
+            score.alarms.append(f"{a} and {b}: {first if isinstance(first, str) else second}")
+            print("   ", score.alarms[-1], flush=True)
+        else:
+            judge(compare_programs(first, second), f"{a} and {b}", score)
+    return score
+
+
+def by_modules() -> Score:
+    """The score of `parity diff`, of the first style with every other."""
+    score = Score()
+    w = weights.draw()
+    (first, make), *others = styles().items()
+    for name, other in others:
+        score.tried += 1
+        try:
+            dtype = "float32" if name in IN_FLOAT32 else "float64"
+            sides = [
+                InProcess(subject_of(n, f(w)), dtype=dtype) for n, f in ((first, make), (name, other))
+            ]
+            found = compare_sides(*sides)
+            outcome = "" if found.equal and not found.left_out else f"{found.first or found.left_out}"
+        except Exception as error:
+            outcome = f"{type(error).__name__}: {error}"
+        if outcome:
+            score.alarms.append(f"{first} and {name}: {outcome}"[:300])
+            print("   ", score.alarms[-1], flush=True)
+    return score
+
+
+PAGE = """# Pairs that are equal
+
+For those who want to know how often the verifier raises a false alarm. One small Vision Transformer is
+written in {styles} styles: {names}. Each of torch meets some of JAX, each style the next of its own
+framework; nothing may be reported.
+
+`python tools/clean_pairs.py --diff --write docs/clean_pairs.md` ({seconds:.0f} CPU seconds):
+
+| | pairs | alarms | largest error |
+|---|---|---|---|
+{rows}
+
+Both sides hold their weights in the type; of two types, A holds them in the one and B in the other, and
+what the smaller one rounded away is no difference. Everything is computed in float64. The pairs of
+`parity diff` are the first style with every other, forward and backward. The styles are in
+`tests/support/clean`; Equinox is tried where it is installed. Styles whose attention computes in float32
+whatever it is given ({in_float32}) are compared by `parity diff` in float32: in float64 it says
+DIFFERENT, by 1e-8, which is true.
+{missed}"""
+
+
+def main() -> None:
+    """Print the scores; write the page if asked."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
+    parser.add_argument("--diff", action="store_true", help="the module view, too")
+    parser.add_argument("--write", type=Path)
+    arguments = parser.parse_args()
+    warnings.simplefilter("ignore")
+    started = time.process_time()
+    scores: dict[str, Score] = {}
+    programs = {dtype: recorded(dtype) for dtype in TYPES}
+    for a, b in [*((each, each) for each in programs), *(("float32", each) for each in TYPES[1:])]:
+        name = a if a == b else f"{a} and {b}"
+        scores[f"`parity locate`, {name}"] = by_operations(programs[a], programs[b])
+    if arguments.diff:
+        scores["`parity diff`"] = by_modules()
+    total = Score(sum(s.tried for s in scores.values()), [a for s in scores.values() for a in s.alarms],
+                  max(s.worst for s in scores.values()))  # fmt: skip
+    rows = [_row(name, score) for name, score in {**scores, "all": total}.items()]
+    print("\n".join(rows))
+    if arguments.write is not None:
+        missed = "".join(f"\n- {each}" for each in total.alarms)
+        names = "; ".join(styles())
+        arguments.write.write_text(PAGE.format(
+            styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32), missed=missed,
+            rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
+
+
+def _row(name: str, score: Score) -> str:
+    worst = f"{score.worst:.1e}" if score.worst else "-"
+    return f"| {name} | {score.tried} | {len(score.alarms)} | {worst} |"
+
+
+if __name__ == "__main__":
+    main()
