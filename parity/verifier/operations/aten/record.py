@@ -23,17 +23,17 @@ from torch.utils._pytree import tree_flatten
 
 from parity.verifier.operations.aten.calls import (
     VIEWS,
+    Call,
+    Pick,
     attributes_of,
     is_number,
     name_of,
-    picker,
-    repeat,
     to_numpy,
     widened,
     written_by,
 )
 from parity.verifier.operations.aten.rules import DECOMPOSITIONS
-from parity.verifier.operations.aten.storage import Storage, flat_of, geometry_of
+from parity.verifier.operations.aten.storage import Storage, View, Write, geometry_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
@@ -205,13 +205,7 @@ class _Recorder(TorchDispatchMode):
         if storage.geometry == geometry_of(tensor):
             self.register(tensor, storage.index)
             return storage.index
-        size, stride, offset = geometry_of(tensor)
-
-        def run(operands: Sequence[Any]) -> Any:
-            flat = flat_of(torch.from_numpy(operands[0]), storage_geometry, length)
-            return torch.as_strided(flat, size, stride, offset).numpy()
-
-        storage_geometry, length = storage.geometry, storage.length
+        run = View(storage.geometry, geometry_of(tensor), storage.length)
         op = Operation(
             -1, "view", (Ref(storage.index),), run, label="", source=self.where(), module=self.module
         )
@@ -274,7 +268,7 @@ class _Recorder(TorchDispatchMode):
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run = repeat(VIEWS.get(func, func), fixed, slots, structure, written)
+        run = Call(VIEWS.get(func, func), fixed, slots, structure, written)
         line = self.line or self.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
@@ -288,7 +282,7 @@ class _Recorder(TorchDispatchMode):
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, tensor in enumerate(tensors):
                 index = self.add(
-                    made((Ref(whole),), picker(i), ""), None, to_numpy(tensor).copy(), always=random
+                    made((Ref(whole),), Pick(i), ""), None, to_numpy(tensor).copy(), always=random
                 )
                 self.wrote(tensor, index)
             return result
@@ -299,7 +293,7 @@ class _Recorder(TorchDispatchMode):
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, each in enumerate(result):
                 if isinstance(each, torch.Tensor):
-                    op = made((Ref(whole),), picker(i), f"[{i}]")
+                    op = made((Ref(whole),), Pick(i), f"[{i}]")
                     op.is_layout = False
                     self.add(op, each, to_numpy(each), always=random)
         return result
@@ -329,21 +323,14 @@ class _Recorder(TorchDispatchMode):
         self, storage: Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
     ) -> None:
         """The whole of a storage after a part of it was written to."""
-        inner, length = geometry_of(tensor), storage.length
         whole = torch.as_strided(tensor, *outer)
         if before is None:
             before = self.leaf(whole.clone(), "constant", "constant", 0.0)
-
-        def run(operands: Sequence[Any]) -> Any:
-            flat = flat_of(torch.from_numpy(operands[0]), outer, length)
-            torch.as_strided(flat, *inner).copy_(torch.from_numpy(operands[1]))
-            return torch.as_strided(flat, *outer).numpy()
-
         op = Operation(
             -1,
             "write",
             (Ref(before), Ref(index)),
-            run,
+            Write(outer, geometry_of(tensor), storage.length),
             source=self.line or self.where(),
             module=self.module,
         )

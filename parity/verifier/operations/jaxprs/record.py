@@ -213,7 +213,8 @@ class _Recorder:
             run = partial(apply_power, RULES[name], params)
             values.append(int(params["y"]))
         op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
-                       is_layout=layout, epsilon=epsilon)  # fmt: skip
+                       is_layout=layout, epsilon=epsilon,
+                       extra={"primitive": name, "params": params})  # fmt: skip
         result = run(values)
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]
