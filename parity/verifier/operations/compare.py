@@ -136,7 +136,9 @@ def _counts(
 def _place(found: Found, letters: Letters, index: Index) -> Place:
     if not found.closed:
         a, b = _part(found.a, letters, found), _part(found.b, letters, found)
-        return Place("open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet")
+        return Place(
+            "open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet", found=found
+        )
     limit, error = limit_of(found), found.error
     kind, message = _kind(found, index, limit)
     cause, said = "", ""
@@ -145,7 +147,7 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
     a, b = _part(found.a, letters, found), _part(found.b, letters, found)
-    return Place(kind, a, b, error, limit, message or said, cause)
+    return Place(kind, a, b, error, limit, message or said, cause, found=found)
 
 
 def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:

@@ -7,6 +7,8 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from parity.verifier.operations.region import Found
+
 Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE"]
 Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
 
@@ -64,6 +66,8 @@ class Place:
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
+    found: Found | None = field(default=None, repr=False, compare=False)
+    """The regions of both programs; no part of the JSON."""
 
 
 @dataclass(frozen=True)
