@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +11,14 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.verifier.operations import compare
-from vit_config.files.atomic import check_writable, write_atomically
+from parity.cli.support.reporting import Reporting
+from parity.verifier.operations import Comparison, compare
+from parity.verifier.operations.repro import check_repro, write_repro
+from parity.verifier.reports.of_comparison import report_of_comparison
 
 
 @dataclass(frozen=True)
-class Locate:
+class Locate(Reporting):
     """Record every operation of two programs in float64, find where their values stop meeting, and
     print the two formulas there with their lines of source. Needs no module in common, and no ViT.
     Exit status: 0 equal, 1 different or not all compared, 2 bad input.
@@ -28,17 +31,30 @@ class Locate:
     """What is compared with it."""
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
     """The callables compute gradients themselves, as a training step does: record the backward pass."""
-    json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the result as JSON to this file."""
+    repro: Annotated[Path | None, shown_as("FILE.py")] = None
+    """Also write the first place as a program of its own, which computes both formulas from what they
+    were given and prints the difference; arrays that are not small go into an .npz beside it."""
 
 
 def main(argv: list[str], prog: str = "parity locate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Locate, argv, prog=prog)
-    if arguments.json is not None:
-        check_writable(arguments.json)
+    arguments.check()
+    if arguments.repro is not None:
+        check_repro(arguments.repro)
     found = compare(arguments.a, arguments.b, gradients=arguments.gradients)
     print(found.to_text())
-    if arguments.json is not None:
-        write_atomically(arguments.json, (found.to_json() + "\n").encode())
+    arguments.write(report_of_comparison(found, arguments.a, arguments.b))
+    if arguments.repro is not None:
+        _write_repro(found, arguments)
     return 0 if found.verdict == "EQUAL" else 1
+
+
+def _write_repro(found: Comparison, arguments: Locate) -> None:
+    assert arguments.repro is not None
+    if not found.places:
+        print(f"note: nothing differs, so {arguments.repro} was not written", file=sys.stderr)
+        return
+    printed = write_repro(found.places[0], arguments.repro, a=arguments.a, b=arguments.b)
+    which = "place 1" if len(found.places) > 1 else "the place"
+    print(f"\n{arguments.repro}: {which} as a program; it prints: {printed}")

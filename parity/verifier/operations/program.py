@@ -83,7 +83,7 @@ class Operation:
         return math.prod(self.shape)
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """The operations of one run; those without `run` are leaves."""
 
@@ -100,6 +100,10 @@ class Program:
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(name or "output" for name, _ in self.outputs)
+        return f"<Program {self.name}: {len(self)} operations; {outputs}>"
 
     def keep(self, index: int, value: Any, *, always: bool = False) -> None:
         """Keep a value, within the budget or in any case."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -11,11 +12,12 @@ import numpy as np
 from parity.verifier.operations.jaxprs import equations
 from parity.verifier.operations.program import Operation
 
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==", "ne": "!=", "ge": ">=",
-          "gt": ">", "le": "<=", "lt": "<", "and": "&", "or": "|", "add_any": "+"}  # fmt: skip
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==", "ne": "!=",
+          "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "and": "&", "or": "|",
+          "add_any": "+"}  # fmt: skip
 _JNP = {"max": "maximum", "min": "minimum", "exp": "exp", "exp2": "exp2", "log": "log", "expm1": "expm1",
-        "log1p": "log1p", "tanh": "tanh", "sin": "sin", "cos": "cos", "sqrt": "sqrt", "abs": "abs",
-        "sign": "sign", "floor": "floor", "ceil": "ceil", "square": "square"}  # fmt: skip
+        "log1p": "log1p", "tanh": "tanh", "sin": "sin", "cos": "cos", "sqrt": "sqrt",
+        "abs": "abs", "sign": "sign", "floor": "floor", "ceil": "ceil", "square": "square"}  # fmt: skip
 _LAX = {"erf": "erf", "erfc": "erfc", "rsqrt": "rsqrt", "logistic": "logistic", "erf_inv": "erf_inv"}
 _REDUCE = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_prod": "prod"}
 _SAME = frozenset(["stop_gradient", "copy", "copy_p", "optimization_barrier", "reduce_precision"])
@@ -33,7 +35,9 @@ _PLAIN: dict[str, Callable[..., str]] = {
     ),
     "dot_general": lambda p, x, y: f"lax.dot_general({x}, {y}, {p['dimension_numbers']})",
     "convert_element_type": lambda p, x: f"jnp.asarray({x}).astype({_type(p['new_dtype'])})",
-    "iota": lambda p: f"lax.broadcasted_iota({_type(p['dtype'])}, {tuple(p['shape'])}, {p['dimension']})",
+    "iota": lambda p: (
+        f"lax.broadcasted_iota({_type(p['dtype'])}, {tuple(p['shape'])}, {p['dimension']})"
+    ),
     "concatenate": lambda p, *x: f"jnp.concatenate([{', '.join(x)}], {p['dimension']})",
     "cumsum": lambda p, x: f"lax.cumsum({x}, {p['axis']}, reverse={p['reverse']})",
     "clamp": lambda p, low, x, high: f"lax.clamp({low}, {x}, {high})",
@@ -89,13 +93,14 @@ def _bound(name: str, params: dict[str, Any], operands: Sequence[str]) -> str:
 def _shown(value: Any) -> str:
     if isinstance(value, np.dtype | type):
         return _type(value)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        inside = ", ".join(f"{k}={_shown(v)}" for k, v in zip(value._fields, value, strict=True))
+    fields = getattr(value, "_fields", None)
+    if isinstance(value, tuple) and fields is not None:
+        inside = ", ".join(f"{k}={_shown(v)}" for k, v in zip(fields, value, strict=True))
         return f"lax.{type(value).__name__}({inside})"
     text = repr(value)
     if text.startswith(("GatherDimensionNumbers", "ScatterDimensionNumbers", "ConvDimensionNumbers")):
         return f"lax.{text}"
-    if hasattr(value, "name") and type(value).__module__.startswith("jax"):  # an enumeration
+    if isinstance(value, Enum):
         return f"lax.{type(value).__name__}.{value.name}"
     return text
 

@@ -14,7 +14,7 @@ from parity.verifier.operations.comparison import Place
 from parity.verifier.operations.layouts import ways
 from parity.verifier.operations.region import Found, Region
 from parity.verifier.operations.repro.side import Arrays, Side, side_of
-from vit_config import InputError
+from vit_config import ConfigError, InputError
 from vit_config.files.atomic import check_writable, write_atomically
 
 LITERALS = 64
@@ -36,14 +36,12 @@ def write_repro(place: Place, path: Path, *, a: str = "A", b: str = "B") -> str:
 
     Raises:
         InputError: the place has no end, or is made of what cannot be written; nothing is written then.
-        ConfigError: the file cannot be written.
+        ConfigError, MissingFileError: see `check_repro`.
     """
-    if path.suffix != ".py":
-        raise InputError(f"{path}: a program is written; its name must end in .py")
+    check_repro(path)
     if place.found is None or not place.found.closed:
         raise InputError(f"{path}: the difference has no end, so there is no region to write")
     arrays = path.with_suffix(".npz")
-    check_writable(path)
     text, held = script(place, place.found, arrays.name, a, b)
     with TemporaryDirectory() as folder:
         trial = Path(folder) / path.name
@@ -56,6 +54,18 @@ def write_repro(place: Place, path: Path, *, a: str = "A", b: str = "B") -> str:
         write_atomically(arrays, _npz(held))
     write_atomically(path, text.encode())
     return printed
+
+
+def check_repro(path: Path) -> None:
+    """Refuse a file that no program can be written to.
+
+    Raises:
+        ConfigError: its name does not end in .py, or it is a folder.
+        MissingFileError: its folder does not exist.
+    """
+    if path.suffix != ".py":
+        raise ConfigError(f"{path}: a Python program is written; give a name that ends in .py")
+    check_writable(path)
 
 
 def script(
@@ -76,9 +86,10 @@ def script(
     big = {k: v for k, v in arrays.held.items() if v.size > LITERALS}
     frameworks = {of_a.framework, of_b.framework}
     code = "\n".join([*of_a.lines, *of_b.lines])
-    lines = [f'"""{_title(place, a, b)}"""', "", *_imports(frameworks, code, bool(big)), ""]
+    lines = [f'"""{_title(place, found, a, b)}"""', "", *_imports(frameworks, code, bool(big)), ""]
     if big:
-        lines.append(f'arrays = np.load(Path(__file__).with_name("{arrays_name}"))')
+        lines.append(f'with np.load(Path(__file__).with_name("{arrays_name}")) as file:')
+        lines.append("    arrays = dict(file)")
     for name, value in arrays.held.items():
         lines.append(f"{name} = {_array(name, value, name in big)}  # {arrays.about[name]}")
     for letter, side in (("a", of_a), ("b", of_b)):
@@ -92,8 +103,9 @@ def script(
         f"of_b = {_called('b', of_b)}",
         *([f"of_a = {shown}  # in B's layout"] if shown != "of_a" else []),
         "apart = np.nan_to_num(of_a - of_b)",
-        'print(f"relative difference {np.linalg.norm(apart) / np.linalg.norm(np.nan_to_num(of_a)):.3g},"',
-        '      f" in {(np.abs(apart) > 1e-12 * np.abs(of_a).max()).sum()} of {apart.size} numbers")',
+        "size = np.linalg.norm(np.nan_to_num(of_a))",
+        'print(f"relative difference {np.linalg.norm(apart) / size:.3g},"',
+        '      f" in {np.count_nonzero(np.abs(apart) > 1e-12 * size)} of {apart.size} numbers")',
     ]
     return "\n".join(lines) + "\n", big
 
@@ -106,11 +118,11 @@ def _end_alone(found: Found) -> Region:
     return Region(found.a.program, found.a.end, [])
 
 
-def _title(place: Place, a: str, b: str) -> str:
+def _title(place: Place, found: Found, a: str, b: str) -> str:
     what = ": ".join(filter(None, (place.cause or place.kind, place.message)))
     lines = [f"Where {a} (A) and {b} (B) part: {what}.", ""]
     lines += [f"{side}  {part.where}  {part.formula}" for side, part in (("A", place.a), ("B", place.b))]
-    text = "\n".join([*lines, "", f"Relative difference when this was written: {place.error:.3g}."])
+    text = "\n".join([*lines, "", f"Relative difference when this was written: {found.error:.3g}."])
     return text.replace("\\", "\\\\").replace('"""', "'''") + "\n"
 
 
@@ -133,7 +145,8 @@ def _array(name: str, value: np.ndarray, loaded: bool) -> str:
     if loaded:
         return f'arrays["{name}"]'
     if value.dtype.kind == "f" and not np.isfinite(value).all():
-        return f"np.array({value.tolist()}, dtype=float)".replace("inf", "np.inf").replace("nan", "np.nan")
+        text = str(value.tolist()).replace("inf", "np.inf").replace("nan", "np.nan")
+        return f"np.array({text})"
     return f"np.array({value.tolist()}, dtype=np.{value.dtype.name})"
 
 

@@ -156,5 +156,6 @@ def _literal(value: Any) -> str:
     array = np.asarray(value)
     if array.ndim == 0:
         plain = array.item()
-        return f'float("{plain}")' if isinstance(plain, float) and not np.isfinite(plain) else repr(plain)
+        finite = not isinstance(plain, float) or np.isfinite(plain)
+        return repr(plain) if finite else f'float("{plain}")'
     return f"np.array({array.tolist()})"
