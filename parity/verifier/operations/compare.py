@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.causes import cause_of
+from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
+from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Line, Part, Place, Verdict
 from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.layouts import arrangements
@@ -49,6 +51,11 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     error = max((_error(a.values([x])[x], b.values([y])[y]) for x, y in pairs), default=np.inf)
     faults: list[Place] = []
     notes: list[Place] = []
+    for found, cause, message in collective_faults(search):
+        of_a, of_b = _part(found.a, letters, found), _part(found.b, letters, found)
+        faults.append(
+            Place("operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found)
+        )
     for found in search.places():
         place = _place(found, letters, search.index)
         if place.kind == "rounding":
@@ -254,6 +261,8 @@ def _together(places: list[Place]) -> list[Place]:
     found: dict[Any, Place] = {}
     for place in places:
         key = (place.kind, place.a.lines, place.b.lines, place.cause)
+        if place.cause in COLLECTIVES:  # of every parameter's gradient
+            key = (place.cause, place.message, place.b.lines[-1:])
         if place.kind in ("parameter", "input", "open") or key not in found:
             found[key if key not in found else (key, len(found))] = place
         else:

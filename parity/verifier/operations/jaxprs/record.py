@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.jaxprs import sharded
 from parity.verifier.operations.jaxprs.equations import (
     apply_power,
     apply_rule,
@@ -101,6 +102,8 @@ class _Recorder:
         self.program = program
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
+        self.devices: sharded.Devices | None = None
+        """Those that run what is recorded, in a `shard_map`."""
 
     def leaf(self, kind: Kind, label: str, value: Any, epsilon: float = 0.0) -> _Live:
         return self.add(Operation(-1, kind, (), None, kind, label, epsilon=epsilon), value, always=True)
@@ -155,12 +158,18 @@ class _Recorder:
         self, eqn: Any, operands: list[Any], line: Source | None, scope: str, module: str
     ) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params
+        if name == "shard_map":
+            return sharded.shard_map(self, params, operands, line, scope, module)
+        if self.devices is not None:
+            found = sharded.collective(self, eqn, operands, line, scope, module)
+            if found is not None:
+                return found
         if name == "scan":
             return self.scan(params, operands, line, scope, module)
         if name == "while":
             return self.loop(params, operands, line, scope, module)
         if name == "cond":
-            which = int(np.clip(_value(operands[0]), 0, len(params["branches"]) - 1))
+            which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
         inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
         if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
@@ -177,6 +186,8 @@ class _Recorder:
     ) -> list[Any]:
         jaxpr = getattr(inner, "jaxpr", inner)
         constants = [_constant(self, each) for each in getattr(inner, "consts", ())]
+        if self.devices is not None:
+            constants = [sharded.replicated(self, each) for each in constants]
         return self.walk(jaxpr, constants, operands, line, scope, module)
 
     def fixed(
@@ -212,6 +223,8 @@ class _Recorder:
             tuple_operands, label = (operands[0], int(params["y"])), ""
             run = partial(apply_power, RULES[name], params)
             values.append(int(params["y"]))
+        if self.devices is not None:
+            run = sharded.on_each(self.devices, run, tuple_operands)
         op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
                        is_layout=layout, epsilon=epsilon,
                        extra={"primitive": name, "params": params})  # fmt: skip
@@ -263,15 +276,22 @@ class _Recorder:
         carry = operands[of_condition + of_body :]
         while True:
             (go_on,) = self.call(p["cond_jaxpr"], [*condition, *carry], line, scope, module)
-            if not bool(_value(go_on)):
+            if not bool(self.decided(go_on, line)):
                 return list(carry)
             carry = self.call(p["body_jaxpr"], [*body, *carry], line, scope, module)
 
     def simple(
         self, name: str, operands: list[Any], run: Callable[..., Any], label: str, line: Source | None
     ) -> _Live:
+        if self.devices is not None:
+            run = sharded.on_each(self.devices, run, operands)
         value = run([_value(each) for each in operands])
         return self.add(Operation(-1, name, tuple(operands), run, "operation", label, line), value)
+
+    def decided(self, each: Any, line: Source | None) -> Any:
+        """The number that decides over a branch; in a `shard_map`, that of all devices."""
+        stacked = self.devices is not None and isinstance(each, _Live)
+        return sharded.one_for_all(each.value, line) if stacked else _value(each)
 
     def line(self, eqn: Any, call: Source | None) -> Source | None:
         traceback = eqn.source_info.traceback

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.jaxprs import equations
+from parity.verifier.operations.jaxprs.sharded import Collective, OnEach
 from parity.verifier.operations.program import Operation
+from vit_config import InputError
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**", "eq": "==", "ne": "!=",
           "ge": ">=", "gt": ">", "le": "<=", "lt": "<", "and": "&", "or": "|",
@@ -46,12 +48,21 @@ _PLAIN: dict[str, Callable[..., str]] = {
 
 
 def jax_code(op: Operation, operands: Sequence[str]) -> list[str]:
-    """The line that computes an operation; see `torch_code`."""
-    return [_expression(op, operands)]
+    """The line that computes an operation; see `torch_code`.
 
-
-def _expression(op: Operation, operands: Sequence[str]) -> str:
+    Raises:
+        InputError: it is an operation between devices.
+    """
     run = op.run
+    if isinstance(run, Collective) or op.name in ("shard", "unshard"):
+        raise InputError(f"{op.source or op.name}: what devices exchange cannot be written as a program")
+    if isinstance(run, OnEach):
+        own = [f"{x}[i]" if stacked else x for x, stacked in zip(operands, run.stacked, strict=True)]
+        return [f"jnp.stack([{_expression(op, run.run, own)} for i in range({run.count})])"]
+    return [_expression(op, run, operands)]
+
+
+def _expression(op: Operation, run: Any, operands: Sequence[str]) -> str:
     if isinstance(run, partial) and run.func in (equations.pick, equations.row_of):
         return f"{operands[0]}[{run.args[0]}]"
     if run is equations.stack:
