@@ -21,12 +21,15 @@ if TYPE_CHECKING:
     from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.testing import assert_parity
     from parity.twins.pairing import pair, to_jax, to_torch
+    from parity.verifier.precision.bisect import bisect_precision
+    from parity.verifier.precision.tolerances import tolerance_for
 
 __all__ = [
     "Loaded",
     "Prediction",
     "Trace",
     "assert_parity",
+    "bisect_precision",
     "check",
     "convert",
     "create_model",
@@ -43,6 +46,7 @@ __all__ = [
     "save_pretrained",
     "to_jax",
     "to_torch",
+    "tolerance_for",
 ]
 
 _WHERE = {
@@ -55,6 +59,8 @@ _WHERE = {
     "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "parity.testing": ("assert_parity",),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
+    "parity.verifier.precision.bisect": ("bisect_precision",),
+    "parity.verifier.precision.tolerances": ("tolerance_for",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

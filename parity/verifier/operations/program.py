@@ -95,6 +95,8 @@ class Program:
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
     kept_bytes: int = 0
+    ran: list[np.ndarray] = field(default_factory=list)
+    """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""
     owners: set[int] = field(default_factory=set)
     """The memory that kept values are, or are views of."""
 

@@ -15,7 +15,7 @@ from parity.verifier.operations.sources import raised_at
 from vit_config import InputError
 
 
-def record(side: Any, name: str, *, gradients: bool = False) -> Program:
+def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
     """Run and record one side of a comparison.
 
     Args:
@@ -27,6 +27,8 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
         gradients: whether the callable computes gradients itself (a step of training): torch then
             records the backward pass too, with the lines of the forward operations. A torch.nn.Module
             among its arguments is copied, so that a step leaves the user's as it was.
+        dtype: bfloat16, float16 or float32: round what the program holds to this type, and note the
+            type that every operation then has; None for float64 throughout.
 
     Raises:
         InputError: it is none of these.
@@ -54,8 +56,8 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
         raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
     try:
         if _is_torch(function, args, kwargs):
-            return _record_torch(function, args, kwargs, len(fixed), name, gradients)
-        return _record_jax(function, variables, args, kwargs, len(fixed), name)
+            return _record_torch(function, args, kwargs, len(fixed), name, gradients, dtype)
+        return _record_jax(function, variables, args, kwargs, len(fixed), name, dtype)
     except Exception as error:
         line = raised_at(error)
         if line is None or isinstance(error, InputError):
@@ -125,7 +127,13 @@ def _kinds(args: tuple[Any, ...], fixed: int) -> list[Kind]:
 
 
 def _record_torch(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: int, name: str, gradients: bool
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: int,
+    name: str,
+    gradients: bool,
+    dtype: str | None,
 ) -> Program:
     import torch
     from torch.utils._pytree import tree_map
@@ -133,6 +141,7 @@ def _record_torch(
     from parity.verifier.operations.aten.record import named_tensors, record_torch
     from parity.verifier.operations.jaxprs.values import rounding_of
 
+    wanted = torch.float64 if dtype is None else getattr(torch, dtype)
     epsilons: dict[int, float] = {}
     leaves: list[Any] = []
     modules: dict[int, str] = {}
@@ -141,7 +150,7 @@ def _record_torch(
         if isinstance(each, (np.ndarray, np.generic)) or _is_a(each, "jaxlib"):
             each = torch.from_numpy(np.array(each))
         if isinstance(each, torch.nn.Module):
-            own = copy.deepcopy(each).double()
+            own = copy.deepcopy(each).to(wanted)
             modules.update((id(inner), path) for path, inner in own.named_modules())
             held = [*own.named_parameters(), *own.named_buffers()]
             before = [*each.parameters(), *each.buffers()]
@@ -152,7 +161,7 @@ def _record_torch(
             return each
         epsilon = rounding_of(each.dtype)
         if each.is_floating_point():
-            each = each.detach().double() if each.dtype != torch.float64 else each.detach()
+            each = each.detach().to(wanted)
         epsilons[id(each)] = epsilon
         return each
 
@@ -190,14 +199,20 @@ def _record_torch(
     try:
         for module, _ in restore:
             module.training = False
-        return record_torch(call, leaves, name, modules, gradients=gradients)
+        return record_torch(call, leaves, name, modules, gradients=gradients, as_it_is=dtype is not None)
     finally:
         for module, training in restore:
             module.training = training
 
 
 def _record_jax(
-    function: Any, variables: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fixed: int, name: str
+    function: Any,
+    variables: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    fixed: int,
+    name: str,
+    dtype: str | None,
 ) -> Program:
     from parity.verifier.operations.jaxprs.record import record_jax
 
@@ -243,7 +258,7 @@ def _record_jax(
         named = {key: static[key](given[len(args) + i]) for i, key in enumerate(kwargs)}
         return _only_arrays(inner(*own, *positional, **named))
 
-    return record_jax(call, trees, name)
+    return record_jax(call, trees, name, dtype)
 
 
 def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:

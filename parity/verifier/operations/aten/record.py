@@ -35,6 +35,7 @@ from parity.verifier.operations.aten.calls import (
 from parity.verifier.operations.aten.rules import DECOMPOSITIONS
 from parity.verifier.operations.aten.storage import Storage, View, Write, geometry_of
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.jaxprs.values import rounding_of
 from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
@@ -49,6 +50,7 @@ def record_torch(
     modules: dict[int, str] | None = None,
     *,
     gradients: bool = False,
+    as_it_is: bool = False,
 ) -> Program:
     """Run a function of no arguments and record it.
 
@@ -58,14 +60,17 @@ def record_torch(
         name: what the program is called.
         modules: paths of modules by their `id`.
         gradients: whether it runs backward; then all that it computes stays in memory until it ends.
+        as_it_is: run it in the types that it asks for, composite operators as they are, and note the
+            rounding of every result; run again, operations compute in float64.
     """
-    recorder = _Recorder(Program(name), modules or {}, hold=gradients)
+    recorder = _Recorder(Program(name), modules or {}, hold=gradients, as_it_is=as_it_is)
     for kind, label, tensor, epsilon in leaves:
         recorder.leaf(tensor, kind, label, epsilon)
     default = torch.get_default_dtype()
     with ExitStack() as stack:
         stack.callback(torch.set_default_dtype, default)
-        torch.set_default_dtype(torch.float64)
+        if not as_it_is:
+            torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.module_hooks())
         if gradients:
             stack.enter_context(warnings.catch_warnings())
@@ -81,6 +86,8 @@ def record_torch(
             index = recorder.node(tensor)
             program.outputs.append((path, index))
             program.keep(index, to_numpy(tensor), always=True)
+            if as_it_is:
+                program.ran.append(to_numpy(tensor).astype(np.float64))
     return program
 
 
@@ -104,8 +111,9 @@ def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, program: Program, modules: dict[int, str], *, hold: bool) -> None:
+    def __init__(self, program: Program, modules: dict[int, str], *, hold: bool, as_it_is: bool) -> None:
         super().__init__()
+        self.as_it_is = as_it_is
         self.program, self.modules, self.hold = program, modules, hold
         self.nodes: dict[int, tuple[Any, int, int]] = {}
         """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
@@ -161,6 +169,8 @@ class _Recorder(TorchDispatchMode):
             op.mark = fingerprint(value) if inherited is None else inherited
         self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
+            if self.as_it_is:
+                op.epsilon = rounding_of(tensor.dtype)
             self.register(tensor, op.index)
             self.sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(op.index)
         return op.index
@@ -228,6 +238,8 @@ class _Recorder(TorchDispatchMode):
         return innermost((file, int(line), function) for file, line, function in reversed(frames))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.as_it_is:
+            return self.record(func, args, kwargs or {})
         args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
@@ -268,7 +280,7 @@ class _Recorder(TorchDispatchMode):
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run = Call(VIEWS.get(func, func), fixed, slots, structure, written)
+        run = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
         line = self.line or self.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
@@ -281,9 +293,9 @@ class _Recorder(TorchDispatchMode):
             tensors = [flat[i] for i in written]
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, tensor in enumerate(tensors):
-                index = self.add(
-                    made((Ref(whole),), Pick(i), ""), None, to_numpy(tensor).copy(), always=random
-                )
+                op = made((Ref(whole),), Pick(i), "")
+                op.epsilon = rounding_of(tensor.dtype) if self.as_it_is else 0.0
+                index = self.add(op, None, to_numpy(tensor).copy(), always=random)
                 self.wrote(tensor, index)
             return result
         if isinstance(result, torch.Tensor):

@@ -31,7 +31,7 @@ from parity.verifier.operations.jaxprs.equations import (
     written_by_jax,
 )
 from parity.verifier.operations.jaxprs.rules import RULES
-from parity.verifier.operations.jaxprs.values import leaf_value, literal, rounding_of, widened
+from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
@@ -43,7 +43,10 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 
 
 def record_jax(
-    function: Callable[..., Any], arguments: Sequence[tuple[Kind, str, Any]], name: str = "B"
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Kind, str, Any]],
+    name: str = "B",
+    dtype: str | None = None,
 ) -> Program:
     """Run a function and record it.
 
@@ -51,6 +54,8 @@ def record_jax(
         function: pure, of the trees in `arguments`.
         arguments: each a tree, what its leaves are, and the prefix of their paths.
         name: what the program is called.
+        dtype: trace it on leaves of this floating point type, so that every operation is known to want
+            the type that it has there; what is kept is in float64 all the same.
     """
     import jax
 
@@ -59,14 +64,19 @@ def record_jax(
         trees, leaves = [], []
         for kind, prefix, tree in arguments:
             paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-            values = [leaf_value(value) for _, value in paths]
-            trees.append(jax.tree.unflatten(structure, values))
-            for (path, original), value in zip(paths, values, strict=True):
+            given = [leaf_value(value) if dtype is None else cast(value, dtype) for _, value in paths]
+            trees.append(jax.tree.unflatten(structure, given))
+            for (path, original), each in zip(paths, given, strict=True):
+                value = leaf_value(each)
                 label = ".".join(filter(None, (prefix, *map(_key, path))))
                 leaves.append(
                     recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
                 )
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+        with jax.enable_x64(dtype is None):
+            closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+            if dtype is not None:
+                ran = jax.tree.leaves(jax.jit(function)(*trees))
+                recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
         constants = [_constant(recorder, each) for each in closed.consts]
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]

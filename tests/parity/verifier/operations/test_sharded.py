@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 
+from parity.cli import run
 from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.repro import write_repro
 from tests.support import sharded_steps as steps
@@ -151,6 +152,29 @@ def test_a_fault_that_is_no_collective_is_found_on_the_mesh_too(one_device, tmp_
     )
     (place,) = compare((lambda x: jnp.sin(x) * 2, x), (mapped, x)).places
     assert "relative difference 0.0" in write_repro(place, tmp_path / "place.py")
+
+
+def test_what_devices_exchange_is_not_written_and_the_place_stands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("sides.py").write_text(SIDES)
+    assert run("locate", ["sides.py:one", "sides.py:mesh", "--repro", "r.py"], prog="parity locate") == 1
+    said = capsys.readouterr()
+    assert "sum for mean: psum over data where A has the mean of 4 devices" in said.out
+    assert "note: no program was written: sharded_steps.py:" in said.err
+    assert [each.name for each in tmp_path.iterdir() if each.suffix != ""] == ["sides.py"]
+
+
+SIDES = """
+from tests.support import sharded_steps as steps
+
+
+def one():
+    return steps.one_device, steps.arrays()
+
+
+def mesh():
+    return steps.data_parallel("psum for pmean"), steps.arrays()
+"""
 
 
 def test_what_cannot_be_recorded_is_said():
