@@ -1,6 +1,7 @@
 """Which operations must stay in float32: the set suffices, and none of it can be left out."""
 
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -192,3 +193,13 @@ def test_bad_arguments():
         bisect_precision((jnp.sin, np.ones(3)), "float8", bound=1.0)
     with pytest.raises(ConfigError, match="bound = 0: must be positive"):
         bisect_precision((jnp.sin, np.ones(3)), bound=0)
+
+
+def test_the_example_of_the_page():
+    found = bisect_precision("docs/rounding.py:model", "bfloat16", bound=0.01)
+    assert [each.text.split(" #")[0].strip() for each in found.held] == [
+        'x = x + params["shift"]',
+        "y = x - x.mean(-1, keepdims=True)",
+    ]
+    page = (Path(__file__).parents[4] / "docs" / "reports.md").read_text()
+    assert [name for name in {**found.to_dict(), **vars(found.held[0])} if f"`{name}`" not in page] == []
