@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
     from parity.porting.files import load, save
-    from parity.porting.loaded import Loaded, Prediction
+    from parity.porting.loaded import Loaded
     from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.testing import assert_parity
-    from parity.twins.pairing import pair, to_jax, to_torch
+    from parity.twins.pairing import to_jax, to_torch
     from parity.verifier.precision.bisect import bisect_precision
     from parity.verifier.precision.tolerances import tolerance_for
 
 __all__ = [
     "Loaded",
-    "Prediction",
     "Trace",
     "assert_parity",
     "bisect_precision",
@@ -38,7 +37,6 @@ __all__ = [
     "from_pretrained",
     "load",
     "match",
-    "pair",
     "push_to_hub",
     "read_checkpoint",
     "record",
@@ -49,7 +47,7 @@ __all__ = [
     "tolerance_for",
 ]
 
-_WHERE = {
+_WHERE = {  # more than is promised to stay
     "parity.api": ("check", "create_model", "diagnose", "diff", "match"),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.checkpoint": ("read_checkpoint",),

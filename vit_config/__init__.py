@@ -21,30 +21,15 @@ from vit_config.presets import PRESETS, preset, preset_preprocess, preset_tags
 from vit_config.recipe import Recipe
 from vit_config.schema import ViTConfig
 
+# what else is imported here serves this project's own packages
 __all__ = [
     "PRESETS",
     "Augment",
-    "CheckpointError",
-    "ConfigError",
-    "DataError",
-    "InputError",
-    "MissingFileError",
     "Mix",
-    "Parameter",
     "Preprocess",
     "Recipe",
     "Rope",
-    "Schema",
-    "TrainingError",
     "ViTConfig",
     "ViTOutput",
-    "Weights",
-    "WeightsError",
-    "parameters",
     "preset",
-    "preset_preprocess",
-    "preset_tags",
-    "read_weights",
-    "resize_weights",
-    "write_weights",
 ]

@@ -6,4 +6,4 @@ from vit_jax.leaves import count_parameters
 from vit_jax.model import ViT
 from vit_jax.weights import from_arrays, to_arrays
 
-__all__ = ["Block", "ViT", "count_parameters", "from_arrays", "set_kernel", "to_arrays"]
+__all__ = ["ViT", "from_arrays", "set_kernel", "to_arrays"]

@@ -1,4 +1,4 @@
-"""Options for XLA where its defaults are not the fastest. What they cost in digits: docs/performance.md."""
+"""Options for XLA where its defaults are not the fastest (in digits: docs/performance.md)."""
 
 from functools import cache
 

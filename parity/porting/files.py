@@ -10,18 +10,21 @@ from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.loaded import Framework, Loaded
+from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of, to_json
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
 from vit_config.pretrained import About
 
 
-def load(source: str | Path, *, framework: Framework, kernel: str = "auto", **reading: Any) -> Loaded:
+def load(
+    source: str | Path | Opened, *, framework: Framework, kernel: str = "auto", **reading: Any
+) -> Loaded:
     """Read a checkpoint of any dialect into one twin; the other framework is not imported.
 
     Args:
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
-            ``timm:name.tag``, see `parity.porting.hub`.
+            ``timm:name.tag``, see `parity.porting.hub`; or what `open_checkpoint` made of one.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         reading: what the checkpoint does not say itself, see `read_checkpoint`.
 

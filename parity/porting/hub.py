@@ -71,10 +71,14 @@ def resolve(source: str | Path) -> Path:
     return locate(source).path
 
 
-def locate(source: str | Path) -> Located:
+def locate(source: str | Path, **downloading: Any) -> Located:
     """Where a checkpoint is: a name's files are downloaded, unless the cache has them.
 
     Only config files and one set of weights are: safetensors, if there are any.
+
+    Args:
+        downloading: options of `huggingface_hub.snapshot_download` such as ``token`` or ``cache_dir``;
+            nothing to a path.
 
     Raises:
         ConfigError: see `parse`.
@@ -86,7 +90,8 @@ def locate(source: str | Path) -> Located:
     repository = parse(source)
     revision = repository.revision
     for weights in WEIGHTS:
-        folder = _download(str(source), repository.id, revision, [*SIDECARS, *_files(weights)])
+        wanted = {"revision": revision, "allow_patterns": [*SIDECARS, *_files(weights)], **downloading}
+        folder = _download(str(source), repository.id, wanted)
         if (folder / weights).is_file():
             return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)
         revision = folder.name  # the commit: whatever follows is of the same
@@ -122,23 +127,23 @@ def _files(weights: str) -> list[str]:
     return [weights, f"{base}-*-of-*.{suffix}"]
 
 
-def _download(name: str, repository: str, revision: str | None, patterns: list[str]) -> Path:
+def _download(name: str, repository: str, options: dict[str, Any]) -> Path:
     import huggingface_hub
     from huggingface_hub import constants, errors
 
     where = f"https://huggingface.co/{repository}"
     try:
-        return Path(
-            huggingface_hub.snapshot_download(repository, revision=revision, allow_patterns=patterns)
-        )
+        return Path(huggingface_hub.snapshot_download(repository, **options))
     except errors.GatedRepoError:
         said = f"is gated; ask for access at {where} and set HF_TOKEN to a token that has it"
     except errors.RevisionNotFoundError:
-        said = f"has no revision {revision!r}; {where}/commits/main shows all"
+        said = f"has no revision {options['revision']!r}; {where}/commits/main shows all"
     except errors.RepositoryNotFoundError:
         said = f"there is no such repository at {where}, or it is private: set HF_TOKEN then"
     except errors.LocalEntryNotFoundError as error:
-        said = f"is not (or not whole) in {constants.HF_HUB_CACHE}, and the Hub {_unreachable(error)}"
+        cache = options.get("cache_dir") or constants.HF_HUB_CACHE
+        why = _unreachable(error, local_only=options.get("local_files_only", False))
+        said = f"is not (or not whole) in {cache}, and the Hub {why}"
     except errors.HFValidationError as error:
         raise ConfigError(f"{name}: {first_line(error)}") from None
     except Exception as error:  # the clients of HTTP each have their own
@@ -146,9 +151,11 @@ def _download(name: str, repository: str, revision: str | None, patterns: list[s
     raise MissingFileError(f"{name}: {said}")
 
 
-def _unreachable(error: Any) -> str:
+def _unreachable(error: Any, *, local_only: bool) -> str:
     from huggingface_hub import constants, errors
 
+    if local_only:
+        return "was not asked (local_files_only)"
     if constants.HF_HUB_OFFLINE or isinstance(error.__cause__, errors.OfflineModeIsEnabled):
         return "is switched off (HF_HUB_OFFLINE is set)"
     return "cannot be reached; try again with a network"

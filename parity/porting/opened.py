@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from parity.porting import hub
 from parity.porting.dialects import dialects
@@ -87,13 +88,16 @@ class Opened:
         return Sidecars(self.container.sidecars).of_tower(dialects())
 
 
-def open_checkpoint(source: str | Path) -> Opened:
+def open_checkpoint(source: str | Path, **downloading: Any) -> Opened:
     """Open a checkpoint: a file or folder, or a name on the Hub, see `parity.porting.hub`.
+
+    Args:
+        downloading: how a name is downloaded, see `parity.porting.hub.locate`.
 
     Raises:
         MissingFileError: there is no such file, or nothing of that name.
         WeightsError: damaged, or of a kind that is not read.
         ConfigError: a name that the Hub does not have.
     """
-    located = hub.locate(source)
+    located = hub.locate(source, **downloading)
     return Opened(open_container(located.path), located.name, located.preset)

@@ -148,10 +148,10 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
 
 def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
     """Refuse an entry of the metadata that header and config files do not agree on."""
-    said = f"{name} is {ours} by {HEADER} but {theirs} by {CONFIG_FILES}"
+    said = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
     if name == "pixels" and theirs is None:
         said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"
     elif name == "pixels":
         one = next(n for n in Preprocess.fields() if getattr(ours, n) != getattr(theirs, n))
-        said = f"{one} is {getattr(ours, one)} by {HEADER} but {getattr(theirs, one)} by {CONFIG_FILES}"
+        said = f"{one} = {getattr(ours, one)} ({HEADER}), but {getattr(theirs, one)} ({CONFIG_FILES})"
     raise WeightsError(f"{said}; give --preprocess FILE, or convert from the source again")

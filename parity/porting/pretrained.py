@@ -12,6 +12,7 @@ from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
 from parity.porting.loaded import Framework, Loaded
+from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.files.atomic import check_parent, put_in_place
@@ -34,6 +35,10 @@ def from_pretrained(
     *,
     framework: Framework,
     revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir: str | Path | None = None,
+    force_download: bool = False,
+    local_files_only: bool = False,
     kernel: str = "auto",
     **reading: Any,
 ) -> Any:
@@ -45,6 +50,10 @@ def from_pretrained(
     Args:
         source: ``org/name``, or whatever `load` reads.
         revision: a branch, a tag or a commit of the repository.
+        token: of the Hub; default: that of the environment, ``HF_TOKEN``.
+        cache_dir: where repositories are kept; default: where all libraries of the Hub keep them.
+        force_download: even if the cache has it.
+        local_files_only: nothing is downloaded.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         reading: what the checkpoint does not say itself, see `read_checkpoint`.
 
@@ -59,7 +68,14 @@ def from_pretrained(
         if not name.startswith(HUB) or Path(name).exists():
             raise ConfigError(f"{source}: revision = {revision!r} is of a repository; this is none")
         name = f"{name}@{revision}"
-    return load(name, framework=framework, kernel=kernel, **reading).model
+    opened = open_checkpoint(
+        name,
+        token=token,
+        cache_dir=cache_dir,
+        force_download=force_download,
+        local_files_only=local_files_only,
+    )
+    return load(opened, framework=framework, kernel=kernel, **reading).model
 
 
 def save_pretrained(

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
+import shutil
+import textwrap
 import typing
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +19,7 @@ import tyro
 from pydantic import BaseModel
 from tyro import _errors as events
 
+from parity.cli.support.schema_flags import registry
 from vit_config import ConfigError
 
 
@@ -34,7 +38,19 @@ def parse(kind: type, argv: Sequence[str], *, prog: str, **options: Any) -> Any:
         raise ConfigError(f"{what}; {hint}")
 
     with events.on_parse_error(refuse):
-        return tyro.cli(kind, args=list(argv), prog=prog, **options)
+        return tyro.cli(
+            kind, args=list(argv), prog=prog, description=_filled(kind), registry=registry, **options
+        )
+
+
+def _filled(kind: type) -> str:
+    """What a command says of itself, indented: tyro joins the lines that begin with a letter."""
+    said = inspect.getdoc(kind) or ""
+    width, edge = shutil.get_terminal_size().columns, "  "
+    parts = (" ".join(part.split()) for part in said.split("\n\n"))
+    return "\n".join(
+        textwrap.fill(each, width, initial_indent=edge, subsequent_indent=edge) for each in parts
+    )
 
 
 def _nearest(words: Sequence[str], kind: type) -> str | None:

@@ -15,7 +15,6 @@ import tyro
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job
 from parity.cli.support.run_names import first_name, run_name
-from parity.cli.support.schema_flags import registry
 from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
@@ -214,7 +213,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         SystemExit: after printing help.
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
-    source, _ = read(Source, rest, prog=prog, return_unknown_args=True, registry=registry)
+    source, _ = read(Source, rest, prog=prog, return_unknown_args=True)
     base = base_job(source.preset, source.config, source.init, source.init_part)
     defaults = Options(
         preset=source.preset,
@@ -231,7 +230,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         model=base.model,
         recipe=base.recipe,
     )
-    options = read(Options, argv, prog=prog, default=defaults, registry=registry)
+    options = read(Options, argv, prog=prog, default=defaults)
     recipe = options.recipe
     if options.dtype is not None:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)

@@ -122,14 +122,14 @@ class _Known:
                 continue
             if origin == GIVEN:
                 raise ConfigError(
-                    f"{name} is {word(value)} by {where} but {word(before)} by --set; to overrule the"
+                    f"{name} = {word(value)} ({where}), but {word(before)} (--set); to overrule the"
                     f" file, give --override {name}={word(before)}"
                 )
             if origin == OVERRIDDEN:
                 said = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
                 self.overridden.setdefault(name, said)
             elif name not in NEUTRAL or origin == SHAPES:
-                raise WeightsError(f"{name} is {before} by {origin} but {value} by {where}")
+                raise WeightsError(f"{name} = {before} ({origin}), but {value} ({where})")
 
     def fill(self, stated: Mapping[str, Any], where: str) -> None:
         """Accept what a source states of fields that nothing is known of."""
@@ -150,9 +150,9 @@ def _check_counts(name: str, value: Any, where: str) -> None:
     if name in COUNTS and value is not None:
         counts = value if isinstance(value, tuple) else (value,)
         if any(type(each) is not int or each <= 0 for each in counts):
-            raise WeightsError(f"{name} is {value!r} by {where}, expected positive whole numbers")
+            raise WeightsError(f"{name} = {value!r} ({where}); expected positive whole numbers")
         if isinstance(value, tuple) != (name in SIDES) or len(counts) != (name in SIDES) + 1:
-            raise WeightsError(f"{name} is {value!r} by {where}, expected {1 + (name in SIDES)} of them")
+            raise WeightsError(f"{name} = {value!r} ({where}); expected {1 + (name in SIDES)} of them")
 
 
 def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:

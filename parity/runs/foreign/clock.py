@@ -98,7 +98,7 @@ def check_learning_rate(
     if not np.isclose(rate, expected, rtol=1e-6, atol=1e-6 * recipe.learning_rate).any():
         raise CheckpointError(
             f"changed recipe: after {step} updates of {steps_per_epoch} an epoch the learning rate is"
-            f" {rate:.6g} by {GROUPS} but {expected[0]:.6g}, then {expected[1]:.6g}, by the recipe's"
+            f" {rate:.6g} in {GROUPS} but {expected[0]:.6g}, then {expected[1]:.6g}, by the recipe's"
             f" schedule {recipe.schedule}"
         )
     return ""

@@ -105,7 +105,7 @@ def say_decay(
         for name, value in params.items():
             if is_decayed(asked, name, value.ndim) != decays[name]:
                 raise CheckpointError(
-                    f"changed recipe: {name} {_word(decays[name])} by {GROUPS}, not by decay ="
+                    f"changed recipe: {name} {_word(decays[name])} in {GROUPS}, against decay ="
                     f' "{asked.decay}" of the recipe; leave it out or start a new run'
                 )
         said.say(GROUPS, decay=asked.decay, decayed=asked.decayed)

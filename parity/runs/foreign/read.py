@@ -165,7 +165,7 @@ def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
     found = dict(given or {})
     for name, value in records.given.items():
         if found.setdefault(name, value) != value:
-            raise CheckpointError(f"{name} is {value} by the file's records but {found[name]} as given")
+            raise CheckpointError(f"{name} = {value} (the file's records), but {found[name]} was given")
     return found
 
 

@@ -39,7 +39,7 @@ class Statements:
             before, first = self._said.setdefault(name, (value, who))
             if not same(before, value):
                 raise CheckpointError(
-                    f"{name} is {json.dumps(before)} by {first} but {json.dumps(value)} by {who}"
+                    f"{name} = {json.dumps(before)} ({first}), but {json.dumps(value)} ({who})"
                 )
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -66,8 +66,8 @@ class Statements:
             if name in self._said and not same(self._said[name][0], value):
                 before, who = self._said[name]
                 raise CheckpointError(
-                    f"changed recipe: {name} is {json.dumps(before)} by {who} but {json.dumps(value)} by"
-                    " the recipe; leave it out or start a new run"
+                    f"changed recipe: {name} = {json.dumps(before)} ({who}), but {json.dumps(value)}"
+                    " (the recipe); leave it out or start a new run"
                 )
         refuse_open([name for name in NEEDED if name not in told and name not in self._said], library)
         return Recipe(**{**told, **{name: value for name, (value, _) in self._said.items()}})

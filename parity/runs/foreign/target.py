@@ -181,7 +181,7 @@ def _groups(
             if decays[name] == (name in spared):
                 word = "decays" if decays[name] else "does not decay"
                 raise CheckpointError(
-                    f"{name} {word} by the recipe, but not by the groups that {kind} makes; give"
+                    f"{name} {word} in the recipe, but not in the groups that {kind} makes; give"
                     " like_file, a file of a script that makes them as the recipe says"
                 )
     last = Part(tuple(name for name in params if name in spared), decays=False)

@@ -53,7 +53,7 @@ def read_timm(container: Container) -> Records:
         if changed := _not_neutral(args, AUGMENT):
             notes.append(f"timm's changes to training images are not carried: {changed}")
     if averaged and said.get("ema", 0) is None:
-        raise CheckpointError(f"model_ema is off by {WHO}, but the file holds an average")
+        raise CheckpointError(f"model_ema is off in {WHO}, but the file holds an average")
     if not averaged:
         said.say("the file, which holds no average", ema=None)
     fields = {"drop": "dropout_head", "drop_path": "stochastic_depth"}
@@ -74,12 +74,12 @@ def read_timm(container: Container) -> Records:
 
 def _say_arguments(said: Statements, args: Entries) -> None:
     if strange := _not_neutral(args, NEUTRAL):
-        raise CheckpointError(f"{strange} by {WHO}, which no recipe can express")
+        raise CheckpointError(f"{strange} in {WHO}, which no recipe can express")
     if (name := args.get("opt")) is not None:
         if name not in OPTIMIZERS:
             known = ", ".join(OPTIMIZERS)
             raise CheckpointError(
-                f"opt = {name} by {WHO}, which no recipe can express; expected one of {known}"
+                f"opt = {name} in {WHO}, which no recipe can express; expected one of {known}"
             )
         said.say(WHO, optimizer=OPTIMIZERS[name])
     if args.get("lr") is not None:
@@ -117,12 +117,12 @@ def _schedule(args: Entries) -> dict[str, Any]:
     name, epochs = args.get("sched"), args.get("epochs")
     if name not in SCHEDULES:
         raise CheckpointError(
-            f"sched = {name} by {WHO}, which no recipe can express; expected one of"
+            f"sched = {name} in {WHO}, which no recipe can express; expected one of"
             f" {', '.join(SCHEDULES)}"
         )
     if name == "cosine" and args.get("cooldown_epochs"):
         raise CheckpointError(
-            f"cooldown_epochs = {args.get('cooldown_epochs')} by {WHO}, which no recipe can express"
+            f"cooldown_epochs = {args.get('cooldown_epochs')} in {WHO}, which no recipe can express"
         )
     warmup = 0.0 if name == "none" else float(args.get("warmup_epochs", 5))
     prefix = bool(args.get("warmup_prefix", False))

@@ -81,7 +81,7 @@ def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> No
     if name not in OPTIMIZERS:
         known = ", ".join(OPTIMIZERS)
         raise CheckpointError(
-            f"optim = {name} by {WHO}, which no recipe can express; expected one of {known}"
+            f"optim = {name} in {WHO}, which no recipe can express; expected one of {known}"
         )
     said.say(WHO, optimizer=OPTIMIZERS[name], learning_rate=float(args.get("learning_rate")))
     said.say(WHO, seed=args.get("seed"), label_smoothing=float(args.get("label_smoothing_factor", 0.0)))
@@ -105,7 +105,7 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
     if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
         known = ", ".join(SCHEDULES)
         raise CheckpointError(
-            f"lr_scheduler_type = {name} by {WHO}, which no recipe can express; expected one of"
+            f"lr_scheduler_type = {name} in {WHO}, which no recipe can express; expected one of"
             f" {known}, without lr_scheduler_kwargs"
         )
     if spe is None or not total:

@@ -160,7 +160,7 @@ def test_what_was_asked_for_goes_before_what_lies_beside_the_weights(cache):
     told = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**told, "architecture": "vit_tiny_patch16_224"}))
     assert parity.load(f"timm:{TAG}", framework="torch").config == preset(TAG)
-    with pytest.raises(WeightsError, match=r"by config\.json"):
+    with pytest.raises(WeightsError, match=r"but .* \(config\.json"):
         parity.load(f"hf-hub:timm/{TAG}", framework="torch")
 
 
@@ -267,3 +267,12 @@ def test_pretrained_weights_are_checked(cache, capsys):
     assert f"timm:{TAG}" in capsys.readouterr().out
     assert main(["check", "--pretrained", "vit_base_patch16_224.augreg_in21k"]) == 2
     assert "HF_HUB_OFFLINE is set" in capsys.readouterr().err
+
+
+def test_a_cache_of_ones_own_is_all_that_is_looked_at(tmp_path):
+    write_weights(snapshot(tmp_path / "mine", "some/vit") / "model.safetensors", TINY, arrays())
+    options = {"framework": "torch", "local_files_only": True}
+    assert parity.from_pretrained("some/vit", cache_dir=tmp_path / "mine", **options).cfg == TINY
+    said = r"is not \(or not whole\) in .*other, and the Hub was not asked \(local_files_only\)"
+    with pytest.raises(MissingFileError, match=said):
+        parity.from_pretrained("some/vit", cache_dir=tmp_path / "other", **options)

@@ -105,7 +105,7 @@ def test_what_a_header_leaves_open_config_files_may_say(unknown: Path, tmp_path:
     (sealed / "config.json").write_text(
         (sealed / "config.json").read_text().replace("tench", "goldfish")
     )
-    with pytest.raises(WeightsError, match=r"class_names is \('tench'.* by its header but \('goldfish'"):
+    with pytest.raises(WeightsError, match=r"class_names = \('tench'.*header\), but \('goldfish'"):
         read_checkpoint(sealed)
     assert read_checkpoint(
         sealed, preprocess=PIXELS.replace(class_names=("a", "b", "c"))

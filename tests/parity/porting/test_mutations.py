@@ -82,7 +82,7 @@ def test_an_edited_config_is_named(entry: str, tmp_path: Path) -> None:
     sample = write_sample(*called("hf-vit"), tmp_path)
     config = json.loads((sample.folder / "config.json").read_text())
     (sample.folder / "config.json").write_text(json.dumps({**config, entry: EDITS[entry]}))
-    with pytest.raises(WeightsError, match=r"hf-vit: \w+ is .* by (its header|shapes) but .* by config"):
+    with pytest.raises(WeightsError, match=r"hf-vit: \w+ = .* \((its header|shapes)\), but .* \(config"):
         read_checkpoint(sample.folder)
 
 
@@ -92,7 +92,7 @@ def test_edited_preprocessing_is_named(tmp_path: Path) -> None:
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "image_mean": [0.1, 0.2, 0.3]}))
     with pytest.raises(
-        WeightsError, match=r"mean is \(0.4.* by its header but \(0.1.* give --preprocess"
+        WeightsError, match=r"mean = \(0.4.* \(its header\), but \(0.1.* give --preprocess"
     ):
         read_checkpoint(sample.folder)
     path.write_text(json.dumps({**content, "do_pad": True}))
@@ -151,7 +151,7 @@ def test_types_that_a_fused_row_joins_are_told(tmp_path: Path) -> None:
 
 def test_another_projection_than_config_says_is_refused(tmp_path: Path) -> None:
     sample = resaved(write_sample(*called("hf-clip-vision"), tmp_path), tmp_path)
-    with pytest.raises(WeightsError, match="num_classes is 7 by shapes but 8 by config"):
+    with pytest.raises(WeightsError, match=r"num_classes = 7 \(shapes\), but 8 \(config"):
         read_checkpoint(edited(sample, "config.json", projection_dim=8), **sample.reading)
 
 

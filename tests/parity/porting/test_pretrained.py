@@ -175,13 +175,14 @@ def test_a_name_of_the_hub_has_a_revision_and_a_file_has_none(tmp_path, monkeypa
     parity.save_pretrained(small(), folder, to="parity")
     asked = []
 
-    def download(repository, revision, allow_patterns):
-        asked.append((repository, revision))
+    def download(repository, revision, allow_patterns, **options):
+        asked.append((repository, revision, options))
         return str(folder)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
-    found = parity.from_pretrained("someone/vit", framework="torch", revision="v2")
-    assert asked == [("someone/vit", "v2")]
+    options = {"token": "t", "cache_dir": "c", "force_download": True, "local_files_only": False}
+    found = parity.from_pretrained("someone/vit", framework="torch", revision="v2", **options)
+    assert asked == [("someone/vit", "v2", options)]
     assert "hf-hub:someone/vit@vit" in found.about.provenance
     with pytest.raises(ConfigError, match=r"revision = 'v2' is of a repository; this is none"):
         parity.from_pretrained(folder, framework="torch", revision="v2")

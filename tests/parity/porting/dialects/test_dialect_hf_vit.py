@@ -174,11 +174,11 @@ def test_refuses_what_no_schema_says(entry: str, value: object, said: str, tmp_p
 
 def test_files_that_contradict_each_other(tmp_path: Path) -> None:
     saved = _changed(tmp_path, hidden_size=36)
-    with pytest.raises(WeightsError, match=r"hidden_size is 30 by shapes but 36 by config.json"):
+    with pytest.raises(WeightsError, match=r"hidden_size = 30 \(shapes\), but 36 \(config.json"):
         read_checkpoint(saved)
     (tmp_path / "other").mkdir()
     saved = _changed(tmp_path / "other", id2label={"0": "one"})
-    with pytest.raises(WeightsError, match="num_classes is 3 by shapes but 1"):
+    with pytest.raises(WeightsError, match=r"num_classes = 3 \(shapes\), but 1"):
         read_checkpoint(saved)
 
 

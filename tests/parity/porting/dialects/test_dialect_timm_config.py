@@ -178,7 +178,7 @@ def test_no_architecture_hides_an_argument_that_another_pool_would_show():
         ({"model_args": []}, None),
         ({"model_args": [1]}, "model_args = .1. is not an object"),
         ({"model_args": {"img_size": 224}}, "position table has 7 rows, the image 196 patches"),
-        ({"model_args": {"embed_dim": 64}}, "hidden_size is 48 by shapes but 64 by config.json"),
+        ({"model_args": {"embed_dim": 64}}, r"hidden_size = 48 \(shapes\), but 64 \(config.json"),
         ({"pretrained_cfg": "tiny"}, "pretrained_cfg = 'tiny' is not an object"),
         (
             {"pretrained_cfg": {"input_size": [3, 224]}},
