@@ -25,20 +25,20 @@ from vit_config import ConfigError, InputError
 class Locate(Reporting):
     """Record every operation of two programs in float64, find where their values stop meeting, and
     print the two formulas there with their lines of source. Needs no module in common, and no ViT.
-    Exit status: 0 equal, 1 different or not all compared, 2 bad input.
+    Exit status: 0 equal (or nothing needs float32), 1 different or not all compared, 2 bad input.
     """
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
     """The reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; or a
     preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins."""
-    b: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="B")] = None
-    """What is compared with it."""
+    b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
+    """What is compared with it; left out with --bisect-precision."""
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
     """The callables compute gradients themselves, as a training step does: record the backward pass."""
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
     """Also write the first place as a program of its own, which computes both formulas from what they
     were given and prints the difference; arrays that are not small go into an .npz beside it."""
-    bisect_precision: Annotated[Low | None, tyro.conf.arg(metavar="{" + ",".join(LOW) + "}")] = None
+    bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
     """Of A alone: find operations that must stay in float32 for a run in this type to stay within
     --bound; none of them can be left out."""
     bound: Annotated[float | None, shown_as("ERROR")] = None

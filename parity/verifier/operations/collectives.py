@@ -22,6 +22,7 @@ from parity.verifier.operations.region import Found, Region, distance
 
 LEFT_OUT, TWICE, SUM, MEAN = "collective left out", "collective twice", "sum for mean", "mean for sum"
 CAUSES = frozenset([LEFT_OUT, TWICE, SUM, MEAN])
+_SUMS = {"psum": "psum", "reduce_scatter": "psum_scatter"}
 ALIKE = 1e-9
 """Relative distance up to which devices hold the same."""
 
@@ -99,7 +100,7 @@ def _devices(program: Program) -> Devices | None:
 def _exchanges(
     program: Program, op: Operation, own: np.ndarray, devices: Devices
 ) -> Iterator[_Exchange]:
-    if op.name == "psum":
+    if op.name in _SUMS:
         yield from _of_sum(program, op, own, devices)
     elif op.name == "div":
         yield from _of_mean(program, op, own, devices)
@@ -119,11 +120,12 @@ def _of_sum(program: Program, op: Operation, own: np.ndarray, devices: Devices) 
     axes = op.extra["axes"]
     (before,) = op.inputs
     many, where = devices.along(axes), f"over {' and '.join(axes)}"
+    name = _SUMS[op.name]
     if _alike(devices, axes, program.values([before])[before]):
-        said = f"psum {where} of what its {many} devices already hold alike: {many} times A's value"
+        said = f"{name} {where} of what its {many} devices already hold alike: {many} times A's value"
         yield _Exchange(own / many, TWICE, said)
     else:
-        said = f"psum {where} where A has the mean of {many} devices"
+        said = f"{name} {where} where A has the mean of {many} devices"
         yield _Exchange(own / many, SUM, said)
 
 
@@ -132,11 +134,12 @@ def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices)
     if not isinstance(first, Ref) or isinstance(second, Ref) or np.ndim(second):
         return
     before = program.operations[first.index]
-    if before.name != "psum":
+    if before.name not in _SUMS:
         return
     axes = before.extra["axes"]
     if float(second) == devices.along(axes):
-        said = f"pmean over {' and '.join(axes)} where A has the sum of {devices.along(axes)} devices"
+        where = f"over {' and '.join(axes)}"
+        said = f"the mean {where} where A has the sum of {devices.along(axes)} devices"
         yield _Exchange(own * float(second), MEAN, said)
 
 

@@ -33,11 +33,11 @@ class Way:
     def code(self, name: str, shape: tuple[int, ...]) -> str:
         """The same as an expression in numpy of an array that is called `name`."""
         if self.split != shape:
-            name, shape = f"{name}.reshape{self.split}", self.split
+            name, shape = f"{name}.reshape({self.split})", self.split
         if self.axes != tuple(range(len(self.axes))):
             name, shape = f"{name}.transpose{self.axes}", tuple(self.split[i] for i in self.axes)
         if self.merged != shape:
-            name = f"{name}.reshape{self.merged}"
+            name = f"{name}.reshape({self.merged})"
         return name if self.merged == self.shape else f"np.broadcast_to({name}, {self.shape})"
 
 

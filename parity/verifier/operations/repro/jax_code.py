@@ -28,7 +28,7 @@ _PLAIN: dict[str, Callable[..., str]] = {
     "neg": lambda p, x: f"-{x}",
     "not": lambda p, x: f"~{x}",
     "transpose": lambda p, x: f"{x}.transpose{tuple(p['permutation'])}",
-    "reshape": lambda p, x: f"{x}.reshape{tuple(p['new_sizes'])}",
+    "reshape": lambda p, x: f"{x}.reshape({tuple(p['new_sizes'])})",
     "squeeze": lambda p, x: f"{x}.squeeze({tuple(p['dimensions'])})",
     "expand_dims": lambda p, x: f"jnp.expand_dims({x}, {tuple(p['dimensions'])})",
     "rev": lambda p, x: f"lax.rev({x}, {tuple(p['dimensions'])})",

@@ -102,8 +102,9 @@ def script(
         f"of_a = {_called('a', of_a)}",
         f"of_b = {_called('b', of_b)}",
         *([f"of_a = {shown}  # in B's layout"] if shown != "of_a" else []),
-        "apart = np.nan_to_num(of_a - of_b)",
-        "size = np.linalg.norm(np.nan_to_num(of_a))",
+        "known = np.isfinite(of_a) | np.isfinite(of_b)  # infinite on one side only is a difference",
+        "apart = np.where(known, np.where(known, of_a, 0) - np.where(known, of_b, 0), 0)",
+        "size = np.linalg.norm(of_a[np.isfinite(of_a)])",
         'print(f"relative difference {np.linalg.norm(apart) / size:.3g},"',
         '      f" in {np.count_nonzero(np.abs(apart) > 1e-12 * size)} of {apart.size} numbers")',
     ]

@@ -41,7 +41,7 @@ class Arrays:
     def _free(self, op: Operation) -> str:
         if op.kind in ("parameter", "input") and op.label:
             name = re.sub(r"\W+", "_", "_".join(op.label.split(".")[-2:])).strip("_").lower()
-            name = name if name.isidentifier() and name not in _TAKEN else f"{name}_" if name else "x"
+            name = name if name.isidentifier() and name not in _TAKEN else f"x_{name}".rstrip("_")
         else:
             name = next((each for each in _NAMES if each not in self.held), "x")
         number = 2

@@ -15,6 +15,8 @@ from parity.cli import run
 from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.repro import write_repro
 from parity.verifier.operations.repro.script import _npz, script
+from tests.parity.verifier.museum.rooms import exhibits, judge
+from tests.parity.verifier.museum.test_museum import REPRESENTATIVES
 from tests.support import operations_models as models
 from vit_config import ConfigError, InputError
 
@@ -65,6 +67,25 @@ def test_it_prints_the_difference_that_was_found(sides, fault, framework, tmp_pa
     printed, text = executed(found, tmp_path, capsys)
     assert printed == pytest.approx(found.places[0].found.error, rel=0.01)
     assert "operations_models.py:" in text
+
+
+def reproduces(name, tmp_path, capsys):
+    _, found = judge(exhibits()[name])
+    expected = found.places[0].found.error
+    printed, _ = executed(found, tmp_path, capsys)
+    assert printed == expected == np.inf or printed == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_a_mistake_made_in_public(name, tmp_path, capsys):
+    reproduces(name, tmp_path, capsys)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("name", [name for name in exhibits() if name not in REPRESENTATIVES])
+def test_another_mistake_made_in_public(name, tmp_path, capsys):
+    reproduces(name, tmp_path, capsys)
 
 
 class Attention(nn.Module):

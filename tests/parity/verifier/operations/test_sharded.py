@@ -120,10 +120,35 @@ def test_pmap_is_over_a_mesh_too():
     assert compare((lambda x: x / x.mean(0), x), (mapped, x)).verdict == "DIFFERENT"
 
 
+@pytest.mark.parametrize("fault", ["", "sum for mean", "collective left out"])
+def test_fully_sharded_parameters(fault):
+    """Gathered before use; their gradients are summed and scattered."""
+
+    def step(params, x, y):
+        whole = {name: jax.lax.all_gather(each, "data", tiled=True) for name, each in params.items()}
+        value, gradients = jax.value_and_grad(steps.loss)(whole, x, y)
+        over = 1 if fault == "sum for mean" else 2
+        gradients = {
+            name: jax.lax.psum_scatter(each, "data", tiled=True) / over
+            for name, each in gradients.items()
+        }
+        value = value if fault == "collective left out" else jax.lax.pmean(value, "data")
+        return value, jax.tree.map(lambda p, g: p - steps.RATE * g, params, gradients)
+
+    specs = (P("data"), P("data"), P("data"))
+    mesh = AbstractMesh((2,), ("data",))
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P(), P("data")), check_vma=False)
+    params, x, y = steps.arrays()
+    given = {**params, "up": params["up"][:4]}, x[:, :4], y
+    found = compare((steps.one_device, given), (mapped, given))
+    assert [place.cause for place in found.places] == ([fault] if fault else [])
+    assert found.verdict == ("DIFFERENT" if fault else "EQUAL")
+
+
 TENSOR = {
     "missing": ("collective left out", "psum over model: summed over 4 devices, B's value is A's",
                 "partial = hidden @ params[\"down\"]  # a part of the sum"),
-    "pmean for psum": ("mean for sum", "pmean over model where A has the sum of 4 devices",
+    "pmean for psum": ("mean for sum", "the mean over model where A has the sum of 4 devices",
                        'return jax.lax.pmean(x, "model")'),
 }  # fmt: skip
 
