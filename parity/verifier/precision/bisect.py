@@ -37,6 +37,19 @@ class Held:
     """The error when all the others stay in float32 and this one does not."""
 
 
+def _times(same: Sequence[Held]) -> str:
+    """One operation of one line, wherever it runs."""
+    first = same[0]
+    modules = list(dict.fromkeys(each.module for each in same if each.module))
+    shown = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
+    inside = f" in {shown}" if modules else ""
+    if len(same) == 1:
+        return f"{first.operation} {list(first.shape)}{inside}; {first.without:.2g} without it"
+    least, most = min(each.without for each in same), max(each.without for each in same)
+    without = f"{least:.2g} to {most:.2g} without one of them"
+    return f"{first.operation} {list(first.shape)}, {len(same)} times{inside}; {without}"
+
+
 @dataclass(frozen=True)
 class Bisection:
     """What `bisect_precision` found."""
@@ -83,16 +96,13 @@ class Bisection:
             f"{count} of {self.operations} operations must stay in float32; then it is {self.error:.2g}"
         )
         lines: list[str] = []
-        shown = ""
+        by_line: dict[tuple[str, int], dict[str, list[Held]]] = {}
         for each in self.held:
-            where = f"{each.file.rpartition('/')[2]}:{each.line}"
-            if where != shown:
-                lines += ["", f"  {where}  {each.text}"]
-                shown = where
-            inside = f" in {each.module}" if each.module else ""
-            lines.append(
-                f"    {each.operation} {list(each.shape)}{inside}; {each.without:.2g} without it"
-            )
+            by_line.setdefault((each.file, each.line), {}).setdefault(each.operation, []).append(each)
+        for (file, line), operations in by_line.items():
+            text = next(iter(operations.values()))[0].text
+            lines += ["", f"  {file.rpartition('/')[2]}:{line}  {text}"]
+            lines += [f"    {_times(each)}" for each in operations.values()]
         tail = f"1-minimal, by delta debugging in {self.runs} reruns ({self.seconds:.1f} s)"
         return "\n".join([*head, *lines, "", tail])
 
