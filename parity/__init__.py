@@ -21,11 +21,14 @@ if TYPE_CHECKING:
     from parity.porting.pretrained import from_pretrained, push_to_hub, save_pretrained
     from parity.testing import assert_parity
     from parity.twins.pairing import to_jax, to_torch
+    from parity.verifier.precision.bisect import bisect_precision
+    from parity.verifier.precision.tolerances import tolerance_for
 
 __all__ = [
     "Loaded",
     "Trace",
     "assert_parity",
+    "bisect_precision",
     "check",
     "convert",
     "create_model",
@@ -41,6 +44,7 @@ __all__ = [
     "save_pretrained",
     "to_jax",
     "to_torch",
+    "tolerance_for",
 ]
 
 _WHERE = {  # more than is promised to stay
@@ -53,6 +57,8 @@ _WHERE = {  # more than is promised to stay
     "parity.porting.pretrained": ("from_pretrained", "push_to_hub", "save_pretrained"),
     "parity.testing": ("assert_parity",),
     "parity.twins.pairing": ("pair", "to_jax", "to_torch"),
+    "parity.verifier.precision.bisect": ("bisect_precision",),
+    "parity.verifier.precision.tolerances": ("tolerance_for",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
-from parity.measure.shown import screen, write_json
+from parity.measure.shown import screen
 from parity.verifier.diagnose.diagnosis import diagnose
-from parity.verifier.diagnose.diagnosis_report import print_diagnosis, to_dict
+from parity.verifier.diagnose.diagnosis_report import print_diagnosis
+from parity.verifier.reports.of_difference import report_of_diagnosis
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,5 @@ def main(argv: list[str], prog: str = "parity diagnose") -> int:
     arguments = parse(Diagnose, argv, prog=prog)
     diagnosis = diagnose(arguments.run())
     print_diagnosis(diagnosis, screen())
-    if arguments.json:
-        write_json(arguments.json, to_dict(diagnosis))
+    arguments.write(report_of_diagnosis(diagnosis))
     return 0 if diagnosis.equal else 1

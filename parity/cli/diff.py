@@ -9,8 +9,9 @@ from typing import Annotated
 from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
 from parity.cli.support.reading import shown_as
-from parity.measure.shown import screen, write_json
-from parity.verifier.diff.diff_report import print_difference, to_dict
+from parity.measure.shown import screen
+from parity.verifier.diff.diff_report import print_difference
+from parity.verifier.reports.of_difference import report_of_difference
 from vit_config.files.atomic import check_writable
 
 
@@ -33,8 +34,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
         check_writable(arguments.picture)
     difference = arguments.run()
     print_difference(difference, screen())
-    if arguments.json:
-        write_json(arguments.json, to_dict(difference))
+    arguments.write(report_of_difference(difference))
     if arguments.picture:
         from parity.verifier.diff.picture import draw
 

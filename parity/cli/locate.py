@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,35 +11,101 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.verifier.operations import compare
-from vit_config.files.atomic import check_writable, write_atomically
+from parity.cli.support.reporting import Reporting
+from parity.measure.shown import write_json
+from parity.verifier.operations import Comparison, compare
+from parity.verifier.operations.repro import check_repro, write_repro
+from parity.verifier.precision import bisect_precision
+from parity.verifier.precision.rounded import LOW, Low
+from parity.verifier.reports.of_comparison import report_of_comparison
+from vit_config import ConfigError, InputError
 
 
 @dataclass(frozen=True)
-class Locate:
+class Locate(Reporting):
     """Record every operation of two programs in float64, find where their values stop meeting, and
     print the two formulas there with their lines of source. Needs no module in common, and no ViT.
-    Exit status: 0 equal, 1 different or not all compared, 2 bad input.
+    Exit status: 0 equal (or nothing needs float32), 1 different or not all compared, 2 bad input.
     """
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
     """The reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; or a
     preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins."""
-    b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")]
-    """What is compared with it."""
+    b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
+    """What is compared with it; left out with --bisect-precision."""
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
     """The callables compute gradients themselves, as a training step does: record the backward pass."""
-    json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the result as JSON to this file."""
+    repro: Annotated[Path | None, shown_as("FILE.py")] = None
+    """Also write the first place as a program of its own, which computes both formulas from what they
+    were given and prints the difference; arrays that are not small go into an .npz beside it."""
+    bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
+    """Of A alone: find operations that must stay in float32 for a run in this type to stay within
+    --bound; none of them can be left out."""
+    bound: Annotated[float | None, shown_as("ERROR")] = None
+    """The relative error that --bisect-precision allows an output, in the norm."""
+
+    def check(self) -> None:
+        """Refuse flags that contradict each other, and files that cannot be written.
+
+        Raises:
+            ConfigError, MissingFileError: which.
+        """
+        super().check()
+        if self.repro is not None:
+            check_repro(self.repro)
+        if self.bisect_precision is None:
+            if self.bound is not None:
+                raise ConfigError("--bound goes with --bisect-precision")
+            if self.b is None:
+                raise ConfigError("B must be given")
+            return
+        if self.b is not None:
+            raise ConfigError(f"--bisect-precision is about A alone; leave {self.b} out")
+        if self.bound is None:
+            raise ConfigError("--bisect-precision needs --bound: the error allowed, such as 1e-2")
+        if not self.bound > 0:
+            raise ConfigError(f"--bound {self.bound}: must be positive")
+        flags = {"--repro": self.repro, "--sarif": self.sarif, "--html": self.html}
+        for flag, given in [*flags.items(), ("--gradients", self.gradients or None)]:
+            if given is not None:
+                raise ConfigError(f"{flag} goes with two programs, --bisect-precision with one")
 
 
 def main(argv: list[str], prog: str = "parity locate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Locate, argv, prog=prog)
-    if arguments.json is not None:
-        check_writable(arguments.json)
+    arguments.check()
+    if arguments.bisect_precision is not None:
+        return _bisect(arguments)
+    assert arguments.b is not None
     found = compare(arguments.a, arguments.b, gradients=arguments.gradients)
     print(found.to_text())
-    if arguments.json is not None:
-        write_atomically(arguments.json, (found.to_json() + "\n").encode())
+    arguments.write(report_of_comparison(found, arguments.a, arguments.b))
+    if arguments.repro is not None:
+        _write_repro(found, arguments)
     return 0 if found.verdict == "EQUAL" else 1
+
+
+def _bisect(arguments: Locate) -> int:
+    assert arguments.bisect_precision is not None
+    assert arguments.bound is not None
+    found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
+    print(found.to_text())
+    if arguments.json is not None:
+        write_json(arguments.json, found.to_dict())
+    return 0 if not found.held and found.possible else 1
+
+
+def _write_repro(found: Comparison, arguments: Locate) -> None:
+    assert arguments.repro is not None
+    assert arguments.b is not None
+    if not found.places:
+        print(f"note: nothing differs, so {arguments.repro} was not written", file=sys.stderr)
+        return
+    try:
+        printed = write_repro(found.places[0], arguments.repro, a=arguments.a, b=arguments.b)
+    except InputError as error:  # what was found stands, and so does its exit status
+        print(f"note: no program was written: {error}", file=sys.stderr)
+        return
+    which = "place 1" if len(found.places) > 1 else "the place"
+    print(f"\n{arguments.repro}: {which} as a program; it prints: {printed}")

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from parity.cli.support.reading import shown_as
+from parity.cli.support.reporting import Reporting
 from parity.measure.precision import PRECISIONS, Precision
 from parity.verifier.diff.align import HOW, How
 from parity.verifier.diff.build import Order
@@ -17,7 +18,6 @@ from parity.verifier.diff.difference import Difference, compare_sides
 from parity.verifier.diff.named import named_side
 from parity.verifier.diff.sides import Recorded
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable
 
 
 def _choice(names: tuple[str, ...]) -> Any:
@@ -25,7 +25,7 @@ def _choice(names: tuple[str, ...]) -> Any:
 
 
 @dataclass(frozen=True)
-class Comparing:
+class Comparing(Reporting):
     """The two sides."""
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
@@ -55,8 +55,6 @@ class Comparing:
     """Images that presets and checkpoints are fed."""
     seed: int = 0
     """Of a preset's weights, and of those images."""
-    json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the result as JSON to this file."""
 
     def run(self) -> Difference:
         """Compare the two.
@@ -71,8 +69,7 @@ class Comparing:
             raise ConfigError(f"--seed {self.seed}: must not be negative")
         if self.map is not None and self.align != "auto":
             raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
-        if self.json is not None:
-            check_writable(self.json)
+        self.check()
         sides = [
             named_side(self._order(name, twin), python)
             for name, twin, python in ((self.a, "torch", self.python_a), (self.b, "jax", self.python_b))

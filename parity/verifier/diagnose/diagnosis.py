@@ -26,13 +26,20 @@ class Place:
     verdict: Verdict
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Diagnosis:
     """Where two models differ, and why."""
 
     difference: Difference
     places: tuple[Place, ...]
     """The first place first; empty where the two are equal."""
+
+    def __repr__(self) -> str:
+        """One line: the difference, and the causes."""
+        causes = ", ".join(dict.fromkeys(cause.name for cause in self.causes)) or (
+            "none" if self.equal else "none of the known"
+        )
+        return f"<Diagnosis of {self.difference!r}; causes: {causes}>"
 
     @property
     def equal(self) -> bool:

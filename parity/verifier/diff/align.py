@@ -23,7 +23,7 @@ HOW: tuple[How, ...] = get_args(How)
 or by names where most modules have the same, else by order."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Alignment:
     """The pairs of modules and of events."""
 
@@ -34,6 +34,12 @@ class Alignment:
     only_a: tuple[str, ...]
     """Modules of A without a partner."""
     only_b: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Alignment: {len(self.modules)} calls, {len(self.pairs)} tensors; without a partner"
+            f" {len(self.only_a)} modules of A, {len(self.only_b)} of B>"
+        )
 
     def path_in_b(self, path: str) -> str | None:
         """The partner of a module of A."""

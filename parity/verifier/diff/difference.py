@@ -33,7 +33,7 @@ NUDGE = 1
 """Seed of the reference's shadow."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """All that was compared, and the first place that differs."""
 
@@ -53,6 +53,14 @@ class Difference:
     notes: tuple[str, ...] = ()
     """What was done to a model that its author may not expect."""
     _folder: object = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        """One line: who, how much, and the first place that differs."""
+        first = self.first
+        said = "EQUAL" if first is None else f"DIFFERENT at {first}"
+        if first is None and (self.left_out or self.uncertified):
+            said = "INCOMPLETE" if self.left_out else "UNCERTIFIED"
+        return f"<Difference {self.name_a} and {self.name_b}: {said}; {self.tensors} pairs of tensors>"
 
     @property
     def equal(self) -> bool:

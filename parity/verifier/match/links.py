@@ -155,7 +155,7 @@ class Sum(NamedTuple):
         return f"{self.term} + {self.table}[{self.row}] of {other}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Matched:
     """What is known of each leaf of two sets."""
 
@@ -175,6 +175,13 @@ class Matched:
     """The same of B."""
     sums: tuple[Sum, ...] = ()
     """Leaves that are the sum of two of the other side."""
+
+    def __repr__(self) -> str:
+        found = len({link.a for link in self.links}) if self.links else 0
+        return (
+            f"<Matched: partners of {found} of A's {len(self.a)} leaves; B has {len(self.b)};"
+            f" {len(self.ambiguous)} ambiguous>"
+        )
 
     def of(self, name: str) -> tuple[Link, ...]:
         """The links of a leaf of A."""

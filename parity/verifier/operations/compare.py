@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.causes import cause_of
+from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
+from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Line, Part, Place, Verdict
 from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.layouts import arrangements
@@ -51,6 +53,13 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     faults: list[Place] = []
     notes: list[Place] = []
     with one_thread(a, b):
+        for found, cause, message in collective_faults(search):
+            of_a, of_b = _part(found.a, letters, found), _part(found.b, letters, found)
+            faults.append(
+                Place(
+                    "operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found
+                )
+            )
         for found in search.places():
             place = _place(found, letters, search.index)
             if place.kind == "rounding":
@@ -140,7 +149,9 @@ def _counts(
 def _place(found: Found, letters: Letters, index: Index) -> Place:
     if not found.closed:
         a, b = _part(found.a, letters, found), _part(found.b, letters, found)
-        return Place("open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet")
+        return Place(
+            "open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet", found=found
+        )
     limit, error = limit_of(found), found.error
     kind, message = _kind(found, index, limit)
     cause, said = "", ""
@@ -149,7 +160,7 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
     a, b = _part(found.a, letters, found), _part(found.b, letters, found)
-    return Place(kind, a, b, error, limit, message or said, cause)
+    return Place(kind, a, b, error, limit, message or said, cause, found=found)
 
 
 def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
@@ -270,6 +281,8 @@ def _together(places: list[Place]) -> list[Place]:
     found: dict[Any, Place] = {}
     for place in places:
         key = (place.kind, place.a.lines, place.b.lines, place.cause)
+        if place.cause in COLLECTIVES:  # of every parameter's gradient
+            key = (place.cause, place.message, place.b.lines[-1:])
         if place.kind in ("parameter", "input", "open") or key not in found:
             found[key if key not in found else (key, len(found))] = place
         else:

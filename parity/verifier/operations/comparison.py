@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+from parity.verifier.operations.region import Found
 
 Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE"]
 Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
@@ -64,6 +66,8 @@ class Place:
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
+    found: Found | None = field(default=None, repr=False, compare=False)
+    """The regions of both programs; no part of the JSON."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,7 @@ class Counts:
     """Parameters from which no path leads to an output that was compared."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The outcome of `compare`."""
 
@@ -102,9 +106,29 @@ class Comparison:
     """What the letters of the formulas stand for."""
     seconds: float = 0.0
 
+    def __repr__(self) -> str:
+        """One line; `to_text` has all."""
+        where = "; ".join(f"{each.cause or each.kind} at {each.b.where}" for each in self.places[:3])
+        more = f" and {len(self.places) - 3} more" if len(self.places) > 3 else ""
+        count = self.counts.outputs
+        size = f"{count} output{'s' * (count != 1)}, relative error {self.error:.2g}"
+        return f"<Comparison {self.verdict}: {size}" + (f"; {where}{more}>" if where else ">")
+
     def to_json(self) -> str:
         """The comparison as JSON, with `schema` first."""
-        return json.dumps({"schema": SCHEMA, **_plain(asdict(self))}, indent=2, allow_nan=False)
+        return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data, `schema` first; infinities stay."""
+        bare = replace(
+            self,
+            places=tuple(replace(each, found=None) for each in self.places),
+            notes=tuple(replace(each, found=None) for each in self.notes),
+        )
+        found = asdict(bare)
+        for place in (*found["places"], *found["notes"]):
+            del place["found"]
+        return {"schema": SCHEMA, **found}
 
     def to_text(self) -> str:
         """The comparison as a person reads it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
@@ -11,25 +12,60 @@ import numpy as np
 MOST_WAYS = 24
 
 
+@dataclass(frozen=True)
+class Way:
+    """One way in which an array is another: split, transposed, merged, repeated."""
+
+    split: tuple[int, ...]
+    """The shape in which its axes can be exchanged."""
+    axes: tuple[int, ...]
+    """Of the split shape, in their new order."""
+    merged: tuple[int, ...]
+    """The shape after that."""
+    shape: tuple[int, ...]
+    """What that is repeated to."""
+
+    def of(self, value: np.ndarray) -> np.ndarray:
+        """A value in the other shape."""
+        moved = value.reshape(self.split).transpose(self.axes).reshape(self.merged)
+        return moved if self.merged == self.shape else np.broadcast_to(moved, self.shape)
+
+    def code(self, name: str, shape: tuple[int, ...]) -> str:
+        """The same as an expression in numpy of an array that is called `name`."""
+        if self.split != shape:
+            name, shape = f"{name}.reshape({self.split})", self.split
+        if self.axes != tuple(range(len(self.axes))):
+            name, shape = f"{name}.transpose{self.axes}", tuple(self.split[i] for i in self.axes)
+        if self.merged != shape:
+            name = f"{name}.reshape({self.merged})"
+        return name if self.merged == self.shape else f"np.broadcast_to({name}, {self.shape})"
+
+
 def arrangements(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """A value in another shape, in every way that keeps its axes whole; the plainest first.
+    """A value in another shape, in every way that keeps its axes whole; the plainest first."""
+    return (way.of(value) for way in ways(value.shape, shape))
+
+
+def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
+    """The ways from one shape to another that keep axes whole; the plainest first.
 
     Same shape: as it is, then with axes exchanged. Axes of one that are merged in the other are split
     as there. Axes of length one come and go.
     """
     seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     count = 0
-    if value.shape == shape:
-        yield value
-        seen.add((tuple(range(value.ndim)), value.shape))
-    if value.size != math.prod(shape):
-        yield from _broadcast(value, shape)
+    plain = tuple(range(len(given)))
+    if given == shape:
+        yield Way(given, plain, shape, shape)
+        seen.add((plain, given))
+    size = math.prod(given)
+    if size != math.prod(shape):
+        yield from _broadcast(given, shape)
         return
-    if value.ndim and value.size == value.shape[0] and len(shape) == 1:
-        yield value.reshape(shape)
+    if given and size == given[0] and len(shape) == 1:
+        yield Way(given, plain, shape, shape)
         return
-    for finer in _finer(value.shape, shape):
-        split = value.reshape(finer)
+    for finer in _finer(given, shape):
         axes = [i for i, n in enumerate(finer) if n != 1]
         for order in sorted(permutations(axes), key=_disorder):
             if not _merges([finer[i] for i in order], shape):
@@ -39,32 +75,35 @@ def arrangements(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarr
                 continue
             seen.add(key)
             rest = [i for i in range(len(finer)) if i not in order]
-            yield split.transpose([*rest, *order]).reshape(shape)
+            yield Way(finer, (*rest, *order), shape, shape)
             count += 1
             if count >= MOST_WAYS:
                 return
 
 
-def _broadcast(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
     """A smaller value repeated, with its axes where they fit."""
-    total = math.prod(shape)
-    if not value.size or total % value.size or total == value.size:
+    size, total = math.prod(given), math.prod(shape)
+    if not size or total % size or total == size:
         return
-    try:
-        yield np.broadcast_to(value, shape)
+    if _broadcasts(given, shape):
+        yield Way(given, tuple(range(len(given))), given, shape)
         return
-    except ValueError:
-        pass
-    dims = [n for n in value.shape if n != 1]
+    dims = tuple(n for n in given if n != 1)
     places = [i for i, n in enumerate(shape) if n in dims]
     for chosen in permutations(places, len(dims)):
         if all(shape[i] == n for i, n in zip(chosen, dims, strict=True)):
-            order = np.argsort(chosen)
+            order = tuple(int(i) for i in np.argsort(chosen))
             full = [1] * len(shape)
             for i, n in zip(chosen, dims, strict=True):
                 full[i] = n
-            yield np.broadcast_to(value.reshape(dims).transpose(order).reshape(full), shape)
+            yield Way(dims, order, tuple(full), shape)
             return
+
+
+def _broadcasts(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    behind = shape[len(shape) - len(given) :]
+    return len(given) <= len(shape) and all(n in (1, m) for n, m in zip(given, behind, strict=True))
 
 
 def _disorder(order: tuple[int, ...]) -> int:

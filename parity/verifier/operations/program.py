@@ -83,7 +83,7 @@ class Operation:
         return math.prod(self.shape)
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """The operations of one run; those without `run` are leaves."""
 
@@ -95,11 +95,17 @@ class Program:
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
     kept_bytes: int = 0
+    ran: list[np.ndarray] = field(default_factory=list)
+    """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""
     owners: set[int] = field(default_factory=set)
     """The memory that kept values are, or are views of."""
 
     def __len__(self) -> int:
         return len(self.operations)
+
+    def __repr__(self) -> str:
+        outputs = ", ".join(name or "output" for name, _ in self.outputs)
+        return f"<Program {self.name}: {len(self)} operations; {outputs}>"
 
     def keep(self, index: int, value: Any, *, always: bool = False) -> None:
         """Keep a value, within the budget or in any case."""

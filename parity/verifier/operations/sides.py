@@ -10,7 +10,7 @@ from parity.verifier.operations.sources import raised_at
 from vit_config import InputError
 
 
-def record(side: Any, name: str, *, gradients: bool = False) -> Program:
+def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
     """Run and record one side of a comparison.
 
     Args:
@@ -22,6 +22,8 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
         gradients: whether the callable computes gradients itself (a step of training): torch then
             records the backward pass too, with the lines of the forward operations. A torch.nn.Module
             among its arguments is copied, so that a step leaves the user's as it was.
+        dtype: bfloat16, float16 or float32: round what the program holds to this type, and note the
+            type that every operation then has; None for float64 throughout.
 
     Raises:
         InputError: it is none of these.
@@ -46,10 +48,10 @@ def record(side: Any, name: str, *, gradients: bool = False) -> Program:
         if is_torch(function, args, kwargs):
             from parity.verifier.operations.aten import side as torch_side
 
-            return torch_side.record_side(function, args, kwargs, bound, name, gradients)
+            return torch_side.record_side(function, args, kwargs, bound, name, gradients, dtype)
         from parity.verifier.operations.jaxprs import side as jax_side
 
-        return jax_side.record_side(function, variables, args, kwargs, bound, name)
+        return jax_side.record_side(function, variables, args, kwargs, bound, name, dtype)
     except Exception as error:
         line = raised_at(error)
         if line is None or isinstance(error, InputError):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,32 +81,55 @@ def attributes_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
     return found
 
 
-def picker(number: int) -> Callable[[Sequence[Any]], Any]:
-    """The function that takes one of several results."""
-    return lambda operands: operands[0][number]
+@dataclass(frozen=True)
+class Pick:
+    """Takes one of several results."""
+
+    number: int
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """The result, of the operands' one."""
+        return operands[0][self.number]
 
 
-def repeat(
-    func: Any, fixed: list[Any], slots: list[int], structure: Any, written: list[int]
-) -> Callable[..., Any]:
-    """The function that calls an operator again with other operands."""
+@dataclass(frozen=True)
+class Call:
+    """Calls an operator again with other operands."""
 
-    def run(operands: Sequence[Any]) -> Any:
-        flat = list(fixed)
-        for position, each in zip(slots, operands, strict=True):
-            flat[position] = tensor_of(each) if isinstance(each, (np.ndarray, np.generic)) else each
-        for position in written:
+    func: Any
+    fixed: list[Any]
+    """Its arguments, flat, without the operands."""
+    slots: list[int]
+    """Where the operands stand among them."""
+    structure: Any
+    written: list[int]
+    """Which of them it writes into."""
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """The result as numpy has it; of an operator that writes, what it wrote into."""
+        flat = self.filled(
+            [
+                tensor_of(each) if isinstance(each, (np.ndarray, np.generic)) else each
+                for each in operands
+            ]
+        )
+        for position in self.written:
             flat[position] = flat[position].clone()
-        args, kwargs = tree_unflatten(flat, structure)
+        args, kwargs = tree_unflatten(flat, self.structure)
         with torch.no_grad():
-            result = func(*args, **kwargs)
-        if written:
-            return [to_numpy(flat[i]) for i in written]
+            result = self.func(*args, **kwargs)
+        if self.written:
+            return [to_numpy(flat[i]) for i in self.written]
         if isinstance(result, torch.Tensor):
             return to_numpy(result)
         return [to_numpy(each) if isinstance(each, torch.Tensor) else each for each in result]
 
-    return run
+    def filled(self, operands: Sequence[Any]) -> list[Any]:
+        """Its arguments, flat."""
+        flat = list(self.fixed)
+        for position, each in zip(self.slots, operands, strict=True):
+            flat[position] = each
+        return flat
 
 
 def tensor_of(array: Any) -> torch.Tensor:

@@ -20,19 +20,20 @@ from torch.utils._pytree import tree_flatten
 
 from parity.verifier.operations.aten.calls import (
     VIEWS,
+    Call,
+    Pick,
     attributes_of,
     is_number,
     name_of,
-    picker,
-    repeat,
     to_numpy,
     widened,
     written_by,
 )
 from parity.verifier.operations.aten.context import Context, named_tensors
 from parity.verifier.operations.aten.rules import DECOMPOSITIONS
-from parity.verifier.operations.aten.storage import Storage, flat_of, geometry_of
+from parity.verifier.operations.aten.storage import Storage, View, Write, geometry_of
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.jaxprs.values import rounding_of
 from parity.verifier.operations.names import LAYOUT, TORCH_NAMES
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 
@@ -46,6 +47,7 @@ def record_torch(
     modules: dict[int, str] | None = None,
     *,
     gradients: bool = False,
+    as_it_is: bool = False,
 ) -> Program:
     """Run a function of no arguments and record it.
 
@@ -55,14 +57,17 @@ def record_torch(
         name: what the program is called.
         modules: paths of modules by their `id`.
         gradients: whether it runs backward; then all that it computes stays in memory until it ends.
+        as_it_is: run it in the types that it asks for, composite operators as they are, and note the
+            rounding of every result; run again, operations compute in float64.
     """
-    recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients)
+    recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients, as_it_is=as_it_is)
     for kind, label, tensor, epsilon in leaves:
         recorder.leaf(tensor, kind, label, epsilon)
     default = torch.get_default_dtype()
     with ExitStack() as stack:
         stack.callback(torch.set_default_dtype, default)
-        torch.set_default_dtype(torch.float64)
+        if not as_it_is:
+            torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.context.module_hooks())
         if gradients:
             stack.enter_context(warnings.catch_warnings())
@@ -78,12 +83,15 @@ def record_torch(
             index = recorder.node(tensor)
             program.outputs.append((path, index))
             program.keep(index, to_numpy(tensor), always=True)
+            if as_it_is:
+                program.ran.append(to_numpy(tensor).astype(np.float64))
     return program
 
 
 class _Recorder(TorchDispatchMode):
-    def __init__(self, program: Program, context: Context, *, hold: bool) -> None:
+    def __init__(self, program: Program, context: Context, *, hold: bool, as_it_is: bool) -> None:
         super().__init__()
+        self.as_it_is = as_it_is
         self.program, self.context, self.hold = program, context, hold
         self.nodes: dict[int, tuple[Any, int, int]] = {}
         """By id of a tensor: a weak reference to it, its operation, and the writes its storage had
@@ -122,6 +130,8 @@ class _Recorder(TorchDispatchMode):
             op.mark = fingerprint(value) if inherited is None else inherited
         self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
+            if self.as_it_is:
+                op.epsilon = rounding_of(tensor.dtype)
             self.register(tensor, op.index)
             self.sharing.setdefault(tensor.untyped_storage().data_ptr(), []).append(op.index)
         return op.index
@@ -166,13 +176,7 @@ class _Recorder(TorchDispatchMode):
         if storage.geometry == geometry_of(tensor):
             self.register(tensor, storage.index)
             return storage.index
-        size, stride, offset = geometry_of(tensor)
-
-        def run(operands: Sequence[Any]) -> Any:
-            flat = flat_of(torch.from_numpy(operands[0]), storage_geometry, length)
-            return torch.as_strided(flat, size, stride, offset).numpy()
-
-        storage_geometry, length = storage.geometry, storage.length
+        run = View(storage.geometry, geometry_of(tensor), storage.length)
         op = Operation(
             -1,
             "view",
@@ -185,6 +189,8 @@ class _Recorder(TorchDispatchMode):
         return self.add(op, tensor, to_numpy(tensor))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.as_it_is:
+            return self.record(func, args, kwargs or {})
         args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
@@ -225,7 +231,7 @@ class _Recorder(TorchDispatchMode):
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
-        run = repeat(VIEWS.get(func, func), fixed, slots, structure, written)
+        run = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
         line = self.line or self.context.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
@@ -238,9 +244,9 @@ class _Recorder(TorchDispatchMode):
             tensors = [flat[i] for i in written]
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, tensor in enumerate(tensors):
-                index = self.add(
-                    made((Ref(whole),), picker(i), ""), None, to_numpy(tensor).copy(), always=random
-                )
+                op = made((Ref(whole),), Pick(i), "")
+                op.epsilon = rounding_of(tensor.dtype) if self.as_it_is else 0.0
+                index = self.add(op, None, to_numpy(tensor).copy(), always=random)
                 self.wrote(tensor, index)
             return result
         if isinstance(result, torch.Tensor):
@@ -250,7 +256,7 @@ class _Recorder(TorchDispatchMode):
             whole = self.add(made(tuple(operands), run, label), None, None)
             for i, each in enumerate(result):
                 if isinstance(each, torch.Tensor):
-                    op = made((Ref(whole),), picker(i), f"[{i}]")
+                    op = made((Ref(whole),), Pick(i), f"[{i}]")
                     op.is_layout = False
                     self.add(op, each, to_numpy(each), always=random)
         return result
@@ -280,21 +286,14 @@ class _Recorder(TorchDispatchMode):
         self, storage: Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
     ) -> None:
         """The whole of a storage after a part of it was written to."""
-        inner, length = geometry_of(tensor), storage.length
         whole = torch.as_strided(tensor, *outer)
         if before is None:
             before = self.leaf(whole.clone(), "constant", "constant", 0.0)
-
-        def run(operands: Sequence[Any]) -> Any:
-            flat = flat_of(torch.from_numpy(operands[0]), outer, length)
-            torch.as_strided(flat, *inner).copy_(torch.from_numpy(operands[1]))
-            return torch.as_strided(flat, *outer).numpy()
-
         op = Operation(
             -1,
             "write",
             (Ref(before), Ref(index)),
-            run,
+            Write(outer, geometry_of(tensor), storage.length),
             source=self.line or self.context.where(),
             module=self.context.module,
         )

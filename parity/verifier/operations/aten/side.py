@@ -21,7 +21,13 @@ Leaf = tuple[Kind, str, torch.Tensor, float]
 
 
 def record_side(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int, name: str, gradients: bool
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    gradients: bool,
+    dtype: str | None = None,
 ) -> Program:
     """Record what a call computes; modules run in evaluation mode and are left as they were.
 
@@ -32,18 +38,19 @@ def record_side(
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
         gradients: whether the function runs backward.
+        dtype: what the program is rounded to and run in; None for float64 throughout.
     """
-    wide = _Wide()
-    args, kwargs = tree_map(wide, args), tree_map(wide, kwargs)
+    cast = _Cast(torch.float64 if dtype is None else getattr(torch, dtype))
+    args, kwargs = tree_map(cast, args), tree_map(cast, kwargs)
     function = getattr(function, "_orig_mod", function)
     if type(function).__name__ == "ExportedProgram":
         function = function.module()
     signature = function.forward if isinstance(function, torch.nn.Module) else function
     state: dict[str, torch.Tensor] = {}
     if isinstance(function, torch.jit.ScriptModule):
-        function = wide(function)  # cannot be called with other parameters than its own
+        function = cast(function)  # cannot be called with other parameters than its own
     elif isinstance(function, torch.nn.Module):
-        state = wide.state(function)
+        state = cast.state(function)
 
     def call() -> Any:
         if state:
@@ -52,17 +59,20 @@ def record_side(
 
     labels = argument_names(signature, len(args))
     for kind, label, value in zip(kinds_of(args, bound), labels, args, strict=True):
-        wide.argument(kind, label, value)
+        cast.argument(kind, label, value)
     for label, value in kwargs.items():
-        wide.argument("input", label, value)
+        cast.argument("input", label, value)
     with _evaluating(function):
-        return record_torch(call, wide.leaves, name, wide.modules, gradients=gradients)
+        return record_torch(
+            call, cast.leaves, name, cast.modules, gradients=gradients, as_it_is=dtype is not None
+        )
 
 
-class _Wide:
-    """Makes tensors and modules float64, and remembers what they were."""
+class _Cast:
+    """Gives tensors and modules a type, and remembers what they were."""
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: torch.dtype) -> None:
+        self._dtype = dtype
         self.leaves: list[Leaf] = []
         self.modules: dict[int, str] = {}
         """Paths of modules by their `id`."""
@@ -75,12 +85,12 @@ class _Wide:
             return self._copy(each)
         if not isinstance(each, torch.Tensor):
             return each
-        wide = each.detach().double() if each.is_floating_point() else each
-        self._epsilons[id(wide)] = rounding_of(each.dtype)
-        return wide
+        made = each.detach().to(self._dtype) if each.is_floating_point() else each
+        self._epsilons[id(made)] = rounding_of(each.dtype)
+        return made
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        own = copy.deepcopy(module).double()
+        own = copy.deepcopy(module).to(self._dtype)
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]

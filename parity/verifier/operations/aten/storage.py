@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Sizes, strides and offset."""
 
 
 class Storage:
@@ -27,6 +32,35 @@ def flat_of(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:
     return flat
 
 
-def geometry_of(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+def geometry_of(tensor: torch.Tensor) -> Geometry:
     """Sizes, strides and offset of a tensor in its storage."""
     return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+
+
+@dataclass(frozen=True)
+class View:
+    """What a view holds of a storage that was written to."""
+
+    whole: Geometry
+    part: Geometry
+    length: int
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """The view, given the storage."""
+        flat = flat_of(torch.from_numpy(operands[0]), self.whole, self.length)
+        return torch.as_strided(flat, *self.part).numpy()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A storage after a part of it was written to."""
+
+    whole: Geometry
+    part: Geometry
+    length: int
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """The storage, given what it held and the part."""
+        flat = flat_of(torch.from_numpy(operands[0]), self.whole, self.length)
+        torch.as_strided(flat, *self.part).copy_(torch.from_numpy(operands[1]))
+        return torch.as_strided(flat, *self.whole).numpy()

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.jaxprs import sharded
 from parity.verifier.operations.jaxprs.equations import (
     apply_power,
     apply_rule,
@@ -30,7 +31,7 @@ from parity.verifier.operations.jaxprs.equations import (
     written_by_jax,
 )
 from parity.verifier.operations.jaxprs.rules import RULES
-from parity.verifier.operations.jaxprs.values import leaf_value, literal, rounding_of, widened
+from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
@@ -42,7 +43,10 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 
 
 def record_jax(
-    function: Callable[..., Any], arguments: Sequence[tuple[Kind, str, Any]], name: str = "B"
+    function: Callable[..., Any],
+    arguments: Sequence[tuple[Kind, str, Any]],
+    name: str = "B",
+    dtype: str | None = None,
 ) -> Program:
     """Run a function and record it.
 
@@ -50,6 +54,8 @@ def record_jax(
         function: pure, of the trees in `arguments`.
         arguments: each a tree, what its leaves are, and the prefix of their paths.
         name: what the program is called.
+        dtype: trace it on leaves of this floating point type, so that every operation is known to want
+            the type that it has there; what is kept is in float64 all the same.
     """
     import jax
 
@@ -58,14 +64,19 @@ def record_jax(
         trees, leaves = [], []
         for kind, prefix, tree in arguments:
             paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-            values = [leaf_value(value) for _, value in paths]
-            trees.append(jax.tree.unflatten(structure, values))
-            for (path, original), value in zip(paths, values, strict=True):
+            given = [leaf_value(value) if dtype is None else cast(value, dtype) for _, value in paths]
+            trees.append(jax.tree.unflatten(structure, given))
+            for (path, original), each in zip(paths, given, strict=True):
+                value = leaf_value(each)
                 label = ".".join(filter(None, (prefix, *map(_key, path))))
                 leaves.append(
                     recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
                 )
-        closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+        with jax.enable_x64(dtype is None):
+            closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+            if dtype is not None:
+                ran = jax.tree.leaves(jax.jit(function)(*trees))
+                recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
         constants = [_constant(recorder, each) for each in closed.consts]
         outputs = recorder.walk(closed.jaxpr, constants, leaves, None, "", "")
         names = [".".join(map(_key, path)) for path, _ in jax.tree_util.tree_leaves_with_path(shapes)]
@@ -101,6 +112,8 @@ class _Recorder:
         self.program = program
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
+        self.devices: sharded.Devices | None = None
+        """Those that run what is recorded, in a `shard_map`."""
 
     def leaf(self, kind: Kind, label: str, value: Any, epsilon: float = 0.0) -> _Live:
         return self.add(Operation(-1, kind, (), None, kind, label, epsilon=epsilon), value, always=True)
@@ -155,12 +168,18 @@ class _Recorder:
         self, eqn: Any, operands: list[Any], line: Source | None, scope: str, module: str
     ) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params
+        if name == "shard_map":
+            return sharded.shard_map(self, params, operands, line, scope, module)
+        if self.devices is not None:
+            found = sharded.collective(self, eqn, operands, line, scope, module)
+            if found is not None:
+                return found
         if name == "scan":
             return self.scan(params, operands, line, scope, module)
         if name == "while":
             return self.loop(params, operands, line, scope, module)
         if name == "cond":
-            which = int(np.clip(_value(operands[0]), 0, len(params["branches"]) - 1))
+            which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
         inner = params.get("jaxpr") or params.get("call_jaxpr") or params.get("fun_jaxpr")
         if inner is not None and len(getattr(inner, "jaxpr", inner).invars) == len(operands):
@@ -177,6 +196,8 @@ class _Recorder:
     ) -> list[Any]:
         jaxpr = getattr(inner, "jaxpr", inner)
         constants = [_constant(self, each) for each in getattr(inner, "consts", ())]
+        if self.devices is not None:
+            constants = [sharded.replicated(self, each) for each in constants]
         return self.walk(jaxpr, constants, operands, line, scope, module)
 
     def fixed(
@@ -212,8 +233,11 @@ class _Recorder:
             tuple_operands, label = (operands[0], int(params["y"])), ""
             run = partial(apply_power, RULES[name], params)
             values.append(int(params["y"]))
+        if self.devices is not None:
+            run = sharded.on_each(self.devices, run, tuple_operands)
         op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
-                       is_layout=layout, epsilon=epsilon)  # fmt: skip
+                       is_layout=layout, epsilon=epsilon,
+                       extra={"primitive": name, "params": params})  # fmt: skip
         result = run(values)
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]
@@ -262,15 +286,22 @@ class _Recorder:
         carry = operands[of_condition + of_body :]
         while True:
             (go_on,) = self.call(p["cond_jaxpr"], [*condition, *carry], line, scope, module)
-            if not bool(_value(go_on)):
+            if not bool(self.decided(go_on, line)):
                 return list(carry)
             carry = self.call(p["body_jaxpr"], [*body, *carry], line, scope, module)
 
     def simple(
         self, name: str, operands: list[Any], run: Callable[..., Any], label: str, line: Source | None
     ) -> _Live:
+        if self.devices is not None:
+            run = sharded.on_each(self.devices, run, operands)
         value = run([_value(each) for each in operands])
         return self.add(Operation(-1, name, tuple(operands), run, "operation", label, line), value)
+
+    def decided(self, each: Any, line: Source | None) -> Any:
+        """The number that decides over a branch; in a `shard_map`, that of all devices."""
+        stacked = self.devices is not None and isinstance(each, _Live)
+        return sharded.one_for_all(each.value, line) if stacked else _value(each)
 
     def line(self, eqn: Any, call: Source | None) -> Source | None:
         traceback = eqn.source_info.traceback

@@ -15,7 +15,13 @@ from vit_config import InputError
 
 
 def record_side(
-    function: Any, variables: Any, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int, name: str
+    function: Any,
+    variables: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    dtype: str | None = None,
 ) -> Program:
     """Record what a call computes; NNX models run in evaluation mode.
 
@@ -26,6 +32,7 @@ def record_side(
         kwargs: those by name.
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
+        dtype: what the program is rounded to and noted in; None for float64 throughout.
     """
     inner, state, signature = functional(function, variables)
     trees: list[tuple[Kind, str, Any]] = [] if state is None else [("parameter", "", state)]
@@ -47,7 +54,7 @@ def record_side(
         named = {key: static[key](given[len(args) + i]) for i, key in enumerate(kwargs)}
         return _only_arrays(inner(*own, *positional, **named))
 
-    return record_jax(call, trees, name)
+    return record_jax(call, trees, name, dtype)
 
 
 def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:

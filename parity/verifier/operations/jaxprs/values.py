@@ -20,6 +20,17 @@ def leaf_value(value: Any) -> Any:
     return array.astype(np.float64) if floating else array
 
 
+def cast(value: Any, dtype: str) -> Any:
+    """A leaf in another floating point type; what is no floating point number stays."""
+    import jax
+
+    if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return value
+    array = np.asarray(value)
+    floating = array.dtype.kind == "f" or "float" in array.dtype.name
+    return jax.numpy.asarray(array, dtype) if floating else array
+
+
 def rounding_of(dtype: Any) -> float:
     """Half the distance of 1 to the next number; 0 of float64 and of what is no floating point type."""
     import ml_dtypes

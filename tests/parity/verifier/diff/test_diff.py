@@ -61,9 +61,10 @@ def test_a_port_by_hand_is_aligned_by_order():
 
 
 def test_the_command_says_where_and_exits_1(capsys, tmp_path):
-    out, picture = tmp_path / "diff.json", tmp_path / "diff.png"
+    out, picture, log, page = (tmp_path / f"diff.{kind}" for kind in ("json", "png", "sarif", "html"))
     arguments = ["docs/port.py:original", "docs/port.py:port"]
-    assert main(["diff", *arguments, "--json", str(out), "--picture", str(picture)]) == 1
+    flags = {"--json": out, "--picture": picture, "--sarif": log, "--html": page}
+    assert main(["diff", *arguments, *(str(each) for pair in flags.items() for each in pair)]) == 1
     said = capsys.readouterr().out
     assert "blocks.0.mlp = block_0.mlp: blocks.0.mlp.fc2 in differs" in " ".join(said.split())
     found = json.loads(out.read_text())
@@ -71,6 +72,9 @@ def test_the_command_says_where_and_exits_1(capsys, tmp_path):
     assert (found["first"]["where"], found["first"]["mode"]) == ("blocks.0.mlp", "fed")
     assert [len(group) for group in found["places"]] == [3]
     assert picture.read_bytes().startswith(b"\x89PNG")
+    result = json.loads(log.read_text())["runs"][0]["results"][0]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "docs/port.py"
+    assert "blocks.0.mlp = block_0.mlp" in page.read_text()
 
 
 @pytest.fixture

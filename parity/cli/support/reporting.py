@@ -1,0 +1,55 @@
+"""Where a comparison is written besides the screen; the same flags for every command that compares."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from parity.cli.support.reading import shown_as
+from parity.measure.shown import write_json
+from parity.verifier.reports import Report
+from vit_config import ConfigError
+from vit_config.files.atomic import check_writable, write_atomically
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporting:
+    """Files to write."""
+
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the result as JSON to this file; docs/reports.md describes the fields."""
+    sarif: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the findings as SARIF 2.1.0, which code hosts and editors show beside the lines."""
+    html: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write a page for a browser, which loads nothing else."""
+
+    def check(self) -> None:
+        """Refuse files that cannot be written, before anything is compared.
+
+        Raises:
+            ConfigError: two flags name one file, or one of them a folder.
+            MissingFileError: a folder does not exist.
+        """
+        flags = {"--json": self.json, "--sarif": self.sarif, "--html": self.html}
+        seen: dict[Path, str] = {}
+        for flag, path in flags.items():
+            if path is None:
+                continue
+            check_writable(path)
+            other = seen.setdefault(path.resolve(), flag)
+            if other != flag:
+                raise ConfigError(f"{other} and {flag} are both to be written to {path}")
+
+    def write(self, report: Report) -> None:
+        """Write what was asked for."""
+        from parity.verifier.reports.page import to_html
+        from parity.verifier.reports.sarif import to_sarif
+
+        if self.json is not None:
+            write_json(self.json, report.to_dict())
+        if self.sarif is not None:
+            write_atomically(self.sarif, (json.dumps(to_sarif(report), indent=2) + "\n").encode())
+        if self.html is not None:
+            write_atomically(self.html, to_html(report).encode())

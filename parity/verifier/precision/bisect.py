@@ -1,0 +1,190 @@
+"""Which operations must stay in float32 for a run in a smaller type to stay within a bound.
+
+The search is delta debugging (ddmin: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
+Input, IEEE TSE 28(2), 2002), first over lines of source, then over the operations of the lines that
+remain. Its result is 1-minimal: with any one operation less the bound is broken, which is tried at the
+end. Errors can cancel, so a smaller set that is no part of it may exist. It takes about k log(n / k)
+reruns for k operations of n where those act alone, and up to n squared in the worst case.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from parity.verifier.operations.program import Operation
+from parity.verifier.operations.sides import record
+from parity.verifier.precision.rounded import LOW, Low, RoundedProgram
+from vit_config import ConfigError
+
+SCHEMA = "parity.precision/1"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Held:
+    """An operation that must stay in float32."""
+
+    operation: str
+    file: str
+    line: int
+    text: str
+    module: str
+    shape: tuple[int, ...]
+    without: float
+    """The error when all the others stay in float32 and this one does not."""
+
+
+def _times(same: Sequence[Held]) -> str:
+    """One operation of one line, wherever it runs."""
+    first = same[0]
+    modules = list(dict.fromkeys(each.module for each in same if each.module))
+    shown = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
+    inside = f" in {shown}" if modules else ""
+    if len(same) == 1:
+        return f"{first.operation} {list(first.shape)}{inside}; {first.without:.2g} without it"
+    least, most = min(each.without for each in same), max(each.without for each in same)
+    without = f"{least:.2g} to {most:.2g} without one of them"
+    return f"{first.operation} {list(first.shape)}, {len(same)} times{inside}; {without}"
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """What `bisect_precision` found."""
+
+    dtype: Low
+    bound: float
+    low: float
+    """The error with every operation in the smaller type."""
+    high: float
+    """The error with every operation in float32."""
+    ran: float
+    """The error of the framework's own run in the smaller type; of TF32, of float32."""
+    error: float
+    """The error with those in `held` in float32."""
+    held: tuple[Held, ...]
+    operations: int
+    """How many lose digits to the smaller type."""
+    runs: int
+    """How often the program was run."""
+    seconds: float
+
+    @property
+    def possible(self) -> bool:
+        """Whether float32 throughout stays within the bound."""
+        return self.high <= self.bound
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data; a field is never renamed or removed within a version of `schema`."""
+        return {"schema": SCHEMA, "possible": self.possible, **asdict(self)}
+
+    def to_text(self) -> str:
+        """As a person reads it."""
+        own = "float32" if self.dtype == "tf32" else self.dtype
+        head = [
+            f"all in {self.dtype}: {self.low:.2g} from float64 (bound {self.bound:g}); the framework's"
+            f" own {own} run: {self.ran:.2g}"
+        ]
+        if not self.possible:
+            return "\n".join([*head, f"IMPOSSIBLE: all in float32 it is {self.high:.2g}"])
+        if not self.held:
+            return "\n".join([*head, f"none of {self.operations} operations must stay in float32"])
+        count = len(self.held)
+        head.append(
+            f"{count} of {self.operations} operations must stay in float32; then it is {self.error:.2g}"
+        )
+        lines: list[str] = []
+        by_line: dict[tuple[str, int], dict[str, list[Held]]] = {}
+        for each in self.held:
+            by_line.setdefault((each.file, each.line), {}).setdefault(each.operation, []).append(each)
+        for (file, line), operations in by_line.items():
+            text = next(iter(operations.values()))[0].text
+            lines += ["", f"  {file.rpartition('/')[2]}:{line}  {text}"]
+            lines += [f"    {_times(each)}" for each in operations.values()]
+        tail = f"1-minimal, by delta debugging in {self.runs} reruns ({self.seconds:.1f} s)"
+        return "\n".join([*head, *lines, "", tail])
+
+
+def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bisection:
+    """Find operations that must stay in float32 for a run in a smaller type to stay within a bound.
+
+    Parameters and inputs are rounded to the type first (of TF32, to float32); the yardstick is the same
+    program in float64 on the rounded ones. An operation that stays in float32 has its result held in
+    float32; what the program itself computes in float32 stays there anyhow.
+
+    Args:
+        side: a program, see `parity.verifier.operations.record`.
+        dtype: ``bfloat16``, ``float16``, or ``tf32``, in which products read ten bits of their factors.
+        bound: the largest relative error of an output, in the norm.
+
+    Raises:
+        ConfigError: an unknown type, or a bound that is not positive.
+        InputError: a program that cannot be run.
+    """
+    if dtype not in LOW:
+        raise ConfigError(f"dtype = {dtype!r}: must be one of {', '.join(LOW)}")
+    if not bound > 0:
+        raise ConfigError(f"bound = {bound}: must be positive")
+    started = time.perf_counter()
+    program = record(side, "the program", dtype="float32" if dtype == "tf32" else dtype)
+    rounded = RoundedProgram(program, dtype)
+    known: dict[frozenset[int], float] = {}
+
+    def error(high: Sequence[int]) -> float:
+        key = frozenset(high)
+        if key not in known:
+            known[key] = rounded.error(key)
+        return known[key]
+
+    every = rounded.candidates
+    low, high = error([]), error(every)
+    held: list[int] = []
+    if high <= bound < low:
+        held = _smallest(program.operations, every, lambda some: error(some) <= bound)
+    rest = [_held(program.operations[i], error([j for j in held if j != i])) for i in held]
+    return Bisection(dtype, bound, low, high, rounded.ran_error(), error(held), tuple(rest), len(every),
+                     rounded.runs, time.perf_counter() - started)  # fmt: skip
+
+
+def _held(op: Operation, without: float) -> Held:
+    source = op.source
+    file, line, text = (source.file, source.line, source.text) if source else ("", 0, "")
+    return Held(op.scope or op.name, file, line, text, op.module, op.shape, without)
+
+
+def _smallest(
+    operations: Sequence[Operation], every: list[int], passes: Callable[[list[int]], bool]
+) -> list[int]:
+    lines: dict[Any, list[int]] = {}
+    for index in every:
+        lines.setdefault(operations[index].source, []).append(index)
+    groups = ddmin(list(lines.values()), lambda some: passes([i for each in some for i in each]))
+    return sorted(ddmin([i for each in groups for i in each], passes))
+
+
+def ddmin(items: list[T], passes: Callable[[list[T]], bool]) -> list[T]:
+    """A subset that passes and of which no element can be left out.
+
+    Args:
+        items: a set that passes.
+        passes: whether a subset does.
+    """
+    count = 2
+    while len(items) > 1:
+        size = -(-len(items) // count)
+        parts = [items[i : i + size] for i in range(0, len(items), size)]
+        part = next((each for each in parts if len(parts) > 1 and passes(each)), None)
+        if part is not None:
+            items, count = part, 2
+            continue
+        rests = [[i for other in parts if other is not each for i in other] for each in parts]
+        rest = next((each for each in rests if passes(each)), None)
+        if rest is not None:
+            items, count = rest, max(count - 1, 2)
+        elif count >= len(items):
+            break
+        else:
+            count = min(2 * count, len(items))
+    return items

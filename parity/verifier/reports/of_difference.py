@@ -1,0 +1,107 @@
+"""The reports of a difference between modules, and of its diagnosis."""
+
+from __future__ import annotations
+
+from parity.measure.shown import number
+from parity.verifier.diagnose.diagnosis import Diagnosis
+from parity.verifier.diagnose.diagnosis_report import to_dict as diagnosis_to_dict
+from parity.verifier.diagnose.verdict import Cause
+from parity.verifier.diff.diff_report import to_dict as difference_to_dict
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import Divergence
+from parity.verifier.operations.comparison import Part
+from parity.verifier.reports.report import Finding, Report, Table, Verdict, line_of_name
+
+
+def report_of_difference(difference: Difference) -> Report:
+    """What `parity diff` found."""
+    findings = [
+        _finding(difference, group[0], len(group), rule=f"{group[0].stage}-differs".replace(" ", "-"))
+        for group in difference.places
+    ]
+    return _report("diff", difference, findings, difference_to_dict(difference))
+
+
+def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
+    """What `parity diagnose` found."""
+    findings = []
+    for place in diagnosis.places:
+        first, verdict = place.divergences[0], place.verdict
+        cause = verdict.causes[0] if verdict.causes else None
+        details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
+        rule = cause.name if cause else "unknown-cause"
+        findings.append(
+            _finding(diagnosis.difference, first, len(place.divergences), rule=rule, cause=cause,
+                     details=details)
+        )  # fmt: skip
+    return _report("diagnose", diagnosis.difference, findings, diagnosis_to_dict(diagnosis))
+
+
+def _report(command: str, difference: Difference, findings: list[Finding], own: dict) -> Report:
+    nothing = Part("", ())
+    for line in difference.left_out:
+        stage, _, rest = line.partition(": ")
+        said = f"not compared: {stage}"
+        findings.append(Finding("not-compared", "warning", said, nothing, nothing, details=(rest,)))
+    for flag in difference.uncertified:
+        said = f"float32 products ran at reduced precision: {flag}"
+        findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
+    summary = f"{difference.tensors} pairs of tensors compared"
+    return Report(command, difference.name_a, difference.name_b, _verdict(difference), summary,
+                  tuple(findings), _table(difference), {}, own)  # fmt: skip
+
+
+def _verdict(difference: Difference) -> Verdict:
+    if not difference.equal:
+        return "DIFFERENT"
+    if difference.uncertified:
+        return "UNCERTIFIED"
+    return "INCOMPLETE" if difference.left_out else "EQUAL"
+
+
+def _finding(
+    difference: Difference,
+    first: Divergence,
+    times: int,
+    *,
+    rule: str,
+    cause: Cause | None = None,
+    details: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(
+        rule=rule,
+        level="error",
+        message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage}, {first.mode})",
+        a=Part(cause.a if cause else "", line_of_name(difference.name_a), first.where),
+        b=Part(cause.b if cause else "", line_of_name(difference.name_b), first.where_b),
+        error=first.judged.error,
+        limit=first.judged.limit,
+        details=details,
+        times=times,
+    )
+
+
+def _evidence(cause: Cause) -> tuple[str, ...]:
+    share = [each / cause.difference if cause.difference else 0.0
+             for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
+    said = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"
+    return (said, *((f"change: {cause.advice}",) if cause.advice else ()))
+
+
+def _table(difference: Difference) -> Table:
+    rows = [
+        (
+            str(each.step),
+            each.mode,
+            each.stage,
+            str(len(each.judged)),
+            str(each.worst.site) if each.worst and each.worst.score else "",
+            number(each.worst.error) if each.worst else "",
+            number(each.worst.limit) if each.worst else "",
+            "ok" if each.passed else "differs",
+        )
+        for each in difference.comparisons
+    ]
+    columns = ("step", "mode", "stage", "tensors", "worst tensor", "error", "limit", "")
+    caption = "flowing: each on its own activations; fed: B on those of A"
+    return Table(columns, tuple(rows), caption)

@@ -1,0 +1,40 @@
+"""What a prompt or a failing test prints of a result is one short line."""
+
+import numpy as np
+import torch
+
+import parity
+from parity.verifier.operations import compare, record
+
+
+def net(epsilon):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.LayerNorm(7, eps=epsilon), torch.nn.Linear(7, 5)).eval()
+
+
+def test_results_are_one_short_line():
+    x = torch.randn(3, 7)
+    right, wrong = net(1e-5), net(1e-2)
+    diagnosis = parity.diagnose((right, x), (wrong, x))
+    equal = parity.diff((right, x), (right, x))
+    arrays = {name: value.numpy() for name, value in right.state_dict().items()}
+    said = [
+        repr(each)
+        for each in (
+            diagnosis,
+            diagnosis.difference,
+            equal,
+            equal.alignment,
+            compare((right, x), (wrong, x)),
+            compare((right, x), (right, x)),
+            record((right, x), "A"),
+            parity.match(arrays, {"other": np.ones(3), **arrays}),
+        )
+    ]
+    assert all("\n" not in each and len(each) < 160 for each in said), said
+    assert "norm-epsilon" in said[0]
+    assert "DIFFERENT at 0: out" in said[1]
+    assert "EQUAL" in said[2]
+    assert said[4].startswith("<Comparison DIFFERENT: 1 output, relative error 0.0")
+    assert said[5].startswith("<Comparison EQUAL")
+    assert said[7].startswith("<Matched: partners of 4 of A's 4 leaves; B has 5; 0 ambiguous")
