@@ -32,7 +32,8 @@ def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.n
     if simplejpeg is None or encoded[:2] != b"\xff\xd8" or channels not in (1, 3):
         return None
     try:
-        height, width, space, _ = simplejpeg.decode_jpeg_header(encoded)
+        *size, space, _ = simplejpeg.decode_jpeg_header(encoded)
+        height, width = map(int, size)
         if (space != "Gray" and (space != "YCbCr" or channels == 1)) or height * width > MAX_PIXELS:
             return None
         scale = scale_for((height, width), least)
