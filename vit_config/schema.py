@@ -273,8 +273,10 @@ class ViTConfig(Schema, frozen=True):
             InputError: wrong channels, or a size this schema cannot take.
         """
         if channels != self.in_channels:
+            order = "; in JAX channels come last, in PyTorch first"
             raise InputError(
                 f"the image has {channels} channels, the model takes in_channels = {self.in_channels}"
+                + order * (self.in_channels in (height, width))
             )
         if (height, width) == self.image_size:
             return

@@ -1,4 +1,4 @@
-"""A run tried out before it is begun: everything is built, and two steps are taken on drawn images."""
+"""A run tried out before it is begun: everything is built, and two steps are taken on random images."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class DrawnImages(Sequence[Any]):
 
 
 def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights | None = None) -> Task:
-    """The task of a job on drawn images of the model's own size."""
+    """The task of a job on random images of the model's own size."""
     check_taught(job.recipe, job.model, teacher)
     cfg, size = job.model, job.recipe.batch_size
     shape = (*cfg.image_size, cfg.in_channels)

@@ -45,7 +45,7 @@ class Task:
     teacher: TeacherWeights | None = None
     """Whose logits the run learns from."""
     workers: int = 0
-    """Processes that read and change training images; 0 for threads."""
+    """Processes that read and augment training images; 0 for threads."""
 
     def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
         """The function that completes a training batch by what the teacher says of it, if any."""
@@ -122,7 +122,7 @@ class TaskOptions(TypedDict, total=False):
     teacher: TeacherWeights | None
     """Whose logits the run learns from."""
     workers: int
-    """Processes that read and change training images; by default none, but threads."""
+    """Processes that read and augment training images; by default none, but threads."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:

@@ -41,7 +41,7 @@ class ConvertFiles:
     num_classes: int | None = None
     """0 takes the head off, and a pooler or pre_logits; another number puts a head of zeros on."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Let NaN and infinite values pass, which are refused else; the provenance says so."""
+    """Let NaN and infinite values pass, which are otherwise refused; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
     """Run what was read and what was written on the same images, in every framework and library at hand,
     and write the result beside the output. What is not equal does not get the name DST."""

@@ -44,9 +44,9 @@ class Arguments:
     batch_size: int = 64
     """Images at once; the scores do not depend on it."""
     damaged: Literal["refuse", "replace"] = "refuse"
-    """What to do with an image that cannot be read: end and name it, or leave it out."""
+    """An image that cannot be read: stop and name it, or leave it out."""
     json: Path | None = None
-    """Write everything there as JSON, the confusion matrix included."""
+    """Also write the result as JSON to this file, the confusion matrix included."""
     plot: Path | None = None
     """Draw the confusion matrix there, as PNG."""
 

@@ -63,8 +63,8 @@ class Inspect:
     batch_size: int = 1
     """Images in the batch; shapes and FLOPs of the table are those of the whole batch."""
     image_size: Annotated[str | None, shown_as("HxW")] = None
-    """Height and width of the images, if not the schema's: a model with dynamic_image_size takes them,
-    another one is built for them."""
+    """Height and width of images to use instead of the schema's; a model without dynamic_image_size is
+    built anew for them."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
     """Show every block, where blocks that are alike share a row, and what does nothing in evaluation,
     such as dropout."""

@@ -39,8 +39,8 @@ class Match:
     """Judge a map of your own: a JSON object of A's leaves, each with B's leaf, a list of leaves that
     are joined, or {"leaf": ..., "transpose": true}."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show every block, where blocks that are alike share a row; with a map the leaves too, which are
-    not shown then."""
+    """Show every block, where blocks that are alike share a row; with --map, show the leaves
+    as well."""
 
 
 def main(argv: list[str], prog: str = "parity match") -> int:

@@ -130,7 +130,7 @@ def read_checkpoint(
     Args:
         source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or what
             `open_checkpoint` made of one.
-        dialect: its dialect, if it should not be recognised.
+        dialect: its dialect, if it is not recognised by itself.
         part: which model to take where a file has several, such as ``state_dict_ema``.
         like: a preset that the model was built from, for what its file does not say.
         given: fields of the schema that the user states, of what the file leaves open.

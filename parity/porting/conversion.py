@@ -50,6 +50,9 @@ class Converted:
     hints: tuple[str, ...] = ()
     """How the target's library makes the model, where no config file says it."""
 
+    def __repr__(self) -> str:
+        return f"Converted({str(self.path)!r}, dialect={self.dialect!r}, {self.target.nbytes:,} bytes)"
+
     @property
     def config(self) -> ViTConfig:
         """The schema of what was written."""

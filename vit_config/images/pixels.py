@@ -173,7 +173,8 @@ def _opened(path: Path, channels: int) -> np.ndarray:
     from PIL import Image
 
     if not path.is_file():
-        raise MissingFileError(f"{path}: no such file; give the path of an image")
+        what = "is a folder" if path.is_dir() else "no such file"
+        raise MissingFileError(f"{path}: {what}; give the path of an image")
     try:
         with Image.open(path) as file:
             return _converted(file, channels)

@@ -43,4 +43,5 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
         from vit_train.sources.tfds_sets import open_tfds
 
         return open_tfds(spec, name, data_dir)
-    raise DataError(f"data set {spec!r} is unknown; expected {KINDS}")
+    hint = f"; {spec} is a folder: folder:{spec}?" if Path(spec).expanduser().is_dir() else ""
+    raise DataError(f"data set {spec!r} is unknown; expected {KINDS}{hint}")

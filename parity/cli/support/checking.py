@@ -32,8 +32,8 @@ class Checking:
     """Types to compare in. float64 shows that the algebra is the same; float32 and bfloat16 that neither
     twin is less accurate than the other."""
     precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
-    """Of float32 products in both twins: in full; TensorFloat-32 or the like, where the device has it;
-    or as the frameworks are set. float32 at less than full precision is shown, but not certified."""
+    """Precision of float32 products in both twins: in full; TensorFloat-32 or the like, where the device
+    has it; or as the frameworks are set. float32 at less than full precision is shown, not certified."""
     device: Annotated[Device, tyro.conf.arg(metavar="{" + ",".join(DEVICES) + "}")] = "cpu"
     """What both twins compute on: the CPU, where every limit was measured, or each framework's first
     GPU."""

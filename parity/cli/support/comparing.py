@@ -42,8 +42,8 @@ class Comparing(Reporting):
     dtype: Annotated[str, _choice(("float64", "float32", "bfloat16", "own"))] = "float64"
     """What parameters and inputs are cast to before models run; own: nothing is cast."""
     precision: Annotated[Precision, _choice(PRECISIONS)] = "highest"
-    """Of float32 products on GPU and TPU: in full, TensorFloat-32 or the like, or as the frameworks are
-    set."""
+    """Precision of float32 products on GPU and TPU: in full, TensorFloat-32 or the like, or as the
+    frameworks are set."""
     python_a: Annotated[Path | None, shown_as("PYTHON")] = None
     """The interpreter that runs A, if its framework lives in another environment."""
     python_b: Annotated[Path | None, shown_as("PYTHON")] = None
@@ -54,7 +54,7 @@ class Comparing(Reporting):
     batch_size: int = 2
     """Images that presets and checkpoints are fed."""
     seed: int = 0
-    """Of a preset's weights, and of those images."""
+    """Seed of a preset's weights and of those images."""
 
     def run(self) -> Difference:
         """Compare the two.

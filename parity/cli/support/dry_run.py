@@ -23,7 +23,7 @@ MIB, MILLION, GIGA = 2**20, 1e6, 1e9
 def dry_run(
     request: Request, make_trainer: Callable[..., Trainer[Any, Any, Any]], console: Console
 ) -> int:
-    """Build everything, take two steps on drawn images, and print what was found; writes nothing.
+    """Build everything, take two steps on random images, and print what was found; writes nothing.
 
     Returns:
         0.

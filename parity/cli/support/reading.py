@@ -34,7 +34,7 @@ class Reading:
     like: Annotated[str | None, shown_as("PRESET")] = None
     """The preset that the model was built from, for everything that its file leaves open."""
     dialect: Annotated[str | None, shown_as("NAME")] = None
-    """The file's dialect, if it should not be recognised; `parity list --dialects` shows all."""
+    """The file's dialect, if it is not recognised by itself; `parity list --dialects` shows all."""
     part: Annotated[str | None, shown_as("NAME")] = None
     """Which model to take where a file holds several, such as state_dict_ema."""
     preprocess: Annotated[Path | None, shown_as("FILE")] = None

@@ -27,7 +27,7 @@ class Source:
     config: Annotated[Path | None, _arg("FILE", "none")] = None
     """JSON or TOML file {"preset": NAME, "data": SET, "model": {...}, "recipe": {...}}, all optional, or
     the run.json of a run; gives the defaults of the other flags."""
-    init: Annotated[str | None, _arg("FILE", "none: parameters are drawn")] = None
+    init: Annotated[str | None, _arg("FILE", "none: random parameters")] = None
     """Checkpoint of any dialect to start from: a file, a folder, hf-hub:ORG/NAME or timm:NAME.TAG. It
     gives the defaults of --model, unless --preset or --config do; for other classes the head is drawn
     anew."""
@@ -51,7 +51,7 @@ class Options(Source):
     data_dir: Annotated[Path | None, _arg("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     damaged: Literal["refuse", "replace"] = "refuse"
-    """What to do with an image that cannot be read: end the run and name it; or train on the next one in
+    """An image that cannot be read: stop and name it; or train on the next one in
     its place, leave it out of scores, and name all at the end."""
     new_head: bool = False
     """Draw the head anew even where that of --init fits."""
@@ -82,14 +82,14 @@ class Options(Source):
     patience: Annotated[int | None, _arg("EVALUATIONS", "never")] = None
     """End after this many evaluations in a row without a better one; with --best."""
     workers: int = 0
-    """Processes that read and change training images, for where threads do not keep the accelerator
+    """Processes that read and augment training images, for where threads do not keep the accelerator
     busy; 0 for threads. What is computed does not depend on it."""
     keep: int = 3
     """How many of the newest checkpoints are kept."""
     profile: Annotated[str | None, _arg("A:B", "none")] = None
     """Trace steps A to B, counted from 1, into RUN/profile, by the framework's own profiler."""
     dry_run: bool = False
-    """Build everything, take two steps on drawn images, print parameters, FLOPs, memory, steps and time
+    """Build everything, take two steps on random images, print parameters, FLOPs, memory, steps and time
     per step, and write nothing."""
     parallel: Literal["jit", "pmap"] = "jit"
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""

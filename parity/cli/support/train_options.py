@@ -42,7 +42,7 @@ class Request(typing.NamedTuple):
     damaged: OnDamage
     """What to do with an image that cannot be read."""
     workers: int
-    """Processes that read and change training images."""
+    """Processes that read and augment training images."""
     keep: int
     """How many of the newest checkpoints are kept."""
     profile: str | None
@@ -66,7 +66,7 @@ class Request(typing.NamedTuple):
         }
 
     def read_start(self) -> Start | None:
-        """The weights to start from; None where parameters are drawn.
+        """The weights to start from; None for random ones.
 
         Raises:
             WeightsError: they do not fit the model.

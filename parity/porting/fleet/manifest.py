@@ -59,7 +59,7 @@ class Job(Schema, frozen=True):
     like: str | None = None
     """The preset that the model was built from, for what the file leaves open."""
     dialect: str | None = None
-    """Its dialect, if it should not be recognised."""
+    """Its dialect, if it is not recognised by itself."""
     part: str | None = None
     """Which model to take where there are several."""
     preprocess: Preprocess | None = None

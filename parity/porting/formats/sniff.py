@@ -20,6 +20,9 @@ _HINTS = {
     b"\x89HDF": "is an HDF5 file (Keras); export the weights as safetensors or .npz",
     b"<!DO": "is a web page, not a checkpoint; download it again",
     b"<htm": "is a web page, not a checkpoint; download it again",
+    b"\x89PNG": "is an image, not a checkpoint",
+    b"\xff\xd8\xff": "is an image, not a checkpoint",
+    b"GIF8": "is an image, not a checkpoint",
     b"vers": "is a pointer of Git LFS, not the file; fetch it with `git lfs pull`",
 }
 
@@ -51,9 +54,19 @@ def read_file(path: Path) -> Container:
         with guarded(path, "msgpack file"):
             return _container(path, "msgpack", read_msgpack(path))
     raise WeightsError(
-        f"{path}: its first bytes ({head[:8].hex(' ') or 'none'}) are of no kind of checkpoint; the"
-        " known kinds are safetensors, torch.save, TorchScript, .npz, flax msgpack and Orbax folders"
+        f"{path}: {_what_it_is(path, head)}; the known kinds of checkpoints are safetensors, torch.save,"
+        " TorchScript, .npz, flax msgpack and Orbax folders"
     )
+
+
+def _what_it_is(path: Path, head: bytes) -> str:
+    if not head:
+        return "is empty"
+    if path.suffix == ".py":
+        return f"is a Python file; of a function in it, give {path.name}:FUNCTION"
+    if head.isascii() and all(line.isprintable() for line in head.decode().expandtabs().splitlines()):
+        return "is a text file, not a checkpoint"
+    return f"its first bytes ({head[:8].hex(' ')}) are of no kind of checkpoint"
 
 
 def _read_zip(path: Path) -> Container:

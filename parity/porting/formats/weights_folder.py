@@ -26,6 +26,9 @@ WEIGHTS = (
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".msgpack")
 """What the name of the only file with weights in a folder ends in, if it is none of those."""
 
+OF_A_RUN = ("run.json", "weights.safetensors")
+"""What a training run writes first, and what it writes last."""
+
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
 """JSON files that say what the weights are."""
 
@@ -53,9 +56,17 @@ def find_weights(folder: Path) -> Path:
     for name in WEIGHTS:
         if (folder / name).is_file():
             return folder / name
+    manifest, exported = (folder / name for name in OF_A_RUN)
+    if manifest.is_file() and exported.is_file():
+        return exported
     alone = [each for each in folder.iterdir() if each.suffix in ENDINGS and each.is_file()]
     if len(alone) == 1:
         return alone[0]
+    if manifest.is_file():
+        raise MissingFileError(
+            f"{folder}: is a training run without {exported.name} yet; let it end (the command that"
+            " began it goes on), then convert it"
+        )
     inside = sorted(each.name for each in folder.iterdir() if each.name.startswith("checkpoint-"))
     hint = (
         f"give one of the folders in it, as {inside[-1]}"

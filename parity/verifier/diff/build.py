@@ -29,7 +29,7 @@ class Order(Schema, frozen=True):
     precision: str = "highest"
     batch_size: int = 2
     seed: int = 0
-    """Of a preset's weights, and of the images."""
+    """Seed of a preset's weights and of the images."""
 
 
 def build(order: Order) -> Subject:

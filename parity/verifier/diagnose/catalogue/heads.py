@@ -19,10 +19,13 @@ PACKINGS: dict[str, tuple[str, str]] = {
 
 
 def packings() -> tuple[Option, ...]:
-    """Ways in which q, k, v and heads lie in one projection; the value is the order of its axes."""
+    """Ways in which q, k, v and heads lie in one projection; the value is the order of its axes.
+
+    Where q, k and v lie one after the other, it is called as it is where they are projected apart.
+    """
     return tuple(
         Option(
-            f"packed as {name}",
+            f"channels as ({name[4:]}" if name.startswith("(3, ") else f"packed as {name}",
             axes,
             torch=f"qkv.reshape(B, N, {name[1:-1]})",
             jax=f"qkv.reshape(B, N, {name[1:-1]})",

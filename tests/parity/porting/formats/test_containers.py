@@ -12,6 +12,7 @@ import torch
 from safetensors.numpy import save_file
 
 from parity.porting.formats import open_container, write_npz, write_safetensors, write_torch
+from parity.porting.formats.weights_folder import find_weights
 from tests.support.container_files import (
     arrays,
     assert_same_bits,
@@ -91,8 +92,13 @@ def test_no_framework_is_needed(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", ["none"]),
-        (b"hello world", ["68 65 6c", "the known kinds are safetensors"]),
+        (b"", ["is empty"]),
+        (
+            b"hello world\n\tand more",
+            ["is a text file", "the known kinds of checkpoints are safetensors"],
+        ),
+        (b"\0\1hello", ["00 01 68 65 6c", "the known kinds of checkpoints are safetensors"]),
+        (b"\x89PNG\r\n\x1a\n", ["is an image"]),
         (b"\x1f\x8b\x08rest", ["gzip"]),
         (b"\x89HDF\r\n\x1a\n", ["HDF5"]),
         (b"<!DOCTYPE html><html>", ["web page"]),
@@ -333,3 +339,18 @@ def test_arrays_in_memory_are_stored_tensors():
         assert array.flags.writeable or not array.flags.owndata
     assert (stored({"x": np.arange(3, dtype=">i4")})["x"].load() == [0, 1, 2]).all()
     assert stored({"x": np.arange(3, dtype=">i4")})["x"].dtype.isnative
+
+
+def test_a_python_file_has_functions(tmp_path):
+    (tmp_path / "port.py").write_text("def port():\n    pass\n")
+    with pytest.raises(WeightsError, match=r"give port\.py:FUNCTION"):
+        open_container(tmp_path / "port.py")
+
+
+def test_a_training_run_is_its_exported_weights(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(MissingFileError, match=r"a training run without weights\.safetensors yet"):
+        find_weights(tmp_path)
+    for name in ("weights.safetensors", "test_images.npz"):
+        (tmp_path / name).touch()
+    assert find_weights(tmp_path) == tmp_path / "weights.safetensors"

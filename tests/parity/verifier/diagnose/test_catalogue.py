@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from parity.measure.traces.format import ModuleFacts
+from parity.verifier.diagnose.catalogue import heads, projections
 from parity.verifier.diagnose.explain import explain
 from parity.verifier.diagnose.segment import Segment
 
@@ -291,3 +292,11 @@ def test_nothing_to_explain():
 def test_other_parameters_are_no_cause():
     b = segment(X @ (2 * W).T, {"in": X}, {"weight": 2 * W})
     assert "parameters weight differ" in (explain(linear(X @ W.T, bias=None), b).unknown or "")
+
+
+def test_projections_apart_and_one_after_the_other_are_called_alike():
+    """Else a pair of which one packs q, k and v would be told to repack them, whatever its fault is."""
+    packed = {option.value: option.label for option in heads.packings()}
+    apart = {option.value: option.label for option in projections._SPLITS}
+    assert {axes: packed[f"s{axes}"] for axes in apart} == apart
+    assert len(set(packed.values())) == 6
