@@ -102,7 +102,7 @@ def test_every_public_name_is_in_the_reference_and_nothing_else(package):
 def test_a_reader_can_learn_the_public_names_in_an_hour():
     packages = ["parity", "vit_config", "vit_jax"]  # and vit_torch, which mirrors it
     public = [name for package in packages for name in importlib.import_module(package).__all__]
-    assert len(public) <= 32
+    assert len(public) <= 34
     assert importlib.import_module("vit_torch").__all__ == importlib.import_module("vit_jax").__all__
 
 

@@ -40,15 +40,15 @@ REFUSED = {
         "not_finite",
         "not_finite",
     ): "both models produce values that are not finite, {a} first at fc2 in,",
-    ("plain", "raises"): "{b}: RuntimeError: no weights here\n",
-    ("plain", "raising_model"): "{b}: KeyError: ",
+    ("plain", "raises"): "{b}: RuntimeError in {file}:148: no weights here\n",
+    ("plain", "raising_model"): "{b}: KeyError in {file}:69: ",
     ("plain", "alone"): "{b}: returns a model without inputs; return (model, inputs)",
     ("plain", "no_model"): "{b}: builtins.int is not a model: expected a torch.nn.Module",
     ("plain", "three_things"): "{b}: expected (model, inputs), found a tuple of 3",
     (
         "plain",
         "wrong_shape",
-    ): "{b}: RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x6 and 7x5)",
+    ): "{b}: RuntimeError in {file}:25: mat1 and mat2 shapes cannot be multiplied (2x6 and 7x5)",
     ("plain", "nowhere"): "{b}: {file} has no function nowhere",
     ("plain", "number"): "{b}: {file} has no function number",
     (
