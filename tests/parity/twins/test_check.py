@@ -30,8 +30,8 @@ QUICK = {"plain", "per_head", "registers_class_row", "mean_post_norm"}  # what `
 def _marks(name):
     if name in QUICK:
         return []
-    # every second is left to a share of the exhaustive cases
-    return [pytest.mark.slow, *([pytest.mark.exhaustive] if [*VARIANTS].index(name) % 2 else [])]
+    # two of three are left to a share of the exhaustive cases
+    return [pytest.mark.slow, *([pytest.mark.exhaustive] if [*VARIANTS].index(name) % 3 else [])]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=_marks(n)) for n in VARIANTS])
