@@ -24,7 +24,7 @@ ANSWER = {"num_heads": CFG.num_heads}
 """What torchvision's files leave open."""
 BROKEN = {
     "broken/canary.pth": "mkdir",
-    "broken/empty.safetensors": "first bytes (none)",
+    "broken/empty.safetensors": "is empty",
     "broken/page.bin": "web page",
     "broken/renamed.pth": "encoder.layers.encoder_layer_1.self_attention.in_proj_wait",
     "broken/shards/model.safetensors.index.json": "model-00002-of-00002.safetensors: no such file",

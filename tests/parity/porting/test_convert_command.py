@@ -181,7 +181,7 @@ WRONG = {
     ),
     "no tensors": (lambda s, p: save({"epoch": 3}, p), (), ["no tensors"]),
     "text": (lambda s, p: p.write_text("hello"), (), ["model.pth"]),
-    "nothing": (lambda s, p: p.write_bytes(b""), (), ["model.pth", "none"]),
+    "nothing": (lambda s, p: p.write_bytes(b""), (), ["model.pth", "is empty"]),
     "code": (
         lambda s, p: save({"model": s, "hook": Canary(p.with_name("canary"))}, p),
         (),

@@ -109,11 +109,11 @@ def damaged_files() -> dict:
     """name -> (how the file is made from a good one, what must be said)."""
     return {
         "truncated": (lambda content: content[: len(content) // 2], ["truncated", "bytes"]),
-        "empty": (lambda content: b"", ["its first bytes (none)"]),
+        "empty": (lambda content: b"", ["is empty"]),
         "pickle": (lambda content: pickle.dumps({"a": 1}), ["is a Python pickle"]),
         "zip": (lambda content: b"PK\x03\x04" + bytes(40), ["damaged or truncated zip archive"]),
         "flipped": (lambda content: content[:-1] + bytes([content[-1] ^ 1]), ["damaged", "head.bias"]),
-        "json": (lambda content: b'{"num_heads": 5}', ["are of no kind of checkpoint"]),
+        "json": (lambda content: b'{"num_heads": 5}', ["is a text file, not a checkpoint"]),
     }
 
 
