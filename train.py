@@ -16,15 +16,6 @@ from typing import Any
 
 from parity.cli import run
 from parity.cli.dispatch import in_one_line
-from parity.cli.support.after_training import (
-    export_run,
-    make_console,
-    say,
-    say_stopped,
-    score_and_compare,
-    status,
-)
-from parity.cli.support.train_options import parse
 
 PROG = "python train.py"
 OTHERS = ("plot", "eval", "predict", "preflight")
@@ -33,12 +24,18 @@ OTHERS = ("plot", "eval", "predict", "preflight")
 
 def main(argv: list[str]) -> int:
     """Train, or go on where the run's folder ends; the exit status."""
+    from parity.cli.support import after_training
+    from parity.cli.support.train_options import parse
+
     # what: a model, a recipe and a data set, by flags, a preset or a file
     request = parse(argv, prog=PROG)
     if request.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
     else:
         from vit_jax.train.run import make_trainer, numerics
+        from vit_train.host_memory import keep_freed_memory
+
+        keep_freed_memory()
     from parity.cli.support.dry_run import dry_run
     from vit_train.conduct import conduct
     from vit_train.task import make_task
@@ -46,8 +43,8 @@ def main(argv: list[str]) -> int:
 
     # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
-        console = make_console(quiet=not leads)
-        say(console, f"run folder {request.run_dir}")
+        console = after_training.make_console(quiet=not leads)
+        after_training.say(console, f"run folder {request.home}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         # the data, and the weights to start from, opened and seen to fit the model
@@ -57,12 +54,12 @@ def main(argv: list[str]) -> int:
         # the loop: from the newest checkpoint, or from the start
         trained = conduct(task, trainer, request.run_dir, console)
     if not leads:
-        return status(request, trained)
+        return after_training.status(request, trained)
     if trained.test is None:
-        return say_stopped(request, trained, console, [PROG, *argv])
+        return after_training.say_stopped(request, trained, console, [PROG, *argv])
     # the weights go home: one file, scored by both twins, and the two compared
-    weights, images = export_run(request, trained, console)
-    return score_and_compare(request, trained, weights, images, console)
+    weights, images = after_training.export_run(request, trained, console)
+    return after_training.score_and_compare(request, trained, weights, images, console)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
 
 MOVED = {
     "parity.containers": "parity.porting.formats",
@@ -21,8 +23,8 @@ MOVED = {
 }
 
 
-class Moved(MetaPathFinder):
-    """Asked last, when no module of that name was found."""
+class Moved:
+    """A finder of `sys.meta_path`, asked last, when no module of that name was found."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

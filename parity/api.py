@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from parity.porting.formats.base import Stored
-    from parity.porting.loaded import Framework
     from parity.twins.check import Report
     from parity.verifier.diagnose.diagnosis import Diagnosis
     from parity.verifier.diff import Difference, Side
     from parity.verifier.match import Matched
+    from vit_train.frameworks import Framework
 
 Model = Any
 """`vit_jax.ViT` or `vit_torch.ViT`."""

@@ -48,7 +48,8 @@ def assert_parity(
         All that was compared.
 
     Raises:
-        AssertionError: they differ; the message is the first difference. Or the lock is broken.
+        AssertionError: they differ; the message is the first difference, and its line in B. Or the lock
+            is broken.
         ConfigError, InputError: models that cannot be compared.
     """
     if level not in LEVELS:
@@ -68,11 +69,18 @@ def assert_parity(
         judged = first.judged
         raise AssertionError(
             f"first difference ({first.stage}, {first.mode}): {first}; error {judged.error:.1e},"
-            f" where rounding explains {judged.limit:.1e}"
+            f" where rounding explains {judged.limit:.1e}{_on_line(difference)}"
         )
     if lock is not None:
         check_lock(Path(lock), worst)
     return difference
+
+
+def _on_line(difference: Difference) -> str:
+    """Where B parts from A, if its operations tell."""
+    found = difference.lines
+    line = next((each for place in found.places for each in place.b.lines[:1]), None) if found else None
+    return "" if line is None else f"; {line}: {line.text}"
 
 
 def worst_errors(difference: Difference, level: Level) -> dict[str, float]:

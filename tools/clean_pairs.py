@@ -23,16 +23,28 @@ from typing import Any
 import jax
 import torch
 
-from parity.verifier.diff import InProcess, compare_sides, subject_of
+from parity.verifier.diff import InProcess, Subject, compare_sides, subject_of
+from parity.verifier.diff.lines import compare_models
 from parity.verifier.operations import Comparison, compare_programs, record
 from parity.verifier.operations.program import Program
-from tests.support.clean import in_flax, in_jax, in_torch, libraries, weights
+from tests.support.clean import as_torchvision, clip, in_flax, in_jax, in_torch, libraries, weights
 
-TORCH = in_torch.STYLES | {n: f for n, f in libraries.STYLES.items() if "JAX" not in n}
-JAX = in_jax.STYLES | in_flax.STYLES | {n: f for n, f in libraries.STYLES.items() if "JAX" in n}
+TORCH = (
+    in_torch.STYLES
+    | as_torchvision.STYLES
+    | {n: f for n, f in libraries.STYLES.items() if "JAX" not in n}
+    | clip.TORCH
+)
+JAX = (
+    in_jax.STYLES | in_flax.STYLES | {n: f for n, f in libraries.STYLES.items() if "JAX" in n} | clip.JAX
+)
+CLIP = clip.TORCH | clip.JAX
+"""Styles of another function, compared with each other alone."""
 TYPES = ("float32", "bfloat16", "float16")
 IN_FLOAT32 = ("transformers, eager", "einsum", "NNX", "NNX, scan")
 """Attention computes in float32 there, whatever it is given: a difference of 1e-8 in float64."""
+NO_GRADIENTS = ("torch.jit.trace",)
+"""What was traced in float32 cannot run backward in float64."""
 PARTNERS = 3
 """Styles of JAX that each style of torch is compared with in a type, and the other way round."""
 
@@ -47,6 +59,11 @@ def styles() -> dict[str, Callable[..., Any]]:
 
 def pairs(names: list[str]) -> Iterator[tuple[str, str]]:
     """Each torch style with some of JAX, in turn; and each style with the next of its own framework."""
+    for group in ([n for n in names if n not in CLIP], [n for n in names if n in CLIP]):
+        yield from _pairs(group)
+
+
+def _pairs(names: list[str]) -> Iterator[tuple[str, str]]:
     of_torch, of_jax = [n for n in names if n in TORCH], [n for n in names if n not in TORCH]
     count = max(len(of_torch), len(of_jax))
     seen: set[tuple[str, str]] = set()
@@ -95,17 +112,21 @@ def judge(found: Comparison, name: str, score: Score) -> None:
         print("   ", score.alarms[-1], flush=True)
 
 
+def drawn(name: str) -> dict[str, Any]:
+    """The weights of a style."""
+    return clip.draw() if name in CLIP else weights.draw()
+
+
 Recorded = dict[str, Program | str]
 """Every style as a program, or why it could not be recorded."""
 
 
 def recorded(dtype: str) -> Recorded:
     """All styles, with their weights held in a type."""
-    w = weights.draw()
     found: Recorded = {}
     for name, make in styles().items():
         try:
-            found[name] = record(held_in(make(w), dtype), name)
+            found[name] = record(held_in(make(drawn(name)), dtype), name)
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
@@ -125,19 +146,38 @@ def by_operations(of_a: Recorded, of_b: Recorded) -> Score:
     return score
 
 
-def by_modules() -> Score:
-    """The score of `parity diff`, of the first style with every other."""
+def from_the_first() -> Iterator[tuple[str, str]]:
+    """The first style of each function with every other."""
+    names = list(styles())
+    for group in ([n for n in names if n not in CLIP], [n for n in names if n in CLIP]):
+        yield from ((group[0], name) for name in group[1:])
+
+
+def subject(name: str) -> Subject:
+    """A style as `parity diff` takes it."""
+    return subject_of(name, styles()[name](drawn(name)))
+
+
+def by_gradients() -> Score:
+    """The score of gradients, compared by operations."""
     score = Score()
-    w = weights.draw()
-    (first, make), *others = styles().items()
-    for name, other in others:
+    for first, name in from_the_first():
+        if name in NO_GRADIENTS:
+            continue
+        found = compare_models(subject(first), subject(name))
+        assert found.backward, name
+        judge(found, f"{first} and {name}", score)
+    return score
+
+
+def by_modules() -> Score:
+    """The score of `parity diff`."""
+    score = Score()
+    for first, name in from_the_first():
         score.tried += 1
         try:
             dtype = "float32" if name in IN_FLOAT32 else "float64"
-            sides = [
-                InProcess(subject_of(n, f(w)), dtype=dtype) for n, f in ((first, make), (name, other))
-            ]
-            found = compare_sides(*sides)
+            found = compare_sides(*(InProcess(subject(n), dtype=dtype) for n in (first, name)))
             outcome = "" if found.equal and not found.left_out else f"{found.first or found.left_out}"
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
@@ -149,9 +189,9 @@ def by_modules() -> Score:
 
 PAGE = """# Pairs that are equal
 
-For those who want to know how often the verifier raises a false alarm. One small Vision Transformer is
-written in {styles} styles: {names}. Each of torch meets some of JAX, each style the next of its own
-framework; nothing may be reported.
+For those who want to know how often the verifier raises a false alarm. One small Vision Transformer and
+the image tower of a small CLIP are written in {styles} styles: {names}. Each of torch
+meets some of JAX, each style the next of its own framework; nothing may be reported.
 
 `python tools/clean_pairs.py --diff --write docs/clean_pairs.md` ({seconds:.0f} CPU seconds):
 
@@ -159,12 +199,12 @@ framework; nothing may be reported.
 |---|---|---|---|
 {rows}
 
-Both sides hold their weights in the type; of two types, A holds them in the one and B in the other, and
-what the smaller one rounded away is no difference. Everything is computed in float64. The pairs of
-`parity diff` are the first style with every other, forward and backward. The styles are in
-`tests/support/clean`; Equinox is tried where it is installed. Styles whose attention computes in float32
-whatever it is given ({in_float32}) are compared by `parity diff` in float32: in float64 it says
-DIFFERENT, by 1e-8, which is true.
+Both sides hold their weights in the type; of two types, A holds them in the one and B in the other,
+and what the smaller one rounded away is no difference. Everything is computed in float64. Of gradients
+and of `parity diff` the pairs are the first style of each function with every other; {no_gradients}
+has no gradients in float64. The styles are in `tests/support/clean`; Equinox is tried where it is
+installed. Styles whose attention computes in float32 whatever it is given ({in_float32})
+are compared by `parity diff` in float32: in float64 it says DIFFERENT, by 1e-8, which is true.
 {missed}"""
 
 
@@ -181,6 +221,7 @@ def main() -> None:
     for a, b in [*((each, each) for each in programs), *(("float32", each) for each in TYPES[1:])]:
         name = a if a == b else f"{a} and {b}"
         scores[f"`parity locate`, {name}"] = by_operations(programs[a], programs[b])
+    scores["gradients, by operations"] = by_gradients()
     if arguments.diff:
         scores["`parity diff`"] = by_modules()
     total = Score(sum(s.tried for s in scores.values()), [a for s in scores.values() for a in s.alarms],
@@ -191,7 +232,8 @@ def main() -> None:
         missed = "".join(f"\n- {each}" for each in total.alarms)
         names = "; ".join(styles())
         arguments.write.write_text(PAGE.format(
-            styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32), missed=missed,
+            styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32),
+            no_gradients=", ".join(NO_GRADIENTS), missed=missed,
             rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
 
 

@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import jax
 import numpy as np
 
-from vit_config import Recipe, ViTConfig, errors
+from tests.support.tiny import TINY
+from vit_config import Recipe, errors
 from vit_config.job import Job
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, to_named
@@ -35,15 +36,7 @@ from vit_train.conduct import CHECKPOINTS
 from vit_train.log import RunLog, taken_again
 from vit_train.manifest import claim, make_manifest
 
-CFG = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=2,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=11,
-)
+CFG = TINY.replace(depth=2)
 JOB = Job(CFG, Recipe(), "tfds:rectangles")
 MANIFEST = make_manifest(JOB, "fingerprint")
 STEPS = (3, 6, 9)

@@ -28,7 +28,8 @@ from parity.porting.conversion import Converted, convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from parity.porting.verification.libraries import LIBRARIES, NoModelError, misfits
-from vit_config import ConfigError, Rope, ViTConfig, parameters, write_weights
+from vit_config import ConfigError, Rope, ViTConfig, write_weights
+from vit_config.parameters import parameters
 
 BASE = ViTConfig(
     image_size=24, patch_size=8, hidden_size=40, depth=3, num_heads=5, mlp_dim=52, num_classes=7

@@ -7,7 +7,7 @@ JPEGs of 500x375 (smooth colours under noise, quality 90) from a folder, decoded
 come out. Everything runs in this one thread and is measured by its processor time; rounds are
 interleaved and the best of each is taken. "draft" is the plain loop with PIL's `Image.draft`, which lets
 libjpeg decode at half the size where the crop allows it: other pixels. Then photographs of 2000x1500,
-whole and with `decode_side`.
+whole and with `decode_side`. "decoding alone" is simplejpeg and nothing else: the bound of them all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+import simplejpeg
 import torch
 from PIL import Image
 
@@ -125,6 +126,19 @@ def plain(folder: Path, draft: bool) -> Run:
     return run
 
 
+def decoding(folder: Path) -> Run:
+    """What no loader that decodes whole files by libjpeg-turbo can pass."""
+    files = sorted((folder / "train").rglob("*.jpg"))
+
+    def run() -> Iterator[object]:
+        for start in range(0, len(files) // BATCH * BATCH, BATCH):
+            yield [
+                simplejpeg.decode_jpeg(path.read_bytes(), "RGB") for path in files[start : start + BATCH]
+            ]
+
+    return run
+
+
 def main(count: int = 256, rounds: int = 3) -> None:
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as name:
@@ -132,6 +146,7 @@ def main(count: int = 256, rounds: int = 3) -> None:
         write(folder, count)
         size = sum(path.stat().st_size for path in folder.rglob("*.jpg")) / (count + 2)
         loaders = {
+            "decoding alone": decoding(folder),
             "vit_train": ours(folder),
             "vit_train without simplejpeg": ours(folder, decoder=None),
             f"torchvision {torchvision.__version__}": of_torchvision(folder),

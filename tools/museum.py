@@ -1,16 +1,20 @@
 """Score `parity locate` on mistakes that people made in public.
 
     python tools/museum.py [--only NAME ...] [--share K/N] [--write docs/museum.md]
+    python tools/museum.py --timed NAME ...
 
 Each exhibit of tests/parity/verifier/museum is compared with its corrected form: is the mistake caught,
 is one of the lines that are wrong printed, is a cause named, and is no name wrong? Exit status: 0 if all
-are caught, 90 % are placed, 80 % are named and no name is wrong; 1 if not.
+are caught, 90 % are placed, 80 % are named and no name is wrong; 1 if not. `--timed` runs `parity
+locate` from the shell.
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -31,6 +35,10 @@ thread whose mistake was written anew, small, beside its corrected form, in
 
 On the day the museum was opened, before the search was changed for it, it scored 87 of 89 caught (two
 exhibits could not run), 70 on the right line, 30 named and 5 named wrongly.
+
+Three of them as a new user meets them, a file with two functions and one command, timed from the shell
+on a busy machine: `python tools/museum.py --timed scale_of_the_heads merged_without_permute
+exact_gelu_of_gemma` printed 13.7, 13.5 and 14.6 seconds, and each wrong line was among those shown.
 """
 
 
@@ -41,8 +49,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="these exhibits alone")
     parser.add_argument("--share", metavar="K/N", help="one N-th of the exhibits")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page")
+    parser.add_argument("--timed", nargs="+", metavar="NAME", help="as a new user would, by the clock")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT))
+    if options.timed:
+        return int(not all([timed(name) for name in options.timed]))
     warnings.simplefilter("ignore")
 
     from tests.parity.verifier.museum.rooms import exhibits, judge
@@ -90,6 +101,27 @@ def main() -> int:
     good = counts["caught"] == total and counts["on the right line"] >= 0.9 * total
     good &= counts["named"] >= 0.8 * total and not counts["named wrongly"]
     return 0 if good else 1
+
+
+def timed(name: str) -> bool:
+    """Whether `parity locate` shows the wrong line of an exhibit, given as a file with two functions."""
+    from tests.parity.verifier.museum.rooms import exhibits
+
+    exhibit = exhibits()[name]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "port.py"
+        file.write_text(
+            f"from {exhibit.make.__module__} import {name}\n\n\n"
+            f"def original():\n    return {name}()[0]\n\n\n"
+            f"def port():\n    return {name}()[1]\n"
+        )
+        command = [sys.executable, "-m", "parity", "locate", f"{file}:original", f"{file}:port"]
+        started = time.perf_counter()
+        run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        seconds = time.perf_counter() - started
+    shown = any(f" {line} | " in run.stdout for _, line in exhibit.lines)
+    print(f"{name}: {seconds:.1f} s, {'the line is shown' if shown else 'the line is NOT shown'}")
+    return shown
 
 
 if __name__ == "__main__":

@@ -1,324 +1,169 @@
 """Other people's models with one thing changed: is it caught, on its line, and named rightly?
 
-Every operator, number, flag and pair of arguments in the code that a model runs is changed once
-(`python tools/operation_mutants.py --count 20`). A mutant that crashes or changes no output is left out.
+    python tools/operation_mutants.py [--models NAME ...] [--count N] [--write docs/operation_mutants.md]
+
+Every operator, number, axis, flag, function, argument and slice in the code that a model runs is
+changed once, and what its modules hold (tests/support/mutants). Outcomes are kept in a file, so that a
+run that was stopped goes on: `--again` judges anew what was missed or named doubtfully, `--afresh` all.
+Exit status: 0 if all that change a result are caught, 95 % are placed and no name is doubtful; 1 if not.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
-import importlib
 import random
 import sys
 import time
-import types
 import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from pathlib import Path
 
-import numpy as np
-import torch
+ROOT = Path(__file__).resolve().parent.parent
+KEPT = ROOT / "build" / "operation_mutants.jsonl"
+HEAD = """# Other people's code with one thing changed
 
-from parity.porting.verification.peers import import_timm
-from parity.verifier.operations import Comparison, compare_programs, record
-from parity.verifier.operations.program import Program
+For those who want to know how often `parity locate` finds the line. One operator, number, axis, flag,
+function, argument or slice in the code that a model runs is changed at a time; a term, factor, call or
+keyword is left out; or a number that a module holds (an epsilon, a stride) is another one. The models
+are those of timm and transformers, and plain functions of JAX, each small and with drawn weights.
 
-SWAPS = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.Pow: ast.Mult,
-         ast.Gt: ast.LtE, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.LtE: ast.Gt}  # fmt: skip
+- **tried**: mutants that run and whose outputs differ in float64, told without the verifier.
+- **caught**: DIFFERENT is said. **placed**: a line that is printed for B is one of the changed statement
+  (for A too, where something was left out). **first**: it is the first one.
+- **named**: a cause is given. **doubt**: a name that a change of this kind cannot have been; each is
+  listed.
 
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of a source file."""
-
-    module: str
-    first: int
-    last: int
-    """Lines of the statement that was changed."""
-    what: str
-    tree: ast.Module
+Whether a name can be true is told by the kind of the change. Of 40 names drawn by chance each was also
+read beside its change: all were true of the first place.
+"""
 
 
-def mutants(module: str, executed: set[tuple[str, int]]) -> Iterator[Mutant]:
-    """All changes of the lines of a module that a model runs."""
-    file = str(importlib.import_module(module).__file__)
-    with open(file, encoding="utf-8") as stream:
-        source = stream.read()
-    tree = ast.parse(source)
-    statements = [s for f in ast.walk(tree) if isinstance(f, ast.FunctionDef) and f.name != "__init__"
-                  for s in ast.walk(f) if isinstance(s, ast.stmt) and _simple(s)]  # fmt: skip
-    for statement in statements:
-        last = statement.end_lineno or statement.lineno
-        if not any((file, line) in executed for line in range(statement.lineno, last + 1)):
-            continue
-        for node in ast.walk(statement):
-            for change, undo, what in _changes(node):
-                change()
-                yield Mutant(module, statement.lineno, last, what, copy.deepcopy(tree))
-                undo()
-
-
-def _simple(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.Assign, ast.AugAssign, ast.Return, ast.Expr)) and not (
-        isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-
-
-def _changes(node: ast.AST) -> Iterator[tuple[Callable[[], None], Callable[[], None], str]]:
-    def to(name: str, new: Any) -> tuple[Callable[[], None], Callable[[], None]]:
-        old = getattr(node, name)
-        return lambda: setattr(node, name, new), lambda: setattr(node, name, old)
-
-    for name, child in ast.iter_fields(node):
-        if isinstance(child, ast.BinOp) and isinstance(child.op, (ast.Add, ast.Mult)):
-            yield *to(name, child.left), f"without one side of {type(child.op).__name__}"
-        elif isinstance(child, ast.Call) and len(child.args) == 1 and _is_function(child.func):
-            yield *to(name, child.args[0]), f"without {ast.unparse(child.func)}"
-    if isinstance(node, (ast.BinOp, ast.AugAssign)) and type(node.op) in SWAPS:
-        yield (
-            *to("op", SWAPS[type(node.op)]()),
-            f"{type(node.op).__name__} -> {SWAPS[type(node.op)].__name__}",
-        )
-    elif isinstance(node, ast.Compare) and type(node.ops[0]) in SWAPS:
-        yield *to("ops", [SWAPS[type(node.ops[0])]()]), f"{type(node.ops[0]).__name__} turned"
-    elif isinstance(node, ast.Constant) and type(node.value) is bool:
-        yield *to("value", not node.value), f"{node.value} -> {not node.value}"
-    elif isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        new = node.value + 1 if isinstance(node.value, int) else node.value * 1.5
-        yield *to("value", new), f"{node.value} -> {new}"
-    elif isinstance(node, ast.Call) and len(node.args) >= 2:
-        yield *to("args", [node.args[1], node.args[0], *node.args[2:]]), "two arguments exchanged"
-
-
-def _is_function(func: ast.expr) -> bool:
-    """Whether a call passes an array on: not a method of the array, nor a class of Python's."""
-    text = ast.unparse(func)
-    return text.startswith(("self.", "torch.", "nn.", "F.", "jax.", "jnp.", "layer_norm", "rms_norm"))
-
-
-def mutated(model: Any, mutant: Mutant) -> Any:
-    """The model with the classes, or the function, of a changed module in the place of the original."""
-    original = importlib.import_module(mutant.module)
-    changed = types.ModuleType(mutant.module + "_mutant")
-    changed.__package__ = mutant.module.rpartition(".")[0]
-    changed.__file__ = original.__file__
-    sys.modules[changed.__name__] = changed
-    exec(
-        compile(ast.fix_missing_locations(mutant.tree), str(original.__file__), "exec"), changed.__dict__
-    )
-    if not isinstance(model, torch.nn.Module):
-        return getattr(changed, model.__name__)
-    other = copy.deepcopy(model)
-    for each in other.modules():
-        if type(each).__module__ == mutant.module:
-            each.__class__ = getattr(changed, type(each).__name__)
-    return other
-
-
-def lines_of(program: Program) -> set[tuple[str, int]]:
-    """The lines on which a program computes."""
-    return {(op.source.file, op.source.line) for op in program.operations if op.source is not None}
-
-
-def redrawn(model: torch.nn.Module) -> torch.nn.Module:
-    """The model with weights that hide nothing: no zeros, no ones."""
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(
-                torch.randn(p.shape, generator=generator) * (0.3 if p.ndim > 1 else 0.2) + (p.ndim == 1)
-            )
-    return model.eval()
-
-
-def _hf(name: str, config: str, model: str, inputs: Any, **sizes: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        package = importlib.import_module(f"transformers.models.{name}")
-        cfg = getattr(package, config)(**sizes)
-        cfg._attn_implementation = "eager"
-        module = f"transformers.models.{name}.modeling_{name}"
-        return redrawn(getattr(package, model)(cfg)), inputs(), [module]
-
-    return make
-
-
-def _jax(name: str) -> Callable[[], Any]:
-    def make() -> Any:
-        module = "tests.support.jax_families"
-        families = importlib.import_module(module)
-        return getattr(families, name), getattr(families, f"{name}_inputs")(), [module]
-
-    return make
-
-
-def _timm(name: str, modules: list[str], **sizes: Any) -> Callable[[], Any]:
-    def make() -> Any:
-        model = import_timm().create_model(name, **sizes)
-        return redrawn(model), {"x": torch.from_numpy(_normal(2, 3, 32, 32))}, modules
-
-    return make
-
-
-def _normal(*shape: int) -> np.ndarray:
-    return np.random.default_rng(1).normal(size=shape).astype(np.float32)
-
-
-def _images(size: int = 32) -> Callable[[], dict[str, torch.Tensor]]:
-    return lambda: {"pixel_values": torch.from_numpy(_normal(2, 3, size, size))}
-
-
-def _tokens(**more: Any) -> Callable[[], dict[str, Any]]:
-    ids = torch.from_numpy(np.random.default_rng(2).integers(3, 90, (2, 7)))
-    return lambda: {"input_ids": ids, **more}
-
-
-_ENCODER = {"hidden_size": 30, "num_hidden_layers": 2, "num_attention_heads": 5, "intermediate_size": 44}
-_DECODER = _ENCODER | {"vocab_size": 97, "num_key_value_heads": 5, "head_dim": 6, "pad_token_id": 0}
-
-_ENCODED_IMAGE = _ENCODER | {"image_size": 32, "patch_size": 8}
-_TIMM_VIT = ["timm.models.vision_transformer", "timm.layers.attention", "timm.layers.mlp",
-             "timm.layers.patch_embed"]  # fmt: skip
-_DINO = {"hidden_size": 30, "num_hidden_layers": 2, "num_attention_heads": 5, "mlp_ratio": 2}
-_SWIN = {"image_size": 32, "patch_size": 2, "embed_dim": 12, "depths": [2, 2], "num_heads": [2, 4]}
-_T5 = {"vocab_size": 97, "d_model": 30, "d_kv": 6, "d_ff": 44, "num_layers": 2, "num_heads": 5}
-_CLIP = _ENCODER | {"vocab_size": 97, "max_position_embeddings": 16}
-
-MODELS: dict[str, Callable[[], Any]] = {
-    "timm vit": _timm("vit_tiny_patch16_224", _TIMM_VIT, img_size=32, patch_size=8, embed_dim=30,
-                      depth=2, num_heads=5, num_classes=11),
-    "timm convnext": _timm("convnext_atto", ["timm.models.convnext", "timm.layers.norm"],
-                           depths=(1, 1, 2, 1), dims=(6, 10, 14, 22), num_classes=11),
-    "hf vit": _hf("vit", "ViTConfig", "ViTModel", _images(), **_ENCODED_IMAGE),
-    "hf dinov2": _hf("dinov2", "Dinov2Config", "Dinov2Model", _images(), **_DINO, image_size=32,
-                     patch_size=8),
-    "hf bert": _hf("bert", "BertConfig", "BertModel", _tokens(), **_ENCODER, vocab_size=97),
-    "hf llama": _hf("llama", "LlamaConfig", "LlamaModel", _tokens(use_cache=False), **_DECODER),
-    "hf gemma": _hf("gemma", "GemmaConfig", "GemmaModel", _tokens(use_cache=False), **_DECODER),
-    "hf swin": _hf("swin", "SwinConfig", "SwinModel", _images(), **_SWIN, window_size=4),
-    "hf t5": _hf("t5", "T5Config", "T5EncoderModel", _tokens(), **_T5),
-    "hf clip": _hf("clip", "CLIPTextConfig", "CLIPTextModel", _tokens(), **_CLIP),
-    "hf convnext": _hf("convnext", "ConvNextConfig", "ConvNextModel", _images(),
-                       hidden_sizes=[6, 10, 14], depths=[1, 2, 1], num_stages=3),
-    "jax decoder": _jax("decoder"),
-    "jax convnext": _jax("convnext"),
-    "jax mixer": _jax("mixer"),
-}  # fmt: skip
-
-
-_SUMS = {"operation", "sign", "term left out", "one term too many", "residual left out", "left out"}
-_FACTORS = {"operation", "factor", "number", "numbers", "scale left out", "one scale too many",
-            "factor left out", "one factor too many", "epsilon", "arguments", "activation"}  # fmt: skip
-_ORDERS = {"transposed", "reversed", "shifted", "halves exchanged", "axis split the other way round",
-           "reshaped without moving axes", "axis", "slice", "index", "arguments"}  # fmt: skip
-_TERMS = {"one term too many", "term left out", "bias left out", "gain left out", "left out",
-          "one step too many", "norm left out", "one norm too many", "mask", "causal mask"}  # fmt: skip
-NAMES = {
-    "Add ->": _SUMS | _FACTORS,
-    "Sub ->": _SUMS | _FACTORS,
-    "Mult ->": _SUMS | _FACTORS,
-    "Div ->": _SUMS | _FACTORS,
-    "Pow ->": _SUMS | _FACTORS | {"left out"},
-    "turned": _TERMS | {"operation"},
-    "True": _TERMS | _ORDERS | _FACTORS,
-    "False": _TERMS | _ORDERS | _FACTORS,
-    "without": _TERMS | _SUMS | _FACTORS | {"other value read", "term left out of a part"},
-    "exchanged": _ORDERS | _SUMS | {"operation", "other value read", "activation", "mask"},
-    **{f"{digit} ->": _ORDERS | _FACTORS | _SUMS | _TERMS | {"other value read", "n - 1 for n"}
-       for digit in "0123456789"},
-}  # fmt: skip
-"""What a change may rightly be called; any other name is printed as doubtful."""
-
-
-@dataclass
-class Score:
-    """Of a model: mutants that change an output, those caught, those placed."""
-
-    tried: int = 0
-    caught: int = 0
-    placed: int = 0
-    first: int = 0
-    """Placed with the first line that is printed."""
-    named: int = 0
-    doubtful: int = 0
-    """Named with what the change cannot have been; each is printed."""
-    seconds: float = 0.0
-
-
-def judge(found: Comparison, mutant: Mutant, score: Score) -> str:
-    """Enter one outcome; returns what to print."""
-    file = str(importlib.import_module(mutant.module).__file__)
-    span = range(mutant.first, mutant.last + 1)
-    lines = [line for place in found.places for line in place.b.lines]
-    if mutant.what.startswith("without"):  # what is missing stands on A's line
-        lines = [line for place in found.places for line in (*place.a.lines, *place.b.lines)]
-    score.tried += 1
-    score.caught += found.verdict == "DIFFERENT"
-    placed = any(line.file == file and line.line in span for line in lines)
-    score.placed += placed
-    score.first += bool(lines) and lines[0].file == file and lines[0].line in span
-    named = {place.cause for place in found.places} - {""}
-    score.named += bool(named)
-    doubtful = named - {name for kind, names in NAMES.items() if kind in mutant.what for name in names}
-    score.doubtful += bool(doubtful)
-    causes = ", ".join(place.cause or place.kind for place in found.places)
-    said = ", ".join(dict.fromkeys(map(str, lines))) or "nothing"
-    outcome = "NAMED?" if placed and doubtful else "placed" if placed else "MISSED"
-    return f"{outcome} {mutant.module}:{mutant.first} {mutant.what}; said {said} ({causes})"
-
-
-def main() -> None:
-    """Print the score of every model and the sum."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=20, help="mutants of a model")
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--all", action="store_true", help="print every mutant, not only what was missed"
-    )
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)  # the models are small
+    parser.add_argument("--models", nargs="+", default=[], metavar="NAME", help="these alone")
+    parser.add_argument("--count", type=int, default=40, help="mutants of a model")
+    parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="outcomes, kept")
+    parser.add_argument("--again", action="store_true", help="judge anew what was missed or doubtful")
+    parser.add_argument("--afresh", action="store_true", help="judge all anew")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="then start no more")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page")
+    parser.add_argument("--texts", action="store_true", help="print what was said of each")
+    options = parser.parse_args()
+    sys.path.insert(0, str(ROOT))
     warnings.simplefilter("ignore")  # a copy of a module registers its models a second time
-    if not all(name.startswith("jax") for name in arguments.models):
-        import_timm()  # before transformers looks for torchvision
-    total = Score()
-    columns = ("tried", "caught", "placed", "first", "named", "doubt", "s each")
-    print(f"{'':16} {' '.join(f'{each:>6}' for each in columns)}", flush=True)
-    for name in arguments.models:
-        score = Score()
+
+    import torch
+
+    from parity.porting.verification.peers import import_timm
+    from parity.verifier.operations import record
+    from tests.support.mutants.changes import mutants
+    from tests.support.mutants.judging import Outcome, outcome
+    from tests.support.mutants.kept import Kept
+    from tests.support.mutants.subjects import MODELS
+
+    torch.set_num_threads(1)  # the models are small
+    import_timm()  # before transformers looks for torchvision
+    kept = Kept(options.kept, afresh=options.afresh, again=options.again)
+    until = time.monotonic() + 60 * options.minutes
+    outcomes: list[Outcome] = []
+    for name in options.models or MODELS:
         model, inputs, modules = MODELS[name]()
         original = record((model, inputs), "A")
-        executed = lines_of(original)
-        choices = [m for module in modules for m in mutants(module, executed)]
-        random.Random(arguments.seed).shuffle(choices)
+        choices = list(mutants(model, original, modules))
+        random.Random(name).shuffle(choices)
+        tried = 0
         for mutant in choices:
-            if score.tried >= arguments.count:
+            if tried >= options.count:
                 break
-            try:
-                other = record((mutated(model, mutant), inputs), "B")
-            except Exception:  # a mutant that cannot run is no mutant
+            each = kept.get(name, mutant.key)
+            if each is None and time.monotonic() < until:
+                judge = partial(outcome, name, model, inputs, original, mutant)
+                each = kept.outcome(name, mutant.key, judge)
+            if each is None:
                 continue
-            started = time.perf_counter()
-            found = compare_programs(original, other)
-            if found.verdict == "EQUAL" or found.error < 1e-12:
-                continue
-            said = judge(found, mutant, score)
-            score.seconds += time.perf_counter() - started
-            if arguments.all or not said.startswith("placed"):
-                print("   ", said, flush=True)
-        print(_row(name, score), flush=True)
-        for field in ("tried", "caught", "placed", "first", "named", "doubtful", "seconds"):
-            setattr(total, field, getattr(total, field) + getattr(score, field))
-    print(_row("all", total))
+            outcomes.append(each)
+            tried += each.state == "tried"
+            if each.state == "tried" and (options.texts or each.is_missed):
+                print(said(each), flush=True)
+        print(row(name, [each for each in outcomes if each.model == name]), flush=True)
+    print("\n".join(table("model", outcomes)))
+    if options.write is not None:
+        options.write.write_text("\n".join(page(outcomes, kept.engine)) + "\n")
+    total = [each for each in outcomes if each.state == "tried"]
+    good = all(each.caught and not each.doubtful for each in total)
+    return 0 if good and sum(each.placed for each in total) >= 0.95 * len(total) else 1
 
 
-def _row(name: str, score: Score) -> str:
-    each = score.seconds / max(score.tried, 1)
-    numbers = (score.tried, score.caught, score.placed, score.first, score.named, score.doubtful)
-    return f"{name:16} {' '.join(f'{n:6}' for n in numbers)} {each:6.1f}"
+def said(each) -> str:
+    """One outcome, with all that was printed."""
+    if not each.caught:
+        verdict = "NOT CAUGHT"
+    else:
+        verdict = "NAMED?" if each.doubtful else "placed" if each.placed else "ELSEWHERE"
+    return f"{verdict} {each.model}, {each.place}: {each.kind}: {each.what}\n1. {each.said[-1]}\n"
+
+
+COLUMNS = ("tried", "caught", "placed", "first", "named", "doubt", "CPU s each")
+
+
+def row(name: str, outcomes: Iterable) -> str:
+    """The score of some outcomes as a row of a table."""
+    some = [each for each in outcomes if each.state == "tried"]
+    counts = [len(some), *(sum(bool(getattr(each, column)) for each in some)
+              for column in ("caught", "placed", "first", "named", "doubtful"))]  # fmt: skip
+    seconds = sum(each.seconds for each in some) / max(len(some), 1)
+    return f"| {name} | {' | '.join(map(str, counts))} | {seconds:.1f} |"
+
+
+def table(field: str, outcomes: list) -> list[str]:
+    """The scores by a field of the outcomes, and of all."""
+    values = dict.fromkeys(getattr(each, field) for each in outcomes)
+    rows = [row(value, [e for e in outcomes if getattr(e, field) == value]) for value in values]
+    head = [f"| {field} | {' | '.join(COLUMNS)} |", "|---|" + "--:|" * len(COLUMNS)]
+    return [*head, *rows, row("**all**", outcomes)]
+
+
+def page(outcomes: list, engine: str) -> list[str]:
+    """The page."""
+    tried = [each for each in outcomes if each.state == "tried"]
+    total = len(tried)
+    lines = [HEAD, "`python tools/operation_mutants.py --write docs/operation_mutants.md`:", ""]
+    lines += ["| | | |", "|---|---|---|"]
+    for name in ("caught", "placed", "first", "named", "doubtful"):
+        n = sum(bool(getattr(each, name)) for each in tried)
+        lines.append(f"| {name} | {n} of {total} | {100 * n / max(total, 1):.1f} % |")
+    left = {state: sum(each.state == state for each in outcomes) for state in LEFT_OUT}
+    said = [f"{left[state]} {words}" for state, words in LEFT_OUT.items()]
+    lines += ["", f"Left out: {'; '.join(said)}."]
+    earlier = sum(each.engine != engine for each in tried)
+    if earlier:
+        was = f"{earlier} of {total} were judged by earlier versions of the search"
+        lines += ["", f"{was} and stand as they were; all that were missed then were judged anew."]
+    lines += ["", "## By model", "", *table("model", outcomes), ""]
+    lines += ["## By what was changed", "", *table("kind", outcomes), ""]
+    missed = [each for each in tried if each.is_missed]
+    if missed:
+        lines += ["## What was missed", ""]
+        lines += ["| model | place | change | what was said |", "|---|---|---|---|"]
+    for each in missed:
+        text = ", ".join(each.said[:-1][:4]) or "nothing"
+        text += f" ({', '.join(each.named)})" if each.named else ""
+        what = f"{each.kind}: `{each.what.replace('|', '/')}`"
+        lines.append(f"| {each.model} | {each.place} | {what} | {text} |")
+    return lines
+
+
+LEFT_OUT = {
+    "unable": "mutants that cannot run",
+    "unchanged": "that change no output",
+    "small": "that change it by less than 1e-9, which is EQUAL by definition",
+    "type": "that compute something in another number type, which is not compared",
+}
+"""States of outcomes that are no mutants."""
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,31 +1,29 @@
-"""Write down what the compiled training step of each kind of block consists of.
+"""Write down what compiled training steps consist of.
 
-``tools/step_counts.py --why "REASON"`` compiles each for CPU and rewrites the file;
-tests/vit_jax/test_step_counts.py fails where a step has more of anything than the file allows.
+``tools/step_counts.py --why "REASON"`` compiles the step of each kind of block for CPU and rewrites
+tests/vit_jax/step_counts.json; with ``--platform tpu`` that of ViT-B/16 for eight v5e chips (no TPU is
+needed, but the extra [preflight]) and tests/vit_jax/tpu_counts.json. The tests beside the files fail
+where a step has more of anything than its file allows.
 """
 
 import argparse
-import json
+import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
-import jaxlib
-
 sys.path.insert(0, str(Path(__file__).parent.parent))
+os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs
 
-from tests.vit_jax.test_step_counts import KINDS, LOCK, counts
+TESTS = {"cpu": "test_step_counts", "tpu": "test_tpu_counts"}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--platform", choices=TESTS, default="cpu")
     parser.add_argument("--why", required=True, help="one line: what made the counts change")
-    why = parser.parse_args().why.strip()
-    if not why:
+    options = parser.parse_args()
+    if not (why := options.why.strip()):
         parser.error("--why is empty; say in a line what made the counts change")
-    lock = {
-        "why": why,
-        "platform": "cpu",
-        "jaxlib": jaxlib.__version__,
-        "steps": {kind: counts(kind) for kind in KINDS},
-    }
-    LOCK.write_text(json.dumps(lock, indent=1) + "\n")
-    print(f"wrote {LOCK}")
+    lock = import_module(f"tests.vit_jax.{TESTS[options.platform]}").LOCK
+    lock.write(why)
+    print(f"wrote {lock.path}")

@@ -42,7 +42,6 @@ class Schema(BaseModel, frozen=True):
         strict=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
     def __init__(self, **fields: Any) -> None:

@@ -13,9 +13,10 @@ class ViTOutput(NamedTuple):
     tanh layer's output (B, head_hidden)."""
     pooled: Any
     """(B, D): what the head sees; 2 D where class token and mean are joined."""
-    prefix_tokens: Any
-    """(B, P, D): class, distillation and register tokens, after the final norm if there is one."""
-    patch_tokens: Any
+    prefix_tokens: Any | None
+    """(B, P, D): class, distillation and register tokens, after the final norm if there is one. None, as
+    the next, of a call with ``return_tokens=False``."""
+    patch_tokens: Any | None
     """(B, N, D): patch features after the last block and the final norm, if any; row-major."""
     head_logits: Any | None = None
     """Where a distillation token has a head of its own: the logits of the class head and of that one,

@@ -6,7 +6,6 @@ import difflib
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
-import numpy as np
 from pydantic import (
     Field,
     NonNegativeFloat,
@@ -202,15 +201,6 @@ def decay_strength(recipe: Recipe) -> float:
     alone, the peak learning rate is divided out."""
     follows_schedule = recipe.decay_times == "schedule"
     return recipe.weight_decay / (recipe.learning_rate if follows_schedule else 1.0)
-
-
-def step_seed(recipe: Recipe, step: int) -> int:
-    """The seed of all that PyTorch draws in update number `step`, counted from 0: 64 bits.
-
-    A function of the recipe's seed and the step alone, as JAX's key is, so that a run has no other
-    random state to carry from one place to another.
-    """
-    return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])
 
 
 def check_distillation(recipe: Recipe, cfg: ViTConfig) -> None:

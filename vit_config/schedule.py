@@ -76,3 +76,12 @@ def _after_warmup(recipe: Recipe, clock: Any, length: int, unit: int, xp: Any) -
             return peak / xp.sqrt(1.0 + clock / (recipe.rsqrt_epochs * unit))
         case _:
             return xp.full_like(clock, peak)
+
+
+def step_seed(recipe: Recipe, step: int) -> int:
+    """The seed of all that PyTorch draws in update number `step`, counted from 0: 64 bits.
+
+    A function of the recipe's seed and the step alone, as JAX's key is, so that a run has no other
+    random state to carry from one place to another.
+    """
+    return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])

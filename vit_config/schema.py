@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from vit_config.base import IntTuple, Schema, Size
 from vit_config.contradictions import contradictions, nearest_sizes
 from vit_config.errors import InputError
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 Rate = Annotated[float, Field(ge=0, lt=1)]
 """The probability that a value is dropped in training."""
@@ -211,6 +211,11 @@ class ViTConfig(Schema, frozen=True):
     def num_prefix_tokens(self) -> int:
         """Tokens P before the patches: class token, distillation token, registers."""
         return int(self.class_token) + int(self.distill_token) + self.register_tokens
+
+    @property
+    def head_tokens(self) -> int | None:
+        """How many of the first tokens the head reads; None where it reads all, as for a mean."""
+        return 1 + self.distill_token if self.pool == "class" else None
 
     @property
     def num_prefix_rows(self) -> int:

@@ -57,18 +57,28 @@ class Attention(Heads, nnx.Module):
         return q.reshape(B, N, h, d), k.reshape(B, N, kv, d), v.reshape(B, N, kv, d)
 
     def __call__(
-        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None."""
+        """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
+
+        Args:
+            first: how many queries there are, where not N: those of the first tokens.
+        """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
         if rotation is not None:
             q, k = (rotate(each, rotation, pairs=self.pairs) for each in (q, k))
-        bias = None if self.rel_pos_bias is None else self.rel_pos_bias()  # (h, N, N)
+        bias = None if self.rel_pos_bias is None else self.rel_pos_bias()[:, :first]  # (h, first, N)
+        q = q[:, :first]
         y, weights = self.mix(q, k, v, bias=bias, rngs=rngs)
-        y = y.reshape(*x.shape[:2], -1)  # (B, N, h d)
+        y = y.reshape(*y.shape[:2], -1)  # (B, first, h d)
         y = y if self.norm is None else self.norm(y)
-        y = y if self.proj is None else self.proj(y)  # (B, N, D)
+        y = y if self.proj is None else self.proj(y)  # (B, first, D)
         return self.proj_drop(y, rngs=rngs), weights
 
 

@@ -28,11 +28,20 @@ class Block(nnx.Module):
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def __call__(
-        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(self.norm1(x), rotation=rotation, rngs=rngs)
-        x = x + self.drop_path1(self.ls1(y), rngs=rngs)
+        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
+
+        Args:
+            first: how many tokens are wanted, where not all; the others are only attended to.
+        """
+        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, rngs=rngs)
+        x = x[:, :first] + self.drop_path1(self.ls1(y), rngs=rngs)
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x), rngs=rngs)), rngs=rngs)
         return x, weights
 

@@ -22,10 +22,15 @@ class AttentionBranch(nnx.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def __call__(
-        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to what is added to them, and the attention weights or None."""
-        y, weights = self.attn(self.norm(x), rotation=rotation, rngs=rngs)
+        y, weights = self.attn(self.norm(x), rotation=rotation, first=first, rngs=rngs)
         return self.drop_path(self.ls(y), rngs=rngs), weights
 
 
@@ -52,11 +57,16 @@ class ParallelBranchesBlock(nnx.Module):
         self.ffns = nnx.List([MlpBranch(cfg, index, rngs=rngs) for _ in branches])
 
     def __call__(
-        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
-        results = [branch(x, rotation=rotation, rngs=rngs) for branch in self.attns]
-        x = x + sum(y for y, _ in results)
+        results = [branch(x, rotation=rotation, first=first, rngs=rngs) for branch in self.attns]
+        x = x[:, :first] + sum(y for y, _ in results)
         x = x + sum(branch(x, rngs=rngs) for branch in self.ffns)
         weights = [each for _, each in results if each is not None]
         return x, jnp.concatenate(weights, axis=1) if weights else None

@@ -1,6 +1,10 @@
 """Options for XLA where its defaults are not the fastest (in digits: docs/performance.md)."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from typing import Any, cast
 
 import jax
 
@@ -23,3 +27,19 @@ def compiler_options(platform: str) -> dict[str, str]:
     except (RuntimeError, ValueError):
         return {}
     return options
+
+
+@contextmanager
+def kept(folder: Path | None) -> Iterator[None]:
+    """Keep programs that take more than a second to compile in a folder, and take them from there, for
+    the duration; None leaves that as it is (`JAX_COMPILATION_CACHE_DIR`)."""
+    if folder is None:
+        yield
+        return
+    name, config = "jax_compilation_cache_dir", cast(Any, jax.config)
+    before = config.jax_compilation_cache_dir
+    jax.config.update(name, str(folder.expanduser().absolute()))
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)

@@ -43,7 +43,7 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
         apply = make_apply(weights.config)
 
         def judge(params: Params, images: jax.Array, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-            logits = apply(params, images).logits
+            logits = apply(params, images, return_tokens=False).logits
             return cross_entropy(logits, labels).sum(), correct(logits, labels).sum()
 
         judge = jax.jit(judge, compiler_options=options)

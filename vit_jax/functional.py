@@ -15,6 +15,7 @@ from vit_config import ViTConfig, ViTOutput
 from vit_jax.leaves import leaves
 from vit_jax.model import ViT
 from vit_jax.scanned import UNROLLED, Gather, Loop, Params, make_run_all
+from vit_jax.stacks import unstack
 from vit_jax.weights import abstract_model
 
 
@@ -46,7 +47,7 @@ def make_apply(
     """The forward pass as ``apply(params, images, **options)``; options as `ViT.__call__` takes.
 
     Args:
-        loop: how the blocks are run.
+        loop: how the blocks are run; the parameters of a loop may be in stacks (`vit_jax.stacks`).
         gather: what becomes of the parameters before a layer has them.
     """
     abstract = abstract_model(cfg, kernel=kernel)
@@ -59,7 +60,7 @@ def make_apply(
 
     def apply(params: Params, images: jax.Array, **options: Any) -> ViTOutput:
         around = {name: x for name, x in params.items() if not name.startswith("blocks.")}
-        model = merge({**params, **(gather(around) if gather else around)})
+        model = merge(unstack({**params, **(gather(around) if gather else around)}))
         model.run_all = partial(run_all, params)
         return model(images, **options)
 

@@ -117,13 +117,19 @@ class ViT(Features, Pretrained, nnx.Module):
         return x, [*rotations * (self.cfg.depth // len(rotations))]
 
     def run_blocks(
-        self, images: jax.Array, *, each: bool = True, rngs: nnx.Rngs | None = None
+        self,
+        images: jax.Array,
+        *,
+        each: bool = True,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> Iterator[tuple[jax.Array, jax.Array | None]]:
         """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
 
         Args:
             images: (B, H, W, C), normalised.
             each: false where the last is enough.
+            first: how many tokens are wanted of the last, where not all.
 
         Raises:
             InputError: an image the model was not built for.
@@ -135,8 +141,9 @@ class ViT(Features, Pretrained, nnx.Module):
         if self.run_all is not None and not each:
             yield self.run_all(x, rotations, rngs), None
             return
-        for block, rotation in zip(self.blocks, rotations, strict=True):
-            x, weights = block(x, rotation=rotation, rngs=rngs)
+        wanted = [None] * (self.cfg.depth - 1) + [first]
+        for block, rotation, first in zip(self.blocks, rotations, wanted, strict=True):
+            x, weights = block(x, rotation=rotation, first=first, rngs=rngs)
             yield x, weights
 
     def normalise(self, x: jax.Array) -> jax.Array:
@@ -176,6 +183,7 @@ class ViT(Features, Pretrained, nnx.Module):
         self,
         images: jax.Array,
         *,
+        return_tokens: bool = True,
         return_attention: bool = False,
         return_blocks: bool = False,
         rngs: nnx.Rngs | None = None,
@@ -184,6 +192,8 @@ class ViT(Features, Pretrained, nnx.Module):
 
         Args:
             images: (B, H, W, C), normalised.
+            return_tokens: false where the logits are enough: the last block then computes no more tokens
+                than the head reads.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -193,7 +203,8 @@ class ViT(Features, Pretrained, nnx.Module):
         """
         x, attention, blocks = images, [], []
         each = return_attention or return_blocks
-        for x, weights in self.run_blocks(images, each=each, rngs=rngs):
+        first = None if return_tokens or each else self.cfg.head_tokens
+        for x, weights in self.run_blocks(images, each=each, first=first, rngs=rngs):
             if return_attention:
                 attention.append(weights)
             if return_blocks:
@@ -210,8 +221,8 @@ class ViT(Features, Pretrained, nnx.Module):
         return ViTOutput(
             logits=self.combine(by_head),
             pooled=pooled,
-            prefix_tokens=x[:, :P],
-            patch_tokens=x[:, P:],
+            prefix_tokens=x[:, :P] if return_tokens else None,
+            patch_tokens=x[:, P:] if return_tokens else None,
             head_logits=by_head if len(by_head) > 1 else None,
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,

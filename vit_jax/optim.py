@@ -12,10 +12,11 @@ from vit_config.layer_decay import layer_scales
 from vit_config.recipe import decay_mask, decay_strength
 from vit_config.schedule import average_decay, learning_rate
 from vit_jax.functional import Params
+from vit_jax.stacks import along_stack, is_stack, members, ndims
 
 
 def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransformation:
-    """The recipe's update rule over parameters keyed by common name.
+    """The recipe's update rule over parameters keyed by common name, also of stacks (`vit_jax.stacks`).
 
     Clip to the global norm; Adam (arXiv 1412.6980) with bias correction, or a running sum of gradients
     (``sgd``); decay added to the gradient before the moments (``adam``, ``sgd``) or to the update after
@@ -27,7 +28,8 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
     """
 
     def decayed(params: Params) -> dict[str, bool]:
-        return decay_mask(recipe, {name: value.ndim for name, value in params.items()})
+        mask = decay_mask(recipe, ndims(params))
+        return {name: mask[members(name)[0]] for name in params}
 
     decay = optax.add_decayed_weights(decay_strength(recipe), mask=decayed)
     if recipe.optimizer == "sgd":
@@ -38,7 +40,7 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
         direction = scale_by_adam(recipe.beta1, recipe.beta2, recipe.adam_eps)
     steps = (direction, decay) if recipe.optimizer in ("adamw", "lamb") else (decay, direction)
     if recipe.optimizer == "lamb":
-        steps = (*steps, optax.masked(optax.scale_by_trust_ratio(), decayed))
+        steps = (*steps, optax.masked(_scale_by_trust_ratio(), decayed))
     return optax.chain(
         clip_by_global_norm(recipe.clip_norm, recipe.clip_eps),
         *steps,
@@ -77,8 +79,26 @@ def scale_by_layer(recipe: Recipe) -> optax.GradientTransformation:
         return optax.identity()
 
     def scale(updates: Any, params: Any) -> Any:
-        scales = layer_scales(recipe, updates)
-        return {name: value * scales[name] for name, value in updates.items()}
+        scales = layer_scales(recipe, [member for name in updates for member in members(name)])
+        return {name: value * along_stack(name, value, scales) for name, value in updates.items()}
+
+    return optax.stateless(scale)
+
+
+def _scale_by_trust_ratio() -> optax.GradientTransformation:
+    """LAMB's (arXiv 1904.00962, algorithm 2), as optax has it, of each tensor of a stack by itself."""
+    ratio = optax.scale_by_trust_ratio()
+
+    def scale(updates: Any, params: Any) -> Any:
+        def one(update: jax.Array, param: jax.Array) -> Any:
+            return ratio.update(update, ratio.init(param), param)[0]
+
+        return {
+            name: update
+            if isinstance(update, optax.MaskedNode)
+            else (jax.vmap(one) if is_stack(name) else one)(update, params[name])
+            for name, update in updates.items()
+        }
 
     return optax.stateless(scale)
 

@@ -42,7 +42,12 @@ class ParallelBlock(Heads, nnx.Module):
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def __call__(
-        self, x: jax.Array, *, rotation: Rotation | None = None, rngs: nnx.Rngs | None = None
+        self,
+        x: jax.Array,
+        *,
+        rotation: Rotation | None = None,
+        first: int | None = None,
+        rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
@@ -52,11 +57,12 @@ class ParallelBlock(Heads, nnx.Module):
         hidden = hidden if self.mlp_bias is None else add_broadcast(hidden, self.mlp_bias[...])
         q, k = (each.reshape(B, N, -1, self.qk_dim(d)) for each in (q, k))
         q, k = self.normalise(q, k)
+        q, hidden = q[:, :first], hidden[:, :first]
         v = v.reshape(B, N, self.num_heads, d)
         attended, weights = self.mix(q, k, v, bias=None, rngs=rngs)
-        hidden = self.mlp_drop(self.mlp_act(hidden), rngs=rngs)  # (B, N, M)
-        y = self.out_proj_of(attended.reshape(B, N, D), hidden)
-        return x + self.drop_path(self.ls(y), rngs=rngs), weights
+        hidden = self.mlp_drop(self.mlp_act(hidden), rngs=rngs)  # (B, first, M)
+        y = self.out_proj_of(attended.reshape(B, -1, D), hidden)
+        return x[:, :first] + self.drop_path(self.ls(y), rngs=rngs), weights
 
 
 class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):

@@ -30,7 +30,7 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 
     Args:
         x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
-        pairs: ``interleaved`` or ``half``, see `vit_config.numerics.rope.Rope`.
+        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
     """
     P = x.shape[1] - rotation.sin.shape[1]
     patches = x[:, P:].astype(rotation.sin.dtype)

@@ -9,7 +9,7 @@ after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, Literal, NamedTuple
@@ -21,6 +21,7 @@ from flax import nnx
 
 from vit_jax.leaves import leaves, walk
 from vit_jax.rope import Rotation
+from vit_jax.stacks import members, stack_name
 
 Params = dict[str, jax.Array]
 """Parameters by common name, each in JAX's layout."""
@@ -115,6 +116,25 @@ def stretches(blocks: Sequence[nnx.Module], loop: Loop) -> list[range]:
     ]
 
 
+def stacks(
+    blocks: Sequence[nnx.Module], loop: Loop, rules: Callable[[str, int], Hashable]
+) -> tuple[str, ...]:
+    """The names of what can be held as one: parameters of the blocks of a loop that have the same rules.
+
+    Args:
+        rules: how a parameter is treated, by its common name and its number of axes.
+    """
+    found = [
+        (stack_name(part, leaf.name), len(leaf.shape))
+        for part in stretches(blocks, loop)
+        if len(part) > 1
+        for leaf in leaves(blocks[part[0]])
+    ]
+    return tuple(
+        name for name, ndim in found if len({rules(member, ndim) for member in members(name)}) == 1
+    )
+
+
 def _attributes(block: nnx.Module) -> Iterator[tuple[tuple[Any, ...], str, Any]]:
     """Path of a module, name and value of each attribute that is no module."""
     for path, module in walk(block):
@@ -181,21 +201,30 @@ class _Stretch:
             rngs = rngs if layer.keys is None else _Keys(layer.keys)
             return self.build(layer)(x, rotation=rotation, rngs=rngs)[0]
 
-        def layer_of(i: int) -> _Layer:
-            mine = [params[f"blocks.{self.indices[i]}.{leaf.name}"] for leaf in self.leaves]
-            numbers = [column[i] for column in self.numbers.values()]
-            return _Layer(mine, numbers, None if together else turns[i], None)
-
-        layers = [layer_of(i) for i in range(len(turns))]
-        keys = None
+        layers = _Layer(
+            [self.stacked(params, leaf.name) for leaf in self.leaves],
+            list(self.numbers.values()),
+            None if together else jax.tree.map(lambda *each: jnp.stack(each), *turns),
+            None,
+        )
+        alone = len(turns) == 1
+        first = layers if alone else jax.tree.map(lambda each: each[0], layers)
         if rngs is not None:
-            jax.eval_shape(partial(block, rngs=(counter := _Counter())), x, layers[0])
+            jax.eval_shape(partial(block, rngs=(counter := _Counter())), x, first)
             keys = _next_keys(rngs, len(turns), counter.count) if counter.count else None
+            layers = layers._replace(keys=keys)
         one = _again(block, loop, self.gather is not None)
-        if len(layers) == 1:
-            return one(x, layers[0]._replace(keys=keys if keys is None else keys[0]))
-        stacked = jax.tree.map(lambda *each: jnp.stack(each), *layers)._replace(keys=keys)
-        return jax.lax.scan(lambda x, layer: (one(x, layer), None), x, stacked)[0]
+        if alone:
+            return one(x, first._replace(keys=None if layers.keys is None else layers.keys[0]))
+        return jax.lax.scan(lambda x, layer: (one(x, layer), None), x, layers)[0]
+
+    def stacked(self, params: Params, name: str) -> jax.Array:
+        """A parameter of all the blocks, by its name in one: (blocks, ...); of a single one as it is."""
+        together = stack_name(self.indices, name)
+        if together in params:
+            return params[together]
+        own = [params[member] for member in members(together)]
+        return jnp.stack(own) if len(own) > 1 else own[0]
 
     def build(self, layer: _Layer) -> Callable[..., Any]:
         """One block."""

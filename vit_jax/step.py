@@ -9,7 +9,8 @@ import optax
 from flax import nnx
 
 from vit_config import Recipe, ViTConfig, ViTOutput
-from vit_config.lora import Lora, draw_adapters, merged
+from vit_config.adapters import draw_adapters, merged
+from vit_config.lora import Lora
 from vit_config.recipe import check_distillation, check_parts
 from vit_config.schedule import learning_rate
 from vit_jax.functional import Params, get_params, make_apply
@@ -118,7 +119,7 @@ def make_gradients(
         whole = merged(params, lora, transposed=True)
         computed = {name: value.astype(dtype) for name, value in whole.items()}
         images = batch["image"].astype(dtype)
-        output = apply(computed, images, rngs=nnx.Rngs(dropout=key))
+        output = apply(computed, images, return_tokens=False, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
         return loss.mean(), correct(output.logits, batch["label"]).mean(dtype=loss.dtype)
 
@@ -197,7 +198,7 @@ def make_eval_step(
     def eval_step(params: Params, batch: Batch) -> Metrics:
         whole = merged(params, lora, transposed=True)
         computed = {name: value.astype(dtype) for name, value in whole.items()}
-        logits = apply(computed, batch["image"].astype(dtype)).logits
+        logits = apply(computed, batch["image"].astype(dtype), return_tokens=False).logits
         mask = batch["mask"]
         sums = {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),

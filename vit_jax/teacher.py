@@ -1,6 +1,7 @@
 """A trained model as a teacher: the logits of a weights file."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -18,9 +19,10 @@ def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
     params = get_params(from_arrays(weights.config, weights.arrays))
     dtype = next(iter(params.values())).dtype
     options = compiler_options(jax.default_backend())
-    apply = jax.jit(make_apply(weights.config), compiler_options=options)
+    apply = partial(make_apply(weights.config), return_tokens=False)
+    compiled = jax.jit(apply, compiler_options=options)
 
     def teach(images: np.ndarray) -> np.ndarray:
-        return np.asarray(apply(params, jnp.asarray(images, dtype)).logits)
+        return np.asarray(compiled(params, jnp.asarray(images, dtype)).logits)
 
     return teach

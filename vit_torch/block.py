@@ -29,11 +29,15 @@ class Block(nn.Module):
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None
+        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(self.norm1(x), rotation=rotation)
-        x = x + self.drop_path1(self.ls1(y))
+        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
+
+        Args:
+            first: how many tokens are wanted, where not all; the others are only attended to.
+        """
+        y, weights = self.attn(self.norm1(x), rotation=rotation, first=first)
+        x = x[:, :first] + self.drop_path1(self.ls1(y))
         x = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x))))
         return x, weights
 

@@ -40,7 +40,7 @@ def evaluate_file(weights_path: str | Path, images_path: str | Path) -> Score:
         images = preprocess.normalise(data.images[start : start + BATCH_SIZE])  # (B, H, W, C)
         images = torch.from_numpy(images).to(dtype).permute(0, 3, 1, 2)  # (B, C, H, W)
         labels = torch.from_numpy(data.labels[start : start + BATCH_SIZE]).long()
-        logits = model(images).logits
+        logits = model(images, return_tokens=False).logits
         loss += cross_entropy(logits, labels).sum().item()
         right += int(correct(logits, labels).sum())
     return Score(loss / len(data.labels), right, len(data.labels))

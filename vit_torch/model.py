@@ -111,11 +111,14 @@ class ViT(Features, Pretrained, nn.Module):
         rotations = [make_rotation(block_angles, kept) for block_angles in angles]
         return x, [*rotations * (self.cfg.depth // len(rotations))]
 
-    def run_blocks(self, images: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
+    def run_blocks(
+        self, images: torch.Tensor, *, first: int | None = None
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor | None]]:
         """Yield the tokens (B, P + N, D) after each block, with its attention weights or None.
 
         Args:
             images: (B, C, H, W), normalised.
+            first: how many tokens are wanted of the last, where not all.
 
         Raises:
             InputError: an image the model was not built for.
@@ -125,8 +128,9 @@ class ViT(Features, Pretrained, nn.Module):
         _, C, H, W = images.shape
         self.cfg.check_image(H, W, C)
         x, rotations = self.embed(images)
-        for block, rotation in zip(self.blocks, rotations, strict=True):
-            x, weights = block(x, rotation=rotation)
+        wanted = [None] * (self.cfg.depth - 1) + [first]
+        for block, rotation, first in zip(self.blocks, rotations, wanted, strict=True):
+            x, weights = block(x, rotation=rotation, first=first)
             yield x, weights
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
@@ -166,6 +170,7 @@ class ViT(Features, Pretrained, nn.Module):
         self,
         images: torch.Tensor,
         *,
+        return_tokens: bool = True,
         return_attention: bool = False,
         return_blocks: bool = False,
     ) -> ViTOutput:
@@ -173,6 +178,8 @@ class ViT(Features, Pretrained, nn.Module):
 
         Args:
             images: (B, C, H, W), normalised.
+            return_tokens: false where the logits are enough: the last block then computes no more tokens
+                than the head reads.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -181,8 +188,10 @@ class ViT(Features, Pretrained, nn.Module):
                 kernel.
         """
         x, attention, blocks = images, [], []
+        each = return_attention or return_blocks
+        first = None if return_tokens or each else self.cfg.head_tokens
         with weights_formed(return_attention):
-            for x, weights in self.run_blocks(images):
+            for x, weights in self.run_blocks(images, first=first):
                 if return_attention:
                     attention.append(weights)
                 if return_blocks:
@@ -199,8 +208,8 @@ class ViT(Features, Pretrained, nn.Module):
         return ViTOutput(
             logits=self.combine(by_head),
             pooled=pooled,
-            prefix_tokens=x[:, :P],
-            patch_tokens=x[:, P:],
+            prefix_tokens=x[:, :P] if return_tokens else None,
+            patch_tokens=x[:, P:] if return_tokens else None,
             head_logits=by_head if len(by_head) > 1 else None,
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,

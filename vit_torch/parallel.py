@@ -41,7 +41,7 @@ class ParallelBlock(Heads, nn.Module):
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None
+        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
@@ -51,11 +51,12 @@ class ParallelBlock(Heads, nn.Module):
         hidden = hidden if self.mlp_bias is None else hidden + self.mlp_bias
         q, k = (each.reshape(B, N, -1, self.qk_dim(d)) for each in (q, k))
         q, k = self.normalise(q, k)
+        q, hidden = q[:, :first], hidden[:, :first]
         v = v.reshape(B, N, self.num_heads, d)
         attended, weights = self.mix(q, k, v, bias=None)
-        hidden = self.mlp_drop(self.mlp_act(hidden))  # (B, N, M)
-        y = self.out_proj_of(attended.reshape(B, N, D), hidden)
-        return x + self.drop_path(self.ls(y)), weights
+        hidden = self.mlp_drop(self.mlp_act(hidden))  # (B, first, M)
+        y = self.out_proj_of(attended.reshape(B, -1, D), hidden)
+        return x[:, :first] + self.drop_path(self.ls(y)), weights
 
 
 class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):

@@ -24,10 +24,10 @@ class ResPostBlock(nn.Module):
         self.drop_path2 = DropPath(cfg.block_drop_rates[index])
 
     def forward(
-        self, x: torch.Tensor, *, rotation: Rotation | None = None
+        self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
-        y, weights = self.attn(x, rotation=rotation)
-        x = x + self.drop_path1(self.norm1(y))
+        y, weights = self.attn(x, rotation=rotation, first=first)
+        x = x[:, :first] + self.drop_path1(self.norm1(y))
         x = x + self.drop_path2(self.norm2(self.mlp(x)))
         return x, weights

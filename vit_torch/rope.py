@@ -29,7 +29,7 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
 
     Args:
         x: (B, P + N, h, d), queries or keys; the P tokens before the patches stay as they are.
-        pairs: ``interleaved`` or ``half``, see `vit_config.numerics.rope.Rope`.
+        pairs: ``interleaved`` or ``half``, see `vit_config.rope.Rope`.
     """
     P = x.shape[1] - rotation.sin.shape[1]
     patches = x[:, P:].to(rotation.sin.dtype)

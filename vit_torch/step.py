@@ -6,9 +6,10 @@ import torch
 from torch.func import functional_call
 
 from vit_config import ConfigError, Recipe, ViTOutput
-from vit_config.lora import Lora, merged
-from vit_config.recipe import check_distillation, check_parts, step_seed
-from vit_config.schedule import learning_rate
+from vit_config.adapters import merged
+from vit_config.lora import Lora
+from vit_config.recipe import check_distillation, check_parts
+from vit_config.schedule import learning_rate, step_seed
 from vit_torch.loss import correct, cross_entropy, distillation
 from vit_torch.model import ViT
 from vit_torch.optim import Ema, clip_by_global_norm, update_ema
@@ -80,7 +81,7 @@ def make_gradients(
     def apply(images: torch.Tensor) -> ViTOutput:
         whole = merged(dict(model.named_parameters()), lora, transposed=False)
         computed = {name: value.to(dtype) for name, value in whole.items()}
-        return functional_call(model, computed, (images.to(dtype),))
+        return functional_call(model, computed, (images.to(dtype),), {"return_tokens": False})
 
     def gradients(step: int, batch: Batch) -> Metrics:
         check_parts(recipe, len(batch["image"]))
@@ -144,7 +145,9 @@ def make_eval_step(model: ViT, recipe: Recipe, lora: Lora | None = None) -> Call
         model.eval()
         whole = merged(dict(model.named_parameters()), lora, transposed=False)
         computed = {name: value.to(dtype) for name, value in whole.items()}
-        logits = functional_call(model, computed, (batch["image"].to(dtype),)).logits
+        logits = functional_call(
+            model, computed, (batch["image"].to(dtype),), {"return_tokens": False}
+        ).logits
         mask = batch["mask"]
         return {
             "loss": (cross_entropy(logits, batch["label"], kind=recipe.loss) * mask).sum(),

@@ -19,6 +19,6 @@ def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
     @torch.no_grad()
     def teach(images: np.ndarray) -> np.ndarray:
         placed = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))  # (B, C, H, W)
-        return to_numpy(model(placed.to(device, dtype)).logits)
+        return to_numpy(model(placed.to(device, dtype), return_tokens=False).logits)
 
     return teach

@@ -17,25 +17,19 @@ from rich.console import Console
 
 from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
+from vit_train.about import About
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
+from vit_train.frameworks import NAMES, Framework
 from vit_train.log import NoLog, RunLog, read_log, taken_again
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
 from vit_train.task import Task, make_task
-from vit_train.trainer import (
-    NAMES,
-    Checkpoints,
-    Framework,
-    OnDevices,
-    Params,
-    Stored,
-    Trainer,
-)
+from vit_train.trainer import Checkpoints, OnDevices, Params, Stored, Trainer
 
-__all__ = ["CHECKPOINTS", "NAMES", "Framework", "Trained", "check_framework", "conduct", "make_task"]
+__all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
 
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in that of a run."""
@@ -88,6 +82,7 @@ def conduct(
             check_framework(run_dir, trainer.framework)
             for change in claim(run_dir, manifest):
                 console.print(f"{change}: no longer bit for bit", markup=False)
+            About(task.preprocess, task.start.provenance if task.start else ()).save(run_dir)
         checkpoints = stack.enter_context(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )

@@ -84,24 +84,24 @@ def train_batches(
     rows: np.ndarray | None = None,
     num_workers: int = 0,
 ) -> Generator[TrainBatch, None, None]:
-    """Every batch of a run, `recipe.epochs` passes, each in an order of its own.
+    """The training batches of a run: `recipe.epochs` epochs, each shuffled differently.
 
-    Images of another size are fitted to `image_size` whole, unless the recipe crops them:
-    `preprocess.crop_fraction` is for evaluation. A stream of random numbers belongs to each (seed,
-    epoch, record, view), and one for mixing to each (seed, step).
+    Unless the recipe crops, an image is resized to `image_size` without cropping:
+    `preprocess.crop_fraction` applies to evaluation only. Augmentation draws from a random stream of its
+    own for each (seed, epoch, record, view), mixup and cutmix from one for each (seed, step).
 
     Args:
-        image_size: (H, W) the model wants, in pixels.
-        start_step: batches to leave out at the beginning; the others are bit for bit those of a run
-            from 0.
-        num_threads: batches prepared, and held, ahead; 0 prepares each when it is asked for.
-        rows: of every batch, in order, where other processes read the others; where images are mixed,
-            what they are mixed with is read, too.
-        num_workers: processes that do it in place of threads, and batches held ahead; 0 for threads.
+        image_size: (H, W) of the model's input, in pixels.
+        start_step: skips the first batches without reading them; the rest are the same, bit for bit.
+        num_threads: how many threads prepare batches, one batch each; 0 prepares a batch when it is
+            asked for.
+        rows: which rows of each batch to return, ascending, where other processes read the rest. Images
+            that these rows are mixed with are read as well.
+        num_workers: how many processes prepare batches instead of threads; 0 for threads.
 
     Raises:
-        DataError: at once, a batch larger than the training set, channels that do not fit, or a
-            `start_step` behind the end; when its batch is reached, a damaged record.
+        DataError: immediately, if the batch is larger than the training set, the channels do not match,
+            or `start_step` is past the end; later, when a batch contains a damaged record.
     """
     total = recipe.epochs * steps_per_epoch(len(dataset.train), recipe.batch_size)
     if start_step > total:
@@ -126,16 +126,18 @@ def eval_batches(
     num_threads: int = NUM_THREADS,
     rows: np.ndarray | None = None,
 ) -> Generator[EvalBatch, None, None]:
-    """Every record of a split once, in order, the last batch filled up and masked.
+    """The evaluation batches of a split: each record once, in order, the last batch padded and masked.
 
     Args:
-        image_size: (H, W) the model wants, in pixels; other images are resized to cover
+        image_size: (H, W) of the model's input, in pixels; images of another size are resized to cover
             `image_size / preprocess.crop_fraction` and cropped.
-        num_threads: batches prepared, and held, ahead; 0 prepares each when it is asked for.
-        rows: of every batch, in order, where other processes read the others.
+        num_threads: how many threads prepare batches, one batch each; 0 prepares a batch when it is
+            asked for.
+        rows: which rows of each batch to return, ascending, where other processes read the rest.
 
     Raises:
-        DataError: at once, channels that do not fit; when its batch is reached, a damaged record.
+        DataError: immediately, if the channels do not match; later, when a batch contains a damaged
+            record.
     """
     _check_channels(source, preprocess)
     batches = _EvalBatches(source, preprocess, image_size, batch_size, rows)
@@ -168,8 +170,9 @@ def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float,
 def _check_channels(source: Records, preprocess: Preprocess) -> None:
     channels, expected = source.image_shape[2], len(preprocess.mean)
     if channels != expected:
+        count = f"{channels} channel{'s' if channels != 1 else ''}"
         raise DataError(
-            f"{source.where}: images have {channels} channels, the model and its preprocessing have"
+            f"{source.where}: images have {count}, the model and its preprocessing have"
             f" {expected}; set in_channels = {channels}, with a mean and a std for each"
         )
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config import Preprocess
+from vit_config.adapters import draw_adapters
 from vit_config.job import Job
-from vit_config.lora import draw_adapters
 from vit_config.parameters import parameters
 from vit_train.dataset import ImageDataset
 from vit_train.distilling import TeacherWeights, check_taught

@@ -24,13 +24,13 @@ def check_fit(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -
     """
     wrong = []
     if dataset.image_shape[2] != cfg.in_channels:
-        wrong.append(("channels", dataset.image_shape[2], "in_channels", cfg.in_channels))
+        wrong.append(("channels", "channel", dataset.image_shape[2], "in_channels", cfg.in_channels))
     if dataset.num_classes != cfg.num_classes:
-        wrong.append(("classes", dataset.num_classes, "num_classes", cfg.num_classes))
+        wrong.append(("classes", "class", dataset.num_classes, "num_classes", cfg.num_classes))
     if wrong:
-        facts = " and ".join(f"{has} {what}" for what, has, _, _ in wrong)
-        fields = " and ".join(f"{field} = {value}" for _, _, field, value in wrong)
-        flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, has, field, _ in wrong)
+        facts = " and ".join(f"{has} {what if has != 1 else one}" for what, one, has, _, _ in wrong)
+        fields = " and ".join(f"{field} = {value}" for *_, field, value in wrong)
+        flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, _, has, field, _ in wrong)
         todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
         raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
 

@@ -29,8 +29,8 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
 
     log: Callable[[int, dict[str, float]], None]
     """Given the updates done and the means since the last call: loss, accuracy, grad_norm,
-    learning_rate; images_per_second, which counts compiling in the first call; and data_wait, the share
-    of that time in which the next batch was not ready."""
+    learning_rate, images_per_second, and data_wait, the share of time in which the next batch was not
+    ready. Neither counts the first step, in which JAX compiles, unless nothing followed it."""
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], Verdict]
@@ -71,7 +71,7 @@ def run_steps(
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
     pending: list[Any] = []  # metrics, on the devices still
-    since, waited = time.perf_counter(), 0.0
+    since, waited, timed = time.perf_counter(), 0.0, 0
     for done in range(start_step + 1, last + 1):
         hooks.profile.before(done)
         asked = time.perf_counter()
@@ -80,6 +80,7 @@ def run_steps(
         batch = program.place_batch(hooks.teach(batch))
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)
+        timed += 1
         if hooks.profile.ends_after(done):
             program.fetch(metrics)  # waits for the devices
             hooks.profile.stop()
@@ -90,14 +91,17 @@ def run_steps(
         if save or evaluate or done % recipe.log_every_steps == 0:
             means = _means(program.fetch(pending), done)
             seconds = time.perf_counter() - since
-            means["images_per_second"] = recipe.batch_size * len(pending) / seconds
+            means["images_per_second"] = recipe.batch_size * timed / seconds
             means["data_wait"] = waited / seconds
             hooks.log(done, means)
             verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
             stop = stop or verdict.enough
             if save or stop or verdict.keep:
                 hooks.save(done, program.store(state))
-            pending, since, waited = [], time.perf_counter(), 0.0
+            pending, since, waited, timed = [], time.perf_counter(), 0.0, 0
+        elif done == start_step + 1:  # compiled, and the reading of data begun
+            program.fetch(metrics)  # waits for the devices
+            since, waited, timed = time.perf_counter(), 0.0, 0
         if stop:
             return done, state
     return max(start_step, last), state

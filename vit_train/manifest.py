@@ -34,6 +34,8 @@ COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torc
 """Packages that decide how a step of each framework rounds: a run may go on with others."""
 ENVIRONMENT = "environment"
 LOCK = ".lock"
+SHOWN = 3
+"""How many of the fields that differ are named."""
 
 
 class Manifest(dict[str, Any]):
@@ -89,7 +91,7 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
         One phrase for each package that computes and is not of the version the run began with.
 
     Raises:
-        CheckpointError: the folder holds another run (every changed field is named) or something
+        CheckpointError: the folder holds another run (the first changed fields are named) or something
             else.
     """
     path = run_dir / FILE
@@ -101,8 +103,10 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
                 " NEW --to FRAMEWORK` writes a folder that goes on, bit for bit"
             )
         if changed := differences(_fixed(there), _fixed(manifest)):
+            more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
             raise CheckpointError(
-                f"{run_dir}: holds another run: {'; '.join(changed)}; choose another --run-dir"
+                f"{run_dir}: holds another run: {'; '.join(changed[:SHOWN])}{more}; choose another"
+                " --run-dir"
             )
         began: dict[str, str] = there.get(ENVIRONMENT, {})
         return [

@@ -11,8 +11,8 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import ConfigError, Preprocess, Weights
+from vit_config.adapters import draw_adapters, untrained
 from vit_config.job import Job
-from vit_config.lora import draw_adapters, untrained
 from vit_config.parameters import parameters
 from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches

@@ -6,17 +6,15 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 
 from vit_config import Weights
 from vit_train.distilling import Teacher
+from vit_train.frameworks import Framework
 from vit_train.hosts import ALONE, Hosts
 from vit_train.manifest import Manifest
-
-Framework = Literal["jax", "torch"]
-NAMES: dict[Framework, str] = {"jax": "JAX", "torch": "PyTorch"}
 
 Params = TypeVar("Params", contravariant=True)
 """Parameters by common name, on the devices."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from parity.cli.support.command_line import parse
-from parity.twins.bench.measure import PASSES, Result, machine, measure, peak_flops
 from parity.twins.bench.sides import SIDES
 from vit_config import ConfigError
-from vit_config.files.weights_file import check_writable, write_atomically
-from vit_config.presets.costs import costs
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from parity.twins.bench.measure import Result
+
 
 JSON_VERSION = 1
 
@@ -49,6 +50,13 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
         The exit status: 1 if no side ran to the end.
     """
     arguments = parse(Arguments, argv, prog=prog)
+
+    from rich.console import Console
+
+    from parity.twins.bench.measure import machine, measure, peak_flops
+    from vit_config.files.weights_file import check_writable, write_atomically
+    from vit_config.presets.costs import costs
+
     for side in arguments.sides:
         if side not in SIDES:
             raise ConfigError(f"--sides: unknown side {side!r}; the sides are {', '.join(SIDES)}")
@@ -90,6 +98,10 @@ def _print(
     flops: int,
     peak: float,
 ) -> None:
+    from rich.table import Table
+
+    from parity.twins.bench.measure import PASSES
+
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
     console.print(
         f"{arguments.preset}, float32, batch {arguments.batch}; {described['processor']},"

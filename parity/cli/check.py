@@ -7,30 +7,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.measure.environment import environment
-from parity.measure.shown import write_json
-from parity.porting import hub
-from parity.porting.hub import is_path
-from parity.twins.certificate import facts
-from parity.twins.certificate.format import Asked, Certificate
-from parity.twins.certificate.function import of_function
-from parity.twins.check import Report, check_preset, check_weights
-from parity.twins.check_report import (
-    REDUCED,
-    print_report,
-    summary_header,
-    summary_lines,
-    to_dict,
-    write_svg,
-)
-from vit_config import PRESETS, ConfigError
+from vit_config import ConfigError
+
+if TYPE_CHECKING:
+    from parity.twins.certificate.format import Certificate
+    from parity.twins.check import Report
 
 
 @dataclass(frozen=True)
@@ -61,6 +49,8 @@ class Check(Checking):
     @property
     def subjects(self) -> list[str]:
         """What to check, presets and files first."""
+        from parity.porting import hub
+
         prefixes = (hub.HUB, hub.TIMM)
         weights = (each if each.startswith(prefixes) else hub.TIMM + each for each in self.pretrained)
         return [*self.subject, *weights]
@@ -73,6 +63,10 @@ ONE = ("json", "svg", "certificate", "fault", "wrong", "token_offset")
 def main(argv: list[str], prog: str = "parity check") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Check, argv, prog=prog)
+
+    from parity.measure.shown import write_json
+    from parity.twins.check_report import print_report, to_dict, write_svg
+
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
     if not math.isfinite(arguments.token_offset):
         raise ConfigError(f"--token-offset {arguments.token_offset}: must be a finite number")
@@ -95,6 +89,9 @@ def main(argv: list[str], prog: str = "parity check") -> int:
 
 
 def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
+    from parity.measure.environment import environment
+    from parity.twins.check_report import REDUCED, summary_header, summary_lines
+
     if extra := [name for name in ONE if getattr(arguments, name)]:
         flags = ", ".join("--" + name.replace("_", "-") for name in extra)
         raise ConfigError(f"{flags}: goes with one subject, not {len(subjects)}")
@@ -117,6 +114,8 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
 
 
 def _check(arguments: Check, subject: str) -> Report:
+    from parity.twins.check import check_preset, check_weights
+
     common: dict[str, Any] = {
         "dtypes": arguments.dtype,
         "precision": arguments.precision,
@@ -138,6 +137,10 @@ def _check(arguments: Check, subject: str) -> Report:
 
 
 def _certificate(arguments: Check, report: Report) -> Certificate:
+    from parity.twins.certificate import facts
+    from parity.twins.certificate.format import Asked
+    from parity.twins.certificate.function import of_function
+
     asked = Asked(
         dtypes=list(dict.fromkeys(arguments.dtype)),
         precision=arguments.precision,
@@ -154,6 +157,9 @@ def _certificate(arguments: Check, report: Report) -> Certificate:
 
 def _is_file(subject: str) -> bool:
     """Whether a checkpoint is checked, not a preset."""
+    from parity.porting.hub import is_path
+    from vit_config import PRESETS
+
     return subject not in PRESETS and is_path(subject)
 
 

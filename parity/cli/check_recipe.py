@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.job_file import base_job
 from parity.cli.support.reading import shown_as
-from parity.twins.originals.check import ORIGINALS, STEPS, Row, check_recipe
 from vit_config import ConfigError, MissingFileError
+
+if TYPE_CHECKING:
+    from parity.twins.originals.check import Row
+
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 """The recipes shipped, in a checkout."""
@@ -34,6 +36,10 @@ class CheckRecipe:
 def main(argv: list[str], prog: str = "parity check-recipe") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(CheckRecipe, argv, prog=prog)
+
+    from parity.cli.support.job_file import base_job
+    from parity.twins.originals.check import ORIGINALS, STEPS, check_recipe
+
     if not arguments.recipe:
         raise ConfigError(f"give a recipe, one of {', '.join(ORIGINALS)}, or all")
     if arguments.seed < 0:
@@ -62,6 +68,8 @@ def line(row: Row) -> str:
 
 
 def _path(asked: str) -> Path:
+    from parity.twins.originals.check import ORIGINALS
+
     path = Path(asked)
     if not path.suffix:
         path = FOLDER / f"{asked}.toml"

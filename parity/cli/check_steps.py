@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from rich.console import Console
-from rich.progress import Progress
 
 from parity.cli.support.checking import Checking, data_folder
 from parity.cli.support.command_line import parse
-from parity.cli.support.job_file import base_job
 from parity.cli.support.reading import shown_as
-from parity.measure.shown import write_json
-from parity.porting.hub import is_path
-from parity.twins.certificate import facts
-from parity.twins.certificate.format import Asked
-from parity.twins.steps.plan import RANDOM
-from vit_config import PRESETS, ConfigError
-from vit_config.job import Job
+from vit_config import ConfigError
+
+if TYPE_CHECKING:
+    from vit_config.job import Job
 
 
 @dataclass(frozen=True)
@@ -52,6 +46,10 @@ class CheckSteps(Checking):
 def main(argv: list[str], prog: str = "parity check-steps") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(CheckSteps, argv, prog=prog)
+
+    from parity.porting.hub import is_path
+    from vit_config import PRESETS
+
     if len(arguments.preset) != 1:
         raise ConfigError(f"expected one preset, got {len(arguments.preset)}; {prog} --help explains")
     (subject,) = arguments.preset
@@ -68,6 +66,10 @@ def main(argv: list[str], prog: str = "parity check-steps") -> int:
 
 def _job(arguments: CheckSteps, name: str) -> Job:
     """A preset with its recipe, on its data or on random batches."""
+    from parity.cli.support.job_file import base_job
+    from parity.twins.steps.plan import RANDOM
+    from vit_config.job import Job
+
     job = base_job(name, arguments.config)
     own = arguments.config is not None or name == "digits"
     data = arguments.data or (job.data if own else RANDOM)
@@ -78,6 +80,12 @@ def _job(arguments: CheckSteps, name: str) -> Job:
 
 
 def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from parity.measure.shown import write_json
+    from parity.twins.certificate import facts
+    from parity.twins.certificate.format import Asked
     from parity.twins.certificate.training import of_training
     from parity.twins.steps.check_steps import check_steps
     from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict

@@ -10,9 +10,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.measure.shown import screen, write_json
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,10 @@ class CompareRuns:
 def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(CompareRuns, argv, prog=prog)
+
+    from parity.measure.shown import screen, write_json
+    from vit_config.files.atomic import check_writable
+
     limit = arguments.limit
     if limit is not None and not 0 <= limit < float("inf"):
         raise ConfigError(f"--limit {limit}: give a distance, 0 or more")

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.run_weights import weights_of
 from parity.cli.support.sizes import parse_size
-from parity.measure.shown import screen
-from parity.porting.byte_bar import byte_bar
-from parity.porting.checkpoint import read_checkpoint
-from parity.porting.conversion import convert
 from vit_config import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @dataclass(frozen=True)
@@ -34,6 +32,10 @@ class ConvertFiles:
     to: Annotated[str, shown_as("DIALECT")] = ""
     """A dialect, or a family of them that chooses by the model: parity, jax and torch (the project's own
     file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows all."""
+    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
+        None
+    )
+    """Which checkpoint, where SRC is the folder of a training run."""
     dtype: Literal["float64", "float32", "float16", "bfloat16"] | None = None
     """The type of all tensors; by default the one they have."""
     image_size: Annotated[str | None, shown_as("HxW")] = None
@@ -68,6 +70,9 @@ class ConvertFiles:
 def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertFiles, argv, prog=prog)
+
+    from parity.measure.shown import screen
+
     console = screen(120, highlight=False)
     if not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
@@ -84,6 +89,17 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
 
 
 def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
+    with weights_of(str(source), arguments.step) as weights:
+        return _convert_file(arguments, Path(weights), out, console)
+
+
+def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
+    from rich.markup import escape
+
+    from parity.porting.byte_bar import byte_bar
+    from parity.porting.checkpoint import read_checkpoint
+    from parity.porting.conversion import convert
+
     checkpoint = read_checkpoint(source, **arguments.reading.options())
     options: dict[str, Any] = {
         "to": arguments.to,
@@ -107,9 +123,8 @@ def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Cons
             result = done.converted
         else:
             result = convert(checkpoint, **options)
-    console.print(
-        f"[bold]{escape(str(source))}[/]  {checkpoint.container.kind}, {checkpoint.dialect.name}"
-    )
+    read = f"{checkpoint.container.kind}, {checkpoint.dialect.name}"
+    console.print(f"[bold]{escape(str(arguments.paths[0]))}[/]  {read}")
     for note in result.notes:
         console.print(f"  {escape(note)}")
     for warning in result.warnings:

@@ -6,27 +6,18 @@ import os
 import shlex
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
-from parity.runs.folder import (
-    CHECKPOINTS,
-    MANIFEST,
-    NAMES,
-    check_out,
-    framework_of,
-    read_manifest,
-    read_run,
-    write_run,
-)
-from parity.runs.run import Run
-from vit_config import ConfigError, Recipe
+from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
-from vit_config.job import Job
-from vit_train.manifest import Manifest
+
+if TYPE_CHECKING:
+    from parity.runs.run import Run
+    from vit_train.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -71,6 +62,9 @@ class ConvertRun:
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertRun, argv, prog=prog)
+
+    from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
+
     source, out = arguments.source, arguments.out
     if not source.exists():
         raise MissingFileError(f"{source}: no such file or folder; give a training run")
@@ -102,6 +96,8 @@ def main(argv: list[str], prog: str = "parity convert-run") -> int:
 
 
 def _read_own(arguments: ConvertRun) -> Run:
+    from parity.runs.folder import read_run
+
     said = f"the run in {arguments.source} says that itself"
     _refuse(arguments, ("recipe", "data", "steps_per_epoch"), said)
     _refuse(arguments.reading, tuple(each.name for each in fields(Reading)), said)
@@ -118,6 +114,7 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
 
 def _read_foreign(arguments: ConvertRun) -> Run:
     from parity.runs.foreign import read_foreign
+    from vit_config import Recipe
 
     if arguments.step is not None:
         raise ConfigError(f"--step {arguments.step}: goes with a run folder only")
@@ -141,6 +138,8 @@ def _read_foreign(arguments: ConvertRun) -> Run:
 
 def _refuse_part(source: Path) -> None:
     """Where a run was meant and a part of one given, say which."""
+    from parity.runs.folder import CHECKPOINTS, MANIFEST
+
     place = source.absolute()
     for inner, run in ((place, place.parent), (place.parent, place.parent.parent)):
         if inner.name == CHECKPOINTS and (run / MANIFEST).is_file():
@@ -152,6 +151,7 @@ def _refuse_part(source: Path) -> None:
 
 def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
     """Another library's run on a data set here: the description of the run that it becomes."""
+    from vit_config.job import Job
     from vit_train.manifest import make_manifest
     from vit_train.task import make_task
 
@@ -178,6 +178,8 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
 
 
 def _steps_per_epoch(arguments: ConvertRun, run: Run) -> int | None:
+    from vit_config.job import Job
+
     if run.data is None:
         return None
     from vit_train.task import make_task
@@ -191,6 +193,8 @@ def _data_dir(arguments: ConvertRun) -> Path:
 
 
 def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
+    from parity.runs.folder import MANIFEST, NAMES
+
     state, out = run.state, arguments.out
     parts = {name: len(arrays) for name, arrays in state.parts().items()}
     print(f"{arguments.source} -> {out}: {state.step} updates done")

@@ -6,24 +6,28 @@ from dataclasses import dataclass
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
-from parity.measure.shown import screen
-from parity.verifier.diagnose.diagnosis import diagnose
-from parity.verifier.diagnose.diagnosis_report import print_diagnosis
-from parity.verifier.reports.of_difference import report_of_diagnosis
 
 
 @dataclass(frozen=True)
 class Diagnose(Comparing):
     """Find the first difference as `parity diff` does, and say why: what both models computed there is
     computed again from the captured tensors, under each hypothesis of a catalogue, until one reproduces
-    both. Exit status: 0 equal, 1 different, 2 bad input.
+    both. Then print the lines of source, as `parity locate` finds them. Exit status: 0 equal,
+    1 different, 2 bad input.
     """
 
 
 def main(argv: list[str], prog: str = "parity diagnose") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Diagnose, argv, prog=prog)
-    diagnosis = diagnose(arguments.run())
+
+    from parity.measure.shown import screen
+    from parity.verifier.diagnose.diagnosis import diagnose
+    from parity.verifier.diagnose.diagnosis_report import print_diagnosis
+    from parity.verifier.reports.of_difference import report_of_diagnosis
+
+    difference = arguments.run()
+    diagnosis = diagnose(difference)
     print_diagnosis(diagnosis, screen())
-    arguments.write(report_of_diagnosis(diagnosis))
+    arguments.finish(difference, report_of_diagnosis(diagnosis))
     return 0 if diagnosis.equal else 1

@@ -9,18 +9,15 @@ from typing import Annotated
 from parity.cli.support.command_line import parse
 from parity.cli.support.comparing import Comparing
 from parity.cli.support.reading import shown_as
-from parity.measure.shown import screen
-from parity.verifier.diff.diff_report import print_difference
-from parity.verifier.reports.of_difference import report_of_difference
-from vit_config.files.atomic import check_writable
 
 
 @dataclass(frozen=True)
 class Diff(Comparing):
     """Find the first module whose output differs although its inputs agree: forward, then backward, then
     step by step. Each model runs in a process of its own; B runs a second time, fed the activations and
-    gradients of A, so that an error shows where it is made. Exit status: 0 equal, 1 different or not all
-    compared, 2 bad input.
+    gradients of A, so that an error shows where it is made. Then print the lines of source, as `parity
+    locate` finds them, forward or, where that is the same, backward. Exit status: 0 equal, 1 different
+    or not all compared, 2 bad input.
     """
 
     picture: Annotated[Path | None, shown_as("FILE")] = None
@@ -30,11 +27,17 @@ class Diff(Comparing):
 def main(argv: list[str], prog: str = "parity diff") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Diff, argv, prog=prog)
+
+    from parity.measure.shown import screen
+    from parity.verifier.diff.diff_report import print_difference
+    from parity.verifier.reports.of_difference import report_of_difference
+    from vit_config.files.atomic import check_writable
+
     if arguments.picture is not None:
         check_writable(arguments.picture)
     difference = arguments.run()
     print_difference(difference, screen())
-    arguments.write(report_of_difference(difference))
+    arguments.finish(difference, report_of_difference(difference))
     if arguments.picture:
         from parity.verifier.diff.picture import draw
 

@@ -7,11 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-from rich.table import Table
-
 from parity.cli.support.former import today
-from parity.porting.provenance import versions
 from vit_config.errors import USER_ERRORS
 
 COMMANDS = {
@@ -56,6 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_help()
         return 0 if argv else 2
     if argv[0] == "--version":
+        from parity.porting.provenance import versions
+
         print(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
         return 0
     if argv[0] not in COMMANDS:
@@ -116,6 +114,9 @@ def _fault(error: Exception, prog: str) -> int:
 
 
 def _print_help() -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(box=None, show_header=False, padding=(0, 2))
     for name, text in COMMANDS.items():
         table.add_row(f"[bold]{name}", text)

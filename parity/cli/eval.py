@@ -9,19 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import numpy as np
 import tyro
-from rich.console import Console
-from rich.table import Table
 
 from parity.cli.support.command_line import parse
-from parity.porting.export import WEIGHTS
-from parity.porting.files import load
-from parity.porting.loaded import Framework, Loaded
+from parity.cli.support.reading import shown_as
+from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError
-from vit_config.files.atomic import write_atomically
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
+    from parity.porting.loaded import Loaded
     from vit_train.dataset import ImageDataset
     from vit_train.metrics import Evaluation
 
@@ -33,37 +30,45 @@ SHOWN = 20
 class Arguments:
     """Score a checkpoint on the test split of a data set: accuracy, classes, calibration."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
-    data: str | None = None
-    """Data set, as of training; by default the one that the run was trained on."""
-    data_dir: Path | None = None
-    """Folder of prepared data sets; default: $TFDS_DATA_DIR or ~/tensorflow_datasets."""
-    framework: Framework | None = None
-    """Which twin computes; default: JAX where it is installed."""
+    data: Annotated[str | None, shown_as("SET", "the one that the run was trained on")] = None
+    """Data set, as of training."""
+    data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
+    """Folder of prepared data sets."""
+    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
+        None
+    )
+    """Which checkpoint of the run."""
+    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
+    """Which twin computes."""
     batch_size: int = 64
     """Images at once; the scores do not depend on it."""
     damaged: Literal["refuse", "replace"] = "refuse"
     """An image that cannot be read: stop and name it, or leave it out."""
-    json: Path | None = None
+    json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file, the confusion matrix included."""
-    plot: Path | None = None
+    plot: Annotated[Path | None, shown_as("FILE")] = None
     """Draw the confusion matrix there, as PNG."""
 
 
 def main(argv: list[str], prog: str = "parity eval") -> int:
     """Run the command, which the user calls `prog`; 0."""
     arguments = parse(Arguments, argv, prog=prog)
+
+    from parity.porting.files import load
+    from vit_config.files.atomic import write_atomically
+
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
     from vit_train.data import open_dataset
     from vit_train.fit import check_fit
 
-    source, trained_on = weights_of(arguments.source)
-    data = arguments.data or trained_on
+    data = arguments.data or trained_on(arguments.source)
     if data is None:
         raise ConfigError(f"{arguments.source} does not say what it was trained on; give --data")
-    loaded = load(source, framework=arguments.framework or installed())
+    with weights_of(arguments.source, arguments.step) as weights:
+        loaded = load(weights, framework=arguments.framework or installed())
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     dataset = open_dataset(data, folder.expanduser())
     check_fit(loaded.config, dataset, trained=True)
@@ -93,6 +98,8 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     Raises:
         InputError: how images are prepared for the model is unknown.
     """
+    import numpy as np
+
     from vit_train.data import eval_batches
     from vit_train.metrics import Evaluation
 
@@ -110,15 +117,12 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     return Evaluation.of_logits(np.concatenate(logits), np.concatenate(labels), softmax=softmax)
 
 
-def weights_of(source: str) -> tuple[str, str | None]:
-    """The weights and the data set of a run folder; of anything else, itself."""
-    manifest = Path(source) / "run.json"
-    if not manifest.is_file():
-        return source, None
-    weights = manifest.with_name(WEIGHTS)
-    if not weights.is_file():
-        raise ConfigError(f"{source}: has no {WEIGHTS} yet; let the run end, then evaluate it")
-    return str(weights), json.loads(manifest.read_text())["data"]["name"]
+def trained_on(source: str) -> str | None:
+    """The data set of a run folder; None of anything else."""
+    from parity.runs.folder import read_manifest
+    from parity.runs.weights import is_run
+
+    return read_manifest(Path(source))["data"]["name"] if is_run(source) else None
 
 
 def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
@@ -134,6 +138,10 @@ def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
 
 
 def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.table import Table
+
     console = Console()
     top = f"top 5 {found.top(5):.4f}, " if len(found.confusion) > 5 else ""
     console.print(

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.cli.support.command_line import parse
-from parity.faults import FAULTS
-from parity.faults.step_table import STEP_FAULTS
-from parity.faults.twin import FRAMEWORKS
 
 
 @dataclass(frozen=True)
@@ -20,6 +17,11 @@ class Faults:
 def main(argv: list[str], prog: str = "parity faults") -> int:
     """Run the command, which the user calls `prog`."""
     parse(Faults, argv, prog=prog)
+
+    from parity.faults import FAULTS
+    from parity.faults.step_table import STEP_FAULTS
+    from parity.faults.twin import FRAMEWORKS
+
     for name, fault in FAULTS.items():
         print(f"{name:33}{FRAMEWORKS[fault.twin]}: {fault.summary}")
     for name, step_fault in STEP_FAULTS.items():

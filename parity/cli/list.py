@@ -11,15 +11,9 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from parity.cli.support.command_line import parse
-from parity.measure.shown import screen, write_json
-from parity.porting.dialects import dialects
-from vit_config import PRESETS, ConfigError, preset_tags
-from vit_config.files.weights_file import check_writable
-from vit_config.presets import from_timm
-from vit_config.presets.costs import costs
+from vit_config import ConfigError
 
 JSON_VERSION = 1
 
@@ -62,6 +56,10 @@ class Row:
 def main(argv: list[str], prog: str = "parity list") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ListModels, argv, prog=prog)
+
+    from parity.measure.shown import write_json
+    from vit_config.files.weights_file import check_writable
+
     if arguments.json:
         check_writable(arguments.json)
     if arguments.dialects:
@@ -83,6 +81,8 @@ def matching(patterns: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: a pattern that matches nothing.
     """
+    from vit_config import PRESETS
+
     found: set[str] = set() if patterns else set(PRESETS)
     for pattern in patterns:
         names = [name for name in PRESETS if fnmatch.fnmatchcase(name, pattern)]
@@ -96,6 +96,8 @@ def matching(patterns: Sequence[str]) -> list[str]:
 
 def _closest(pattern: str) -> str:
     """The name most like the pattern; of a pattern with wildcards, the one with a part most like it."""
+    from vit_config import PRESETS
+
     literal = re.sub(r"\[[^]]*\]|[*?]", "", pattern)
 
     def likeness(name: str) -> float:
@@ -109,6 +111,10 @@ def _closest(pattern: str) -> str:
 
 
 def _row(name: str) -> Row:
+    from vit_config import PRESETS, preset_tags
+    from vit_config.presets import from_timm
+    from vit_config.presets.costs import costs
+
     cfg, cost = PRESETS[name], costs(name)
     return Row(
         name=name,
@@ -122,6 +128,11 @@ def _row(name: str) -> Row:
 
 
 def _print(rows: Sequence[Row]) -> None:
+    from rich.table import Table
+
+    from parity.measure.shown import screen
+    from vit_config.presets import from_timm
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("name", no_wrap=True)
     for name in ("parameters", "GFLOPs", "input"):
@@ -149,6 +160,11 @@ def _print(rows: Sequence[Row]) -> None:
 
 
 def _print_dialects() -> None:
+    from rich.table import Table
+
+    from parity.measure.shown import screen
+    from parity.porting.dialects import dialects
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("dialect", "family", "of", "written as"):
         table.add_column(heading, overflow="fold")

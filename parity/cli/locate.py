@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +11,8 @@ import tyro
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.reporting import Reporting
-from parity.measure.shown import write_json
-from parity.verifier.operations import Comparison, compare
-from parity.verifier.operations.repro import check_repro, write_repro
-from parity.verifier.precision import bisect_precision
-from parity.verifier.precision.rounded import LOW, Low
-from parity.verifier.reports.of_comparison import report_of_comparison
-from vit_config import ConfigError, InputError
+from parity.verifier.choices import LOW, Low
+from vit_config import ConfigError
 
 
 @dataclass(frozen=True)
@@ -50,6 +44,8 @@ class Locate(Reporting):
         Raises:
             ConfigError, MissingFileError: which.
         """
+        from parity.verifier.operations.repro import check_repro
+
         super().check()
         if self.repro is not None:
             check_repro(self.repro)
@@ -74,6 +70,10 @@ class Locate(Reporting):
 def main(argv: list[str], prog: str = "parity locate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Locate, argv, prog=prog)
+
+    from parity.verifier.operations import compare
+    from parity.verifier.reports.of_comparison import report_of_comparison
+
     arguments.check()
     if arguments.bisect_precision is not None:
         return _bisect(arguments)
@@ -82,11 +82,16 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     print(found.to_text())
     arguments.write(report_of_comparison(found, arguments.a, arguments.b))
     if arguments.repro is not None:
-        _write_repro(found, arguments)
+        from parity.cli.support.reproducing import reproduce
+
+        reproduce(found, arguments.repro, arguments.a, arguments.b)
     return 0 if found.verdict == "EQUAL" else 1
 
 
 def _bisect(arguments: Locate) -> int:
+    from parity.measure.shown import write_json
+    from parity.verifier.precision import bisect_precision
+
     assert arguments.bisect_precision is not None
     assert arguments.bound is not None
     found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
@@ -94,18 +99,3 @@ def _bisect(arguments: Locate) -> int:
     if arguments.json is not None:
         write_json(arguments.json, found.to_dict())
     return 0 if not found.held and found.possible else 1
-
-
-def _write_repro(found: Comparison, arguments: Locate) -> None:
-    assert arguments.repro is not None
-    assert arguments.b is not None
-    if not found.places:
-        print(f"note: nothing differs, so {arguments.repro} was not written", file=sys.stderr)
-        return
-    try:
-        printed = write_repro(found.places[0], arguments.repro, a=arguments.a, b=arguments.b)
-    except InputError as error:  # what was found stands, and so does its exit status
-        print(f"note: no program was written: {error}", file=sys.stderr)
-        return
-    which = "place 1" if len(found.places) > 1 else "the place"
-    print(f"\n{arguments.repro}: {which} as a program; it prints: {printed}")

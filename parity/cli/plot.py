@@ -6,9 +6,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from parity.porting.export import IMAGES, WEIGHTS
 from vit_config import ConfigError, InputError, MissingFileError
 
 USAGE = """usage: {prog} RUN
@@ -36,6 +33,8 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         return 0
     if len(argv) != 1 or argv[0].startswith("-"):
         raise ConfigError("expected one argument, the folder of a training run")
+    from parity.porting.export import IMAGES, WEIGHTS
+
     run_dir = Path(argv[0])
     if not run_dir.is_dir():
         raise MissingFileError(f"{run_dir}: no such folder; give the folder of a training run")
@@ -70,6 +69,7 @@ def draw_curves(run_dir: Path) -> Path:
 def draw_model(weights: Path, images: Path) -> list[Path]:
     """Draw the positions and the attention of a weights file, beside it."""
     import jax
+    import numpy as np
 
     from parity.porting.files import load
     from vit_config.numerics.tables import fixed_position_table, sincos1d

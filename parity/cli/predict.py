@@ -7,22 +7,27 @@ from typing import Annotated
 
 import tyro
 
-from parity.cli.eval import installed, weights_of
+from parity.cli.eval import installed
 from parity.cli.support.command_line import parse
-from parity.porting.files import load
-from parity.porting.loaded import Framework
+from parity.cli.support.reading import shown_as
+from parity.cli.support.run_weights import weights_of
+from vit_train.frameworks import Framework
 
 
 @dataclass(frozen=True)
 class Arguments:
     """The most probable classes of images."""
 
-    source: Annotated[str, tyro.conf.Positional]
+    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
-    images: Annotated[tuple[str, ...], tyro.conf.Positional]
+    images: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("IMAGE ...")]
     """Files of images."""
-    framework: Framework | None = None
-    """Which twin computes; default: JAX where it is installed."""
+    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
+        None
+    )
+    """Which checkpoint of a training run."""
+    framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
+    """Which twin computes."""
     k: int = 5
     """Classes to name."""
 
@@ -30,7 +35,11 @@ class Arguments:
 def main(argv: list[str], prog: str = "parity predict") -> int:
     """Run the command, which the user calls `prog`; 0."""
     arguments = parse(Arguments, argv, prog=prog)
-    loaded = load(weights_of(arguments.source)[0], framework=arguments.framework or installed())
+
+    from parity.porting.files import load
+
+    with weights_of(arguments.source, arguments.step) as weights:
+        loaded = load(weights, framework=arguments.framework or installed())
     for image, classes in zip(
         arguments.images, loaded.predict(arguments.images, k=arguments.k), strict=True
     ):

@@ -9,14 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
 
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.train_options import Request, parse
 from vit_config import ConfigError
-from vit_config.parameters import parameters
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from vit_jax.train.preflight import Flight, Memory
     from vit_jax.train.topology import Topology
 
@@ -62,6 +62,8 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         os.environ.setdefault(
             "JAX_PLATFORMS", "cpu"
         )  # nothing runs; a TPU there might be is not touched
+    from rich.console import Console
+
     from vit_jax.train.preflight import fly, largest_batch
     from vit_jax.train.run import numerics
     from vit_jax.train.topology import get_topology
@@ -111,6 +113,7 @@ def batch_unit(request: Request, num_devices: int) -> int:
 def _lines(
     request: Request, topology: Topology, flight: Flight, limit: float
 ) -> Iterator[tuple[str, str]]:
+    from vit_config.parameters import parameters
     from vit_jax.scanned import account
     from vit_jax.train.preflight import loop_of, roofline
     from vit_jax.weights import abstract_model
@@ -121,7 +124,8 @@ def _lines(
     kind = topology.devices[0].device_kind
     yield "run", f"{numbers:,} parameters, batch {recipe.batch_size:,}, {recipe.dtype}"
     yield "devices", f"{topology.name}: {count} x {kind}, {_size(limit)} each; {layout}"
-    yield "blocks", account(abstract_model(job.model).blocks, loop_of(job, topology, request.spread))
+    loop = loop_of(job, topology, request.spread)
+    yield "blocks", account(abstract_model(job.model).blocks, loop)
     verdict, least = "fits" if flight.fits else "does not fit", "" if flight.memory else "at least "
     share = f" ({flight.needed / limit:.0%})"
     yield "verdict", f"{verdict}: {least}{_size(flight.needed)} of {_size(limit)} on each device{share}"
@@ -133,7 +137,11 @@ def _lines(
             f"{kind} {each.count} x, {_size(each.nbytes)}" for kind, each in flight.transfers.items()
         )
         yield "transfers", moved or "none"
-        yield "work", f"{flight.flops:.4g} FLOPs in matrix products, {_size(flight.nbytes)} accessed"
+        once = " (a loop's once; --scan off counts them all)" if loop.scan else ""
+        yield (
+            "work",
+            f"{flight.flops:.4g} FLOPs in matrix products, {_size(flight.nbytes)} accessed{once}",
+        )
         if topology.chip is not None:
             best = roofline(flight, topology.chip)
             parts = {"compute": best.compute, "memory": best.memory, "links": best.links}
@@ -144,7 +152,8 @@ def _lines(
                 f"{best.seconds * 1e3:.3g} ms a step, {rate:,.0f} images/s, MFU {best.mfu:.0%}; bound by"
                 f" {best.bound}",
             )
-    yield "compiled", f"in {flight.compile_seconds:.3g} s"
+    took = f"in {flight.compile_seconds:.3g} s"
+    yield "compiled", f"{took}; {flight.cpu_seconds:.3g} s of CPU time with tracing"
 
 
 def _memory(memory: Memory) -> str:

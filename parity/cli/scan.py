@@ -6,18 +6,19 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from parity.cli.support.command_line import parse
-from parity.measure.shown import screen
-from parity.porting.fleet import Job, Scan, scan
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from parity.porting.fleet import Job, Scan
+
 
 COLOURS = {"ready": "green", "ask": "yellow", "broken": "red"}
 
@@ -43,6 +44,13 @@ class ScanFolder:
 def main(argv: list[str], prog: str = "parity scan") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ScanFolder, argv, prog=prog)
+
+    from rich.markup import escape
+
+    from parity.measure.shown import screen
+    from parity.porting.fleet import scan
+    from vit_config.files.atomic import check_writable, write_atomically
+
     if len(arguments.folder) != 1:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")
     if arguments.out is not None:
@@ -85,6 +93,8 @@ def _print(console: Console, result: Scan) -> None:
 
 def _kinds(jobs: Sequence[Job]) -> Table:
     """How many there are of each dialect and kind of file."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("dialect", "kind of file", ""):
         table.add_column(name)
@@ -115,6 +125,9 @@ def _kind(job: Job) -> tuple[str, str]:
 
 
 def _problems(jobs: Sequence[Job]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("not ready", "", "why"):
         table.add_column(name, overflow="fold")

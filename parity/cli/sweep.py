@@ -10,9 +10,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.twins.timm_sweep.sweep import sweep
 from vit_config import ConfigError
-from vit_config.files.atomic import check_writable
 
 MAX_PARAMETERS = 150e6
 
@@ -41,6 +39,10 @@ class Sweep:
 def main(argv: list[str], prog: str = "parity sweep") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Sweep, argv, prog=prog)
+
+    from parity.twins.timm_sweep.sweep import sweep
+    from vit_config.files.atomic import check_writable
+
     if arguments.seed < 0:
         raise ConfigError(f"--seed {arguments.seed}: must not be negative")
     if arguments.processes < 1:

@@ -19,6 +19,9 @@ def main(argv: list[str], prog: str = "parity train") -> int:
         from vit_torch.train.run import make_trainer, numerics
     else:
         from vit_jax.train.run import make_trainer, numerics
+        from vit_train.host_memory import keep_freed_memory
+
+        keep_freed_memory()
     from parity.cli.support.dry_run import dry_run
     from vit_train.conduct import conduct
     from vit_train.task import make_task
@@ -27,7 +30,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
-        after_training.say(console, f"run folder {request.run_dir}")
+        after_training.say(console, f"run folder {request.home}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         task = make_task(request.job, request.data_dir, **request.options)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from parity.cli.support.checking import data_folder
 from parity.cli.support.command_line import parse
@@ -34,6 +33,9 @@ class VerifyCertificate:
 def main(argv: list[str], prog: str = "parity verify-certificate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(VerifyCertificate, argv, prog=prog)
+
+    from rich.console import Console
+
     if len(arguments.file) != 1:
         raise ConfigError(f"expected one certificate, got {len(arguments.file)}; {prog} --help explains")
     from parity.twins.certificate.verification_table import print_verification

@@ -5,6 +5,7 @@ The other is `parity.measure.traces.Trace`: streamed to a folder, and read from 
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import weakref
@@ -17,8 +18,8 @@ import numpy as np
 
 from parity.measure.site import Site, Stage
 
-_IN_MEMORY = 384 * 2**20
-"""Bytes that a recording keeps in memory; what comes after goes to a temporary folder."""
+_LEAST, _MOST = 384 * 2**20, 2 * 2**30
+"""Bytes that any recording keeps in memory, and that one keeps where there is room."""
 
 
 class Recording(Protocol):
@@ -50,6 +51,7 @@ class Held:
     def __init__(self) -> None:
         self._entries: dict[Site, _Entry] = {}
         self._recent: deque[tuple[np.ndarray, _Entry]] = deque(maxlen=4)
+        self._room = _room()
         self._bytes = 0
         self._folder: Path | None = None
 
@@ -67,7 +69,7 @@ class Held:
     def _keep(self, array: np.ndarray) -> _Entry:
         array = np.ascontiguousarray(array)
         self._bytes += array.nbytes
-        if self._bytes <= _IN_MEMORY:
+        if self._bytes <= self._room:
             return _Entry(array, array.dtype)
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="parity-"))
@@ -87,3 +89,14 @@ class Held:
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
         """All places, in order; of one stage if given."""
         return (site for site in self._entries if stage in (None, site.stage))
+
+
+def _room() -> int:
+    """Bytes that a recording keeps in memory, a fifth of what the system has to give; what comes after
+    goes to a temporary folder."""
+    try:
+        said = Path("/proc/meminfo").read_text()
+    except OSError:  # not Linux
+        return _LEAST
+    found = re.search(r"^MemAvailable: *(\d+) kB$", said, re.MULTILINE)
+    return min(max(int(found[1]) * 2**10 // 5, _LEAST), _MOST) if found else _LEAST

@@ -12,7 +12,8 @@ room. Distances below one epsilon are the type's own grain and are not told apar
 where a few numbers can be right by luck: in a tensor of fewer than 64, by the square root (measured: of
 the 8-number gradients of mnist_exercise, one in a hundred is 4 times nearer in one twin); in losses,
 which of a small batch hang on a few logits, it is at least the distance of the logits; and in gradients,
-whose errors share what happened to a few images, at least that run's median distance of gradients. (A
+whose errors share what happened to a few images, at least that run's median distance of gradients, and
+what adding up their terms one after another loses. (A
 bound on the twins' mutual distance by their own distances could never fail: triangle inequality.)
 
 Any other two programs are held to the envelope of rounding: what one unit in the last place of all
@@ -21,11 +22,12 @@ parameters and inputs does to one of them, times a factor that docs/verifying.md
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
-import ml_dtypes
-
 DType = Literal["float64", "float32", "bfloat16"]
+DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
+"""What a check of the function compares in, unless told."""
 
 FLOAT64 = 1e-12
 """Largest relative difference between the twins in float64."""
@@ -65,6 +67,21 @@ ASSUMED = 256.0
 """Units in the last place that rounding may make where no nudge was run: the largest of `LIMITS`."""
 
 
+def in_a_row(count: int) -> float:
+    """What adding `count` float32 numbers of either sign one after another loses, relative to the sum.
+
+    Each addition is off by an error spread evenly over half a unit in the last place either way: 0.29 of
+    the epsilon of a partial sum of mantissa 1, 0.2 of a typical one. Partial sums grow as the root of
+    their length, so over n of them the squares add up to n / 2: 0.2 sqrt(n / 2) epsilons.
+
+    Libraries add in different orders. PyTorch's LayerNorm adds up the gradients of its gain and bias
+    token by token; XLA adds blocks first, which loses almost nothing.
+    """
+    return 0.2 * math.sqrt(count / 2) * epsilon("float32")
+
+
 def epsilon(dtype: str) -> float:
     """The distance from 1 to the next number of a type."""
+    import ml_dtypes  # takes numpy along, which naming a type does not need
+
     return float(ml_dtypes.finfo(dtype).eps)

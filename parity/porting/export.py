@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import vit_config
-from parity.porting.loaded import Framework
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_config.files.weights_file import write_atomically
 from vit_config.scoring import Score
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     from vit_train.records import Records

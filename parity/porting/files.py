@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from parity.porting.checkpoint import read_checkpoint
-from parity.porting.loaded import Framework, Loaded
+from parity.porting.loaded import Loaded
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of, to_json
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
 from vit_config.pretrained import About
+from vit_train.frameworks import Framework
 
 
 def load(

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from parity.porting.metadata import Metadata
 from vit_config import InputError, Preprocess, ViTConfig
 from vit_config.images.pixels import Picture, prepare_batch
+from vit_train.frameworks import Framework
 
-Framework = Literal["jax", "torch"]
 BATCH = 32
 """Images that are run at once."""
 
@@ -150,7 +150,7 @@ def _run_jax(model: Any) -> Callable[[np.ndarray], np.ndarray]:
     from vit_jax.functional import get_params, make_apply
 
     apply = make_apply(model.cfg)
-    compiled = jax.jit(lambda params, images: apply(params, images).logits)
+    compiled = jax.jit(lambda params, images: apply(params, images, return_tokens=False).logits)
 
     def run(images: np.ndarray) -> np.ndarray:
         params = get_params(model)
@@ -172,7 +172,8 @@ def _run_torch(model: Any) -> Callable[[np.ndarray], np.ndarray]:
         model.eval()
         try:
             with torch.no_grad():
-                logits = model(batch.to(parameter.device, parameter.dtype)).logits
+                batch = batch.to(parameter.device, parameter.dtype)
+                logits = model(batch, return_tokens=False).logits
         finally:
             model.train(training)
         return (logits if logits.dtype == torch.float64 else logits.float()).cpu().numpy()

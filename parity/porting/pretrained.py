@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from parity.porting.conversion import Converted, convert
 from parity.porting.files import load, save
 from parity.porting.hub import HUB, first_line, is_name
-from parity.porting.loaded import Framework, Loaded
+from parity.porting.loaded import Loaded
 from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
 from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.files.atomic import check_parent, put_in_place
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     from parity.porting.verification.verify import Verification
@@ -108,7 +109,7 @@ def save_pretrained(
     folder = Path(folder)
     check_parent(folder)
     if folder.exists() and not force:
-        raise ConfigError(f"{folder}: exists already; give another path, or force=True to replace it")
+        raise ConfigError(f"{folder}: already exists; give another path, or force=True to replace it")
     model = model.model if isinstance(model, Loaded) else model
     with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=f".{folder.name}.") as place:
         held = Path(place) / f"{type(model).__module__.partition('.')[0]}.safetensors"

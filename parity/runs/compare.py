@@ -157,10 +157,11 @@ def _check_same(a: Path, b: Path) -> None:
     def job(folder: Path) -> dict[str, Any]:
         _framework(folder)
         manifest = read_manifest(folder)
-        cfg, recipe = read_job(folder, manifest)
-        parts = {"model": json.loads(cfg.to_json()), "recipe": json.loads(recipe.to_json())}
+        what = read_job(folder, manifest)
+        parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
         del parts["recipe"]["kernel"]
-        return flatten({**parts, "data": manifest["data"]})
+        further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}
+        return flatten({**parts, **further})
 
     ours, theirs = _both(job, a, b)
     wrong = [

@@ -16,8 +16,10 @@ from parity.runs.state import TrainingState
 from vit_config import CheckpointError, ConfigError, MissingFileError
 from vit_config.files.atomic import atomic_folder, write_atomically
 from vit_config.job import Job
+from vit_train.about import About
 from vit_train.best import best_so_far
-from vit_train.conduct import CHECKPOINTS, NAMES, Framework
+from vit_train.conduct import CHECKPOINTS
+from vit_train.frameworks import NAMES, Framework
 from vit_train.log import FILE as LOG
 from vit_train.log import read_log
 from vit_train.manifest import FILE as MANIFEST
@@ -81,14 +83,24 @@ def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Ru
     if framework is None:
         raise MissingFileError(f"{folder}: no {MANIFEST} in it; give the folder of a training run")
     manifest = read_manifest(folder)
-    cfg, recipe = read_job(folder, manifest)
+    what = read_job(folder, manifest)
     if not saved_steps(folder):
         raise MissingFileError(
             f"{folder}: has no checkpoint; train there first, or --stop-after 0 for the initial state"
         )
-    state, notes = _module(framework).read(folder, cfg, recipe, manifest, step, cold)
+    state, notes = _module(framework).read(folder, what, manifest, step, cold)
     data = manifest["data"]
-    return Run(cfg, recipe, state, None, data["name"], data["fingerprint"], tuple(notes))
+    return Run(
+        what.config,
+        what.recipe,
+        state,
+        None,
+        data["name"],
+        data["fingerprint"],
+        tuple(notes),
+        what.lora,
+        what.frozen,
+    )
 
 
 def write_run(
@@ -136,6 +148,8 @@ def write_run(
             written_by.write(folder, each, manifest)
         if log is not None and (log / LOG).is_file():
             _copy_log(log, folder, run.state.step)
+        if log is not None and (about := About.load(log)) is not None:
+            about.save(folder)
         again = read_run(folder, run.state.step)
         if wrong := differing(run.state, again.state):
             raise CheckpointError(f"{out}: not written as it was read: {', '.join(wrong[:3])}")

@@ -12,22 +12,24 @@ import numpy as np
 
 from parity.runs.folder import CHECKPOINTS, saved_steps
 from parity.runs.folder_choice import choose, without_moments
+from parity.runs.folder_manifest import Described
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
-from vit_config import CheckpointError, Recipe, ViTConfig
+from vit_config import CheckpointError
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
 from vit_train.manifest import Manifest
 
 
 def read(
-    folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifest, step: int | None, cold: bool
+    folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
     """The state of a step, and what was skipped; see `parity.runs.folder.read_run`."""
+    cfg, recipe = what.config, what.recipe
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(recipe.dtype == "float64"))
-        abstract = jax.eval_shape(lambda: init_state(cfg, recipe, 1))
+        abstract = jax.eval_shape(lambda: init_state(cfg, recipe, 1, what.lora))
         saved = stack.enter_context(Checkpoints(folder / CHECKPOINTS, run_id=manifest.run_id))
 
         def restore(step: int) -> tuple[TrainState, list[str]]:

@@ -6,12 +6,17 @@ import json
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 from parity.runs.run import Run
 from vit_config import CheckpointError, Recipe, ViTConfig
+from vit_config.adapters import draw_adapters, untrained
 from vit_config.job import flatten
-from vit_train.conduct import NAMES, Framework
+from vit_config.lora import Lora
+from vit_config.parameters import parameters
+from vit_train.frameworks import NAMES, Framework
 from vit_train.manifest import COMPUTING, ENVIRONMENT, FILE, FORMAT, RUN_FORMAT, VERSIONS, Manifest
+from vit_train.start import frozen_names
 
 _PARTS = ("model", "recipe")
 _DRAWN = ("dropout_", "stochastic_depth")
@@ -44,23 +49,30 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest(there)
 
 
-def read_job(folder: Path, manifest: Manifest) -> tuple[ViTConfig, Recipe]:
-    """The model and the recipe.
+class Described(NamedTuple):
+    """What is trained, as a run folder says."""
+
+    config: ViTConfig
+    recipe: Recipe
+    lora: Lora | None
+    frozen: frozenset[str]
+    """Parameters that are not trained, by common name."""
+
+
+def read_job(folder: Path, manifest: Manifest) -> Described:
+    """The model, the recipe, adapters and what is frozen.
 
     Raises:
         ConfigError: this version does not know them.
-        CheckpointError: the run trains adapters.
     """
-    if "lora" in manifest:
-        raise CheckpointError(
-            f"{folder}: trains adapters (lora), which only the trainer that began it goes on with; its"
-            " exported weights are a whole model"
-        )
-    cfg, recipe = (
-        kind.from_json(json.dumps(manifest[part]), where=f"{folder / FILE}, {part}")
-        for part, kind in (("model", ViTConfig), ("recipe", Recipe))
-    )
-    return cfg, recipe  # pyright: ignore[reportReturnType]
+    where = f"{folder / FILE}, "
+    cfg = ViTConfig.from_json(json.dumps(manifest["model"]), where=f"{where}model")
+    recipe = Recipe.from_json(json.dumps(manifest["recipe"]), where=f"{where}recipe")
+    stated = manifest.get("lora")
+    lora = None if stated is None else Lora.from_json(json.dumps(stated), where=f"{where}lora")
+    names = (*parameters(cfg), *draw_adapters(lora, cfg, 0))
+    frozen = frozen_names(names, manifest.get("freeze", ())) | untrained(lora, cfg)
+    return Described(cfg, recipe, lora, frozen)
 
 
 def move(

@@ -10,12 +10,16 @@ import torch
 
 from parity.runs.folder import CHECKPOINTS, saved_steps
 from parity.runs.folder_choice import choose, without_moments
+from parity.runs.folder_manifest import Described
 from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_torch import from_torch, to_torch
 from vit_config import CheckpointError, Recipe, ViTConfig
+from vit_config.adapters import is_adapter
 from vit_config.job import Job
+from vit_torch.leaves import leaves
 from vit_torch.optim import init_ema, make_optimizer
+from vit_torch.train.adapters import add_adapters
 from vit_torch.train.checkpoint import Checkpoints, DamagedError
 from vit_torch.train.program import make_program
 from vit_torch.train.state import TrainState, named_moments, store, unstore
@@ -31,21 +35,24 @@ DECOUPLED = "decoupled_weight_decay"
 
 
 def read(
-    folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifest, step: int | None, cold: bool
+    folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
     """The state of a step, and what was skipped; see `parity.runs.folder.read_run`."""
+    cfg, recipe, lora = what.config, what.recipe, what.lora
     saved = _checkpoints(folder, cfg, recipe, manifest)
-    abstract = make_program(cfg, recipe, 1).abstract_state
+    abstract = make_program(cfg, recipe, 1, frozen=what.frozen, lora=lora).abstract_state
     stored, notes = choose(
         folder, saved_steps(folder), step, lambda each: saved.restore(each, abstract), DamagedError
     )
     optimizer, step = stored["optimizer"], stored["step"]
     where = folder / CHECKPOINTS / f"{step}.pt"
     _check_numbers(where, recipe, optimizer["param_groups"], abstract["optimizer"]["param_groups"])
-    kept = {name: named_moments(optimizer).get(name, {}) for name in stored["model"]}
+    moments = named_moments(optimizer)
+    kept = {name: moments.get(name, {}) for name in stored["model"] if name not in what.frozen}
     _check_counts(where, kept, step)
     lacking, said = without_moments(folder, recipe, kept, step, cold)
-    state = unstore(stored, abstract_model(cfg), recipe, torch.device("cpu"))
+    shell = add_adapters(abstract_model(cfg), lora, recipe.seed)
+    state = unstore(stored, shell, recipe, torch.device("cpu"))
     found = from_torch(step, state.model, state.optimizer, state.ema, recipe)
     for arrays in found.moments.values():
         for name in lacking:  # one moment without the other would be worse than none
@@ -55,12 +62,16 @@ def read(
 
 def write(folder: Path, run: Run, manifest: Manifest) -> None:
     """Write a checkpoint."""
-    model = from_arrays(run.config, run.state.params)
+    own = {name: value for name, value in run.state.params.items() if not is_adapter(name)}
+    model = add_adapters(from_arrays(run.config, own), run.lora, run.recipe.seed)
     optimizer = make_optimizer(model, run.recipe)
     ema = init_ema(run.recipe, model)
     to_torch(run.state, model, optimizer, ema, run.recipe)
     if not run.state.step:
         optimizer.state.clear()  # torch makes moments at the first update
+    for leaf in leaves(model):
+        if leaf.name in run.frozen:
+            optimizer.state.pop(leaf.variable, None)
     state = TrainState(run.state.step, model, optimizer, ema)
     saved = _checkpoints(folder, run.config, run.recipe, manifest)
     saved.save(run.state.step, store(state))

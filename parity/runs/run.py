@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from parity.runs.state import TrainingState
 from vit_config import Recipe, ViTConfig
+from vit_config.lora import Lora
 
 
 @dataclass(frozen=True)
@@ -27,3 +28,7 @@ class Run:
     """Of the data set's contents."""
     notes: tuple[str, ...] = ()
     """What was not carried, or is carried otherwise than it was stored, a sentence each."""
+    lora: Lora | None = None
+    """Adapters among the parameters."""
+    frozen: frozenset[str] = frozenset()
+    """Parameters that are not trained: JAX keeps zeros for their moments, PyTorch none."""

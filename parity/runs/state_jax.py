@@ -7,10 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from parity.runs.state import Arrays, TrainingState
 from vit_config import Recipe, ViTConfig
+from vit_config.adapters import is_adapter
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.optim import make_optimizer
@@ -19,19 +21,23 @@ from vit_jax.weights import abstract_model, from_numpy
 
 
 class JaxLayout:
-    """Takes the arrays of one schema from JAX's layout to PyTorch's, and back."""
+    """Takes the arrays of one schema from JAX's layout to PyTorch's and back; adapters have only one."""
 
     def __init__(self, cfg: ViTConfig) -> None:
         self._leaves = {leaf.name: leaf for leaf in leaves(abstract_model(cfg))}
 
     def to_common(self, params: Mapping[str, Any]) -> Arrays:
         """Parameters, or what is like them, in PyTorch's layout."""
-        return {name: self._leaves[name].to_common(value) for name, value in params.items()}
+        return {
+            name: np.array(value) if is_adapter(name) else self._leaves[name].to_common(value)
+            for name, value in params.items()
+        }
 
     def from_common(self, arrays: Arrays) -> Params:
         """The same in JAX's layout, on the device, in memory of their own."""
         return {
-            name: from_numpy(self._leaves[name].from_common(value)) for name, value in arrays.items()
+            name: from_numpy(value if is_adapter(name) else self._leaves[name].from_common(value))
+            for name, value in arrays.items()
         }
 
 

@@ -18,13 +18,11 @@ from parity.measure.judged import LevelResult
 from parity.measure.precision import Precision
 from parity.measure.recording import Recording
 from parity.measure.redraw import Batch, Weights, branch_norms, random_batch, redraw
-from parity.measure.tolerance import DType
+from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from parity.porting.checkpoint import read_checkpoint
 from parity.twins.judge import Divergence, Runs, compare
 from vit_config import ConfigError, InputError, ViTConfig, preset
 from vit_config.init import Kind
-
-DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from parity.measure.judged import Judged, LevelResult
 from parity.measure.policies import ABSENT, BITS, ROUNDING, Limit, own_float64
 from parity.measure.recording import Recording
 from parity.measure.site import LEVELS, Level, Site, output_site
-from parity.measure.tolerance import LIMITS, epsilon
+from parity.measure.tolerance import LIMITS, epsilon, in_a_row
 
 
 @dataclass(frozen=True)
@@ -83,15 +83,22 @@ def _merged(a: list[Site], b: list[Site]) -> list[Site]:
 def _floor(runs: Runs, level: Level, sites: list[Site]) -> float:
     """What a distance of this level counts as at least.
 
-    Gradients share what happened to a few images: their median, in the twin in which it is smaller. The
-    loss of a small batch can be right by luck: the distance of the logits.
+    Gradients share what happened to a few images: their median, in the twin in which it is smaller. They
+    are sums over all tokens of the batch: what adding these up one after another loses. The loss of a
+    small batch can be right by luck: the distance of the logits.
     """
     if runs.dtype == "float64" or level not in ("gradients", "loss"):
         return 0.0
     if level == "loss":
         return min(runs.distances(output_site("logits")))
     pairs = [runs.distances(site) for site in sites if site in runs.jax and site in runs.torch]
-    return min(median(side) for side in zip(*pairs, strict=True))
+    typical = min(median(side) for side in zip(*pairs, strict=True))
+    tokens = sum(
+        math.prod(runs.jax.read(site).shape[:2])  # (B, N or P, D)
+        for site in map(output_site, ("prefix_tokens", "patch_tokens"))
+        if site in runs.jax
+    )
+    return max(typical, in_a_row(tokens))
 
 
 def _judge(runs: Runs, site: Site, floor: float) -> Judged:

@@ -4,7 +4,7 @@ import numpy as np
 
 from parity.cli import main
 from parity.measure.redraw import redraw
-from vit_config import parameters
+from vit_config.parameters import parameters
 
 
 def arrays_of(cfg, dtype=np.float32):

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file, save_file
 
 from parity.porting.conversion import convert
 from tests.support.tiny import TINY
-from vit_config import Preprocess, parameters, write_weights
+from vit_config import Preprocess, write_weights
+from vit_config.parameters import parameters
 
 CFG = TINY.replace(image_size=10, patch_size=5)
 KINDS = ("parity", "timm", "hf", "torchvision", "google", "big-vision")

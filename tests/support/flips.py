@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from tests.support.tiny import TINY
 from vit_config.augmentation import Augment, Mix
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 # every part that some field shapes is there
 BASE = TINY.replace(

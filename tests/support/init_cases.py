@@ -2,7 +2,7 @@
 
 from tests.support.peers import import_timm
 from tests.support.tiny import TINY
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 timm = import_timm()
 ViT, Distilled = timm.models.VisionTransformer, timm.models.VisionTransformerDistilled

@@ -3,7 +3,7 @@
 import numpy as np
 
 from vit_config import ViTConfig
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 TINY = ViTConfig(
     image_size=(21, 15),
@@ -15,6 +15,18 @@ TINY = ViTConfig(
     mlp_dim=44,
     num_classes=11,
 )
+
+SMALLEST = {
+    "model.image-size": "21 15",
+    "model.patch-size": "7 5",
+    "model.in-channels": "3",
+    "model.hidden-size": "20",
+    "model.depth": "1",
+    "model.num-heads": "2",
+    "model.mlp-dim": "28",
+    "model.num-classes": "3",
+}
+"""Flags of train.py for a model of one block."""
 
 # name -> changes to TINY; together they turn every switch of the schema
 VARIANTS = {

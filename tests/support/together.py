@@ -26,9 +26,10 @@ class Together:
 
     Args:
         folder: where what they print goes, a file each.
+        program: what is run.
     """
 
-    def __init__(self, argv, folder, *, count=2, devices=2):
+    def __init__(self, argv, folder, *, count=2, devices=2, program=ROOT / "train.py"):
         environment = os.environ | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICKLY}",
             "PYTHONPATH": str(ROOT),
@@ -38,7 +39,7 @@ class Together:
         self.processes = []
         for number, file in enumerate(self.files):
             own = ["--coordinator", coordinator, "--process", f"{number}/{count}"]
-            command = [sys.executable, str(ROOT / "train.py"), *argv, *own]
+            command = [sys.executable, str(program), *argv, *own]
             with file.open("w") as printed:
                 self.processes.append(
                     subprocess.Popen(

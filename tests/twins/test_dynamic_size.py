@@ -14,7 +14,7 @@ from tests.support.peers import EXACT, nchw, redrawn, run_both, run_torch
 from tests.support.tiny import TINY, error
 from vit_config import PRESETS, InputError, resize_weights
 from vit_config.numerics.resample import RULES
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from tests.support.tiny import TINY, error
-from vit_config import parameters
+from vit_config.parameters import parameters
 
 IMAGES = np.random.default_rng(0).standard_normal((2, *TINY.image_size, 3))  # (B, H, W, C)
 

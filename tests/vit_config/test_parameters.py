@@ -10,7 +10,8 @@ import vit_torch.leaves
 import vit_torch.weights
 from tests.support.flips import BASE, FLIPS
 from tests.support.tiny import TINY, VARIANTS, variant
-from vit_config import PRESETS, ConfigError, parameters
+from vit_config import PRESETS, ConfigError
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

@@ -14,8 +14,8 @@ from tests.support.flips import BASE, FLIPS
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.init import initial_draws
-from vit_config.numerics.rope import Rope
 from vit_config.presets.own import OWN
+from vit_config.rope import Rope
 
 pytestmark = [pytest.mark.versions, pytest.mark.quick]
 

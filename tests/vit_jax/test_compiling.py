@@ -2,7 +2,9 @@
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
+from parity.cli.support.train_options import parse
 from vit_jax import compiling
 from vit_jax.compiling import compiler_options
 
@@ -30,6 +32,24 @@ def test_options_that_the_compiler_does_not_know_are_left_out(monkeypatch):
     compiler_options.cache_clear()
     assert compiler_options("cpu") == {}
     compiler_options.cache_clear()
+
+
+def test_compiled_programs_are_kept_where_a_flag_says(tmp_path):
+    request = parse(["--compiled", str(tmp_path / "kept")], prog="train")
+    before = jax.config.jax_compilation_cache_dir
+    threshold = "jax_persistent_cache_min_compile_time_secs"
+    seconds = jax.config.jax_persistent_cache_min_compile_time_secs
+    jax.config.update(threshold, 0.0)
+    try:
+        with request.together() as leads:
+            assert leads
+            compilation_cache.reset_cache()
+            jax.jit(lambda x: jax.numpy.cos(x) * 37)(np.ones(5))
+        assert list((tmp_path / "kept").iterdir())
+    finally:
+        jax.config.update(threshold, seconds)
+        compilation_cache.reset_cache()
+    assert jax.config.jax_compilation_cache_dir == before
 
 
 def test_other_platforms_have_the_defaults():

@@ -1,5 +1,6 @@
 """Checkpoints: what is restored is what was saved, or the damage is seen and an older one used."""
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -9,12 +10,14 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 import pytest
+from etils import epath
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import CheckpointError, TrainingError
 from vit_jax.train.checkpoint import KEEP, Checkpoints, DamagedError, from_named, to_named
-from vit_jax.train.digests import describe, digest
+from vit_jax.train.description import Handler, seal
+from vit_jax.train.digests import describe, differing, digest, joined
 
 
 class State(NamedTuple):
@@ -130,15 +133,15 @@ def test_a_damaged_checkpoint_is_skipped(saved, damage):
 
 def test_a_wrong_byte_names_the_tensor(saved, monkeypatch):
     """Orbax compresses, so that a flipped byte is mostly unreadable; this one is read."""
-    read = ocp.CheckpointManager.restore
+    read = ocp.StandardCheckpointHandler.restore
 
-    def restore_wrongly(manager, step, **options):
-        found = read(manager, step, **options)
-        if step == 9 and "state" in found:
-            found["state"]["params.blocks.0.mlp.fc1.bias"].view(np.uint8)[100] ^= 1
+    def restore_wrongly(handler, folder, **options):
+        found = read(handler, folder, **options)
+        if folder.parent.name == "9":
+            found["params.blocks.0.mlp.fc1.bias"].view(np.uint8)[100] ^= 1
         return found
 
-    monkeypatch.setattr(ocp.CheckpointManager, "restore", restore_wrongly)
+    monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore_wrongly)
     step, _, said = restore(saved)
     assert step == 6
     assert len(said) == 1
@@ -152,24 +155,71 @@ def test_what_devices_hold_apart_is_digested_apart(tmp_path, monkeypatch):
     arrays = {name: np.arange(48.0, dtype=np.float32).reshape(8, 6) for name in places}
     arrays["number"] = np.int32(7)
     state = {name: jax.device_put(x, NamedSharding(mesh, places[name])) for name, x in arrays.items()}
-    described = describe(state)
+    described = describe(state)()
     assert [len(described[name][2]) for name in places] == [8, 2, 1, 1]
     assert described["number"] == [[], "int32", [[[], digest(arrays["number"])]]]
     with Checkpoints(tmp_path, run_id="one") as checkpoints:
         checkpoints.save(1, state)
     with Checkpoints(tmp_path, run_id="one") as checkpoints:
         assert_equal(checkpoints.restore(1, arrays), arrays)
-        read = ocp.CheckpointManager.restore
+        # as two hosts read it, or one with fewer devices: whole parts on each
+        fewer = jax.make_mesh((4,), ("fsdp",), devices=jax.devices()[:4], axis_types=(AxisType.Auto,))
+        wanted = {
+            name: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=NamedSharding(fewer, place))
+            for (name, x), place in zip(arrays.items(), (P("fsdp"), P(), P(), P()), strict=True)
+        }
+        found = checkpoints.restore(1, wanted)
+        assert all(found[name].sharding == wanted[name].sharding for name in places)
+        assert_equal({name: np.asarray(x) for name, x in found.items()}, arrays)
+        # a part that lies on two devices is read with all of its tensor
+        wanted["twice"] = jax.ShapeDtypeStruct(
+            (8, 6), "float32", sharding=NamedSharding(fewer, P("fsdp"))
+        )
+        found = checkpoints.restore(1, wanted)
+        assert isinstance(found["twice"], np.ndarray)
+        assert_equal({name: np.asarray(x) for name, x in found.items()}, arrays)
+        read = ocp.StandardCheckpointHandler.restore
 
-        def restore_wrongly(manager, step, **options):
-            found = read(manager, step, **options)
-            if "state" in found:
-                found["state"]["split"][3, 1] += 1
-            return found
+        def restore_wrongly(*given, **options):
+            found = read(*given, **options)
+            wrong = np.asarray(found["split"]).copy()
+            wrong[3, 1] += 1
+            place = getattr(found["split"], "sharding", None)
+            return {**found, "split": wrong if place is None else jax.device_put(wrong, place)}
 
-        monkeypatch.setattr(ocp.CheckpointManager, "restore", restore_wrongly)
-        with pytest.raises(DamagedError, match=r"the bytes of split\[3:4, 0:6\] do not match"):
-            checkpoints.restore(1, arrays)
+        monkeypatch.setattr(ocp.StandardCheckpointHandler, "restore", restore_wrongly)
+        for like in (arrays, wanted):
+            with pytest.raises(DamagedError, match=r"the bytes of split\[3:4, 0:6\] do not match"):
+                checkpoints.restore(1, like)
+
+
+def test_what_processes_described_apart_is_one_description(tmp_path):
+    """As every process writes a file, of the parts that it has."""
+    halves = [[["w", [[[0, 2], [0, 3]], "a"]]], [["w", [[[2, 5], [0, 3]], "b"]]]]
+    parts = [{name: [[5, 3], "float32", [found]] for name, found in half} for half in halves]
+    whole = {"w": [[5, 3], "float32", [halves[0][0][1], halves[1][0][1]]]}
+    assert joined(parts) == joined(parts[::-1]) == whole
+    with pytest.raises(ValueError, match="parts of w have no digest"):
+        joined(parts[:1])
+    for number, part in enumerate(parts):
+        head = {"step": 3, "run_id": "one", "processes": 2, "tensors": part}
+        name = "metadata" if number == 0 else f"metadata.{number}"
+        (tmp_path / name).write_text(json.dumps({**head, "seal": seal(head)}))
+    assert Handler().restore(epath.Path(tmp_path))["tensors"] == whole
+    other = tmp_path / "metadata.1"
+    other.write_text(other.read_text().replace('"b"', '"c"'))
+    with pytest.raises(ValueError, match="changed after writing"):
+        Handler().restore(epath.Path(tmp_path))
+    other.unlink()
+    with pytest.raises(FileNotFoundError):
+        Handler().restore(epath.Path(tmp_path))
+
+
+def test_checkpoints_of_older_versions_have_sha_256():
+    array = np.arange(6.0).reshape(2, 3)
+    told = {"w": [[2, 3], "float64", hashlib.sha256(array.tobytes()).hexdigest()]}
+    assert differing("w", {"w": array}, told) == []
+    assert differing("w", {"w": array + 1}, told) == ["w"]
 
 
 def test_the_manager_is_closed_and_the_first_error_stays(tmp_path, monkeypatch):

@@ -2,11 +2,14 @@
 
 import json
 import random
+import shutil
+from pathlib import Path
 
 import damage_runs
 import pytest
 
 from vit_config import CheckpointError
+from vit_train.conduct import CHECKPOINTS
 from vit_train.log import FILE, read_log, taken_again
 
 
@@ -20,12 +23,21 @@ def run(tmp_path_factory):
     "seed", [0, *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(1, 50))]
 )
 def test_no_damage_is_silent(run, tmp_path, seed):
-    rng, verdicts = random.Random(seed), []
+    rng = random.Random(seed)
     for _ in range(10):
         _, what, verdict, found = damage_runs.attack(run, tmp_path, rng)
         assert verdict != "WRONG", (what, found)
-        verdicts.append(verdict)
-    assert seed or len(set(verdicts)) > 1  # of the first seed it is known
+
+
+def test_every_emptied_checkpoint_is_named_and_the_one_before_it_taken(run, tmp_path):
+    """Not left to chance: the names of Orbax's files are drawn, and with them where a seed strikes."""
+    shutil.copytree(run, copy := tmp_path / "run")
+    for emptied, kept in ((9, 6), (6, 3), (3, None)):  # None: refused, for nothing is left
+        for path in filter(Path.is_file, (copy / CHECKPOINTS / str(emptied)).rglob("*")):
+            path.write_bytes(b"")
+        found = damage_runs.take_up(copy)
+        assert (found.step, found.same) == (kept, True)
+        assert any(f"{CHECKPOINTS}/{emptied}" in line for line in found.said), found.said
 
 
 @pytest.mark.quick

@@ -1,6 +1,9 @@
 """Real processes that train as one: the same numbers, the same last step, and the run goes on alone."""
 
 import json
+import math
+import re
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -8,6 +11,9 @@ import pytest
 from rich.console import Console
 
 from parity.cli.support.train_options import parse
+from parity.runs.folder import read_run
+from tests.support.read_share import SHAPE
+from tests.support.tiny import SMALLEST
 from tests.support.tiny_tfds import write_tiny_set
 from tests.support.together import Together
 from vit_config import ConfigError
@@ -17,14 +23,7 @@ from vit_train.dry_run import rehearsal_task
 from vit_train.log import read_log
 
 FLAGS = {
-    "model.image-size": "21 15",
-    "model.patch-size": "7 5",
-    "model.in-channels": "3",
-    "model.hidden-size": "20",
-    "model.depth": "1",
-    "model.num-heads": "2",
-    "model.mlp-dim": "28",
-    "model.num-classes": "3",
+    **SMALLEST,
     "model.no-qkv-bias": "",  # that of the keys has no gradient but noise
     "recipe.dtype": "float64",
     "recipe.batch-size": "8",
@@ -90,6 +89,46 @@ def test_two_processes_train_as_one_and_stop_together(tmp_path):
     assert_close(go_on(run_dir, two, "data=2", last + 3), go_on(alone_dir, four, MESH, last + 3))
 
 
+@pytest.mark.exhaustive
+def test_four_processes_train_as_one(tmp_path):
+    data_dir, run_dir = tmp_path / "data", tmp_path / "together"
+    write_tiny_set(data_dir)
+    argv = ["--data", "tfds:tiny_rectangles", "--data-dir", str(data_dir), *words(FLAGS)]
+    how = ["--mesh", MESH, "--run-dir", str(run_dir), "--stop-after", "12"]
+    with Together([*argv, *how], tmp_path, count=4, devices=1) as four:
+        assert four.wait() == [0, 0, 0, 0], four.printed()
+    found = read_run(run_dir).state
+    alone = train(
+        parse(argv, prog="train").job,
+        data_dir=data_dir,
+        run_dir=tmp_path / "alone",
+        devices=jax.devices()[:4],
+        mesh=MESH,
+        stop_after=12,
+        console=Console(quiet=True),
+    )
+    expected = read_run(tmp_path / "alone").state
+    assert found.step == expected.step == alone.step == 12
+    for part, arrays in expected.parts().items():
+        for name, ref in arrays.items():
+            error = np.linalg.norm(found.parts()[part][name] - ref)
+            assert error <= 1e-10 * np.linalg.norm(ref), (part, name)
+
+
+@pytest.mark.slow
+def test_each_process_reads_its_share_and_all_learn_of_damage(tmp_path):
+    program = Path(__file__).parents[1] / "support" / "read_share.py"
+    with Together([str(tmp_path / "checkpoints")], tmp_path, program=program) as both:
+        assert both.wait() == [0, 0], both.printed()
+        found = [json.loads(printed.splitlines()[-1]) for printed in both.printed()]
+    nbytes = 4 * math.prod(SHAPE)
+    assert all(
+        0.4 * nbytes < each["read"] < 0.6 * nbytes for each in found
+    )  # normal floats pack a little
+    said = r"process 1: the bytes of split\[514:1028, 0:263\] do not match their digest"
+    assert all(re.fullmatch(said, each["said"]) for each in found), found
+
+
 @pytest.mark.parametrize(
     ("coordinator", "process", "sentence"),
     [
@@ -100,6 +139,18 @@ def test_two_processes_train_as_one_and_stop_together(tmp_path):
 )
 def test_what_cannot_be_joined_is_one_line(coordinator, process, sentence):
     with pytest.raises(ConfigError, match=sentence), joined(coordinator, process):
+        pass
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(monkeypatch):
+    """As where libtpu is installed, and the metadata server is not there."""
+
+    def initialize(**_):
+        raise ConnectionError("metadata.google.internal: no such host")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    said = r"--coordinator auto: the processes cannot be joined \(metadata.*\); give --coordinator HOST"
+    with pytest.raises(ConfigError, match=said), joined("auto", None):
         pass
 
 

@@ -10,6 +10,7 @@ from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
 from vit_jax.train.hlo import Transfers, shape_bytes, transfers
+from vit_jax.train.mesh import make_mesh
 from vit_jax.train.preflight import Flight, fly, largest_batch, needed, roofline
 from vit_jax.train.topology import CHIPS, Topology, get_topology
 
@@ -49,14 +50,47 @@ def test_arguments_are_those_of_the_arithmetic():
     assert found.needed == found.memory.total > found.memory.arguments
 
 
-def test_work_is_the_products_of_the_model():
-    """Three times the forward pass, less the gradient of the images, which nobody asks for."""
+def work(*wanted):
+    """Three times the forward pass, less the gradient of the images, which nobody asks for.
+
+    Args:
+        wanted: how many of its 7 tokens each block puts out.
+    """
     tokens, D, M, patch, classes = 7, 20, 28, 7 * 5 * 3, 5
-    block = 2 * tokens * (3 * D * D + D * D + 2 * D * M) + 2 * 2 * tokens * tokens * D
-    forward = 2 * 6 * patch * D + 2 * block + 2 * D * classes
-    expected = 8 * (3 * forward - 2 * 6 * patch * D)
-    assert flight("data=1", 1).flops == expected
-    assert flight("data=2", 2).flops == expected / 2
+    projected = 2 * tokens * 3 * D * D
+    blocks = sum(projected + 2 * n * (D * D + 2 * D * M) + 2 * 2 * n * tokens * D for n in wanted)
+    forward = 2 * 6 * patch * D + blocks + 2 * D * classes
+    return 8 * (3 * forward - 2 * 6 * patch * D)
+
+
+def test_work_is_the_products_of_the_model():
+    """The last block puts out the class token alone."""
+    assert flight("data=1", 1).flops == work(7, 1)
+    assert flight("data=2", 2).flops == work(7, 1) / 2
+
+
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_a_loop_is_counted_as_often_as_it_runs(remat):
+    """Work as of all tokens in every block; of transfers at least each block's gradients."""
+    mesh, topology = "data=2,fsdp=2", Topology("local", tuple(jax.devices()[:4]), None)
+    how = {"parallel": "jit", "sharding": "replicated", "mesh": mesh, "scan": "on", "remat": remat}
+    found = fly(JOB, topology, how, 8, limit=2**30)
+    ahead = 2 * 8 * CFG.depth * 7 * 4 * 20 * 20  # what is computed again: at least q, k, v and proj
+    expected = work(7, 7) / 4
+    assert found.flops == expected if remat == "none" else found.flops > expected + ahead / 4
+    assert found.transfers["all-gather"].count >= CFG.depth * 4  # as many matrices
+
+
+def test_axes_may_share_a_side_of_a_slice(monkeypatch):
+    """As fsdp = 32 on 8 x 8 chips, for which JAX finds no sides of its own."""
+
+    def refuse(*_, **__):
+        raise NotImplementedError("Failed to find assignment")
+
+    monkeypatch.setattr(jax, "make_mesh", refuse)
+    found = make_mesh({"data": 2, "fsdp": 4, "tensor": 1}, jax.devices())
+    assert dict(found.shape) == {"data": 2, "fsdp": 4, "tensor": 1}
+    assert set(found.devices.flat) == set(jax.devices())
 
 
 def test_transfers_are_the_gradients():
@@ -85,7 +119,18 @@ HloModule step
   ROOT %agd = f32[6]{0} all-gather-done(%ag)
 }
 
+%second (s: (s32[], f32[6])) -> (s32[], f32[6]) {
+  ROOT %permuted = f32[6]{0} collective-permute(%w), source_target_pairs={{0,1}}
+}
+
+%until (s: (s32[], f32[6])) -> pred[] {
+  %limit = s32[]{:T(128)} constant(4)
+  %i = s32[]{:T(128)} get-tuple-element(%s), index=0
+  ROOT %lt = pred[]{:T(512)} compare(%i, %limit), direction=LT
+}
+
 ENTRY %main (p: f32[6]) -> f32[6] {
+  %counted = (s32[], f32[6]{0}) while(%t), condition=%until, body=%second, metadata={op_name="while"}
   %loop = (s32[], f32[6]{0}) while(%t), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"5"}}
   %fused = bf16[2,4]{1,0} fusion(%g), kind=kCustom, calls=%all-reduce-scatter.1
   ROOT %both = (f32[7]{0}, pred[]) all-reduce(%a, %b), to_apply=%add
@@ -98,6 +143,7 @@ def test_transfers_are_counted_as_often_as_they_run():
         "all-gather": Transfers(5, 5 * 24),
         "reduce-scatter": Transfers(1, 16),
         "all-reduce": Transfers(1, 29),
+        "collective-permute": Transfers(4, 4 * 24),
     }
     assert shape_bytes("(bf16[3,5]{1,0}, u8[7], token[])") == 37
 
@@ -122,7 +168,7 @@ def fake(limit):
 
     def attempt(batch):
         attempts.append(batch)
-        return Flight(batch, 100 + 10 * batch <= limit, "", 100 + 10 * batch, None, 0, 0, {}, 0)
+        return Flight(batch, 100 + 10 * batch <= limit, "", 100 + 10 * batch, None, 0, 0, {}, 0, 0)
 
     attempts = []
     return attempt, attempts
@@ -141,11 +187,11 @@ def test_the_largest_batch_is_found_by_bisection(first, limit, expected):
 
 
 def test_the_roofline_says_what_bounds_a_step():
-    work = Flight(8, True, "", 0, None, 197e12, 8.19e9, {"all-reduce": Transfers(3, 10**9)}, 0)
+    work = Flight(8, True, "", 0, None, 197e12, 8.19e9, {"all-reduce": Transfers(3, 10**9)}, 0, 0)
     found = roofline(work, CHIPS["v5e"])
     assert (found.compute, found.memory, found.links) == pytest.approx((1.0, 0.01, 0.01))
     assert (found.bound, found.mfu) == ("compute", 1.0)
-    work = Flight(8, True, "", 0, None, 197e12, 8.19e11 * 4, {}, 0)
+    work = Flight(8, True, "", 0, None, 197e12, 8.19e11 * 4, {}, 0, 0)
     assert (roofline(work, CHIPS["v5e"]).bound, roofline(work, CHIPS["v5e"]).mfu) == ("memory", 0.25)
 
 

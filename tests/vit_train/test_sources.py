@@ -95,6 +95,16 @@ def write_parquet(folder):
             parquet.write_table(part, path, row_group_size=3, **options)
 
 
+def write_folder(folder):
+    """As torchvision's `ImageFolder` has them, some a folder deeper."""
+    for split, name in (("train", "train"), ("validation", "val")):
+        for index, (image, label) in enumerate(examples(split)):
+            place = folder / name / CLASS_NAMES[label] / ("deeper" if index % 3 == 2 else ".")
+            place.mkdir(parents=True, exist_ok=True)
+            number = sum(1 for _ in (folder / name / CLASS_NAMES[label]).rglob("*.png"))
+            (place / f"{number:02}.png").write_bytes(png(image))
+
+
 KINDS = {"tar": ("tar", write_tar), "arrow": ("hf", write_arrow), "parquet": ("hf", write_parquet)}
 
 
@@ -154,6 +164,55 @@ def first_file(folder, split):
     """The file with the first images of a split, of any kind."""
     endings = (".tar", ".arrow", ".parquet")
     return min(path for path in folder.rglob("*") if path.suffix in endings and split in str(path))
+
+
+@pytest.fixture
+def remote(tmp_path):
+    """A function that lays a folder on object storage, fsspec's own in memory; gives its address."""
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+
+    def lay(folder, name):
+        memory.put(str(folder), f"/{name}", recursive=True)
+        return f"memory://{name}"
+
+    yield lay
+    for name in memory.ls("/", detail=False):
+        memory.rm(name, recursive=True)
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "parquet"])
+def test_a_set_on_object_storage_is_the_same(remote, kind, tmp_path):
+    if kind == "folder":
+        scheme, write = "folder", write_folder
+    else:
+        scheme, write = KINDS[kind]
+    write(tmp_path / "set")
+    here = open_dataset(f"{scheme}:{tmp_path / 'set'}", tmp_path)
+    there = open_dataset(f"{scheme}:{remote(tmp_path / 'set', 'bucket/deep')}/", tmp_path)
+    assert (there.fingerprint, there.class_names) == (here.fingerprint, here.class_names)
+    for ours, theirs in ((here.train, there.train), (here.test, there.test)):
+        assert len(ours) == len(theirs)
+        copied = pickle.loads(pickle.dumps(theirs))  # as worker processes get them
+        for index in range(len(ours)):
+            assert ours[index]["label"] == copied[index]["label"]
+            np.testing.assert_array_equal(ours[index]["image"], copied[index]["image"])
+    assert there.train.name(0).startswith(f"{scheme}:memory://bucket/deep/, split train, ")
+
+
+def test_what_object_storage_lacks_is_one_line(remote, tmp_path):
+    with pytest.raises(MissingFileError, match=r"memory://nowhere is no folder"):
+        open_dataset("folder:memory://nowhere", tmp_path)
+    with pytest.raises(DataError, match=r"vit-parity\[remote\]"):
+        open_dataset("tar:carrier-pigeon://bucket/set", tmp_path)
+    write_arrow(tmp_path / "set")
+    with pytest.raises(DataError, match="needs a local disk; copy the set, or write it as Parquet"):
+        open_dataset(f"hf:{remote(tmp_path / 'set', 'arrow')}", tmp_path)
+    write_folder(tmp_path / "folder")
+    records = open_dataset(f"folder:{remote(tmp_path / 'folder', 'set')}", tmp_path).train
+    records.raw.root.system.rm("/set/train/red/00.png")
+    with pytest.raises(DataError, match=r"memory://set/train/red/00\.png: damaged"):
+        records[next(i for i in range(len(records)) if records.name(i).endswith("red/00.png"))]
 
 
 def test_a_damaged_image_is_named(written, tmp_path):

@@ -157,7 +157,8 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
     ("argv", "message"),
     [
         ("--model.num-head 2", "--model.num-heads"),
-        ("--model.num-heads two", "--model.num-heads: invalid literal for int() with base 10: 'two'"),
+        ("--model.num-heads two", "--model.num-heads: expected a whole number, got 'two'"),
+        ("--recipe.learning-rate fast", "--recipe.learning-rate: expected a number, got 'fast'"),
         ("--model.num-heads 5", "num_heads = 5 does not divide hidden_size = 64"),
         ("--model.patch-size 3", "image_size = (8, 8) is not divisible by patch_size = (3, 3)"),
         ("--model.patch-size 2 2 2", "takes one or two whole numbers, not 2 2 2"),
@@ -179,7 +180,7 @@ def test_a_bad_config_file_is_one_line(capsys, tmp_path, content, message):
         ("--data-dir", "--data-dir"),
         ("--data faces", 'expected "digits", "tfds:NAME", "folder:PATH", "tar:PATH" or'),
         ("--data tfds:faces", "not prepared in"),
-        ("--preset vit_paper", "has 1 channels and 10 classes"),
+        ("--preset vit_paper", "has 1 channel and 10 classes"),
         ("--recipe.batch-size 12", "batch_size = 12 cannot be split evenly over 8 devices; use 8 or 16"),
         ("--recipe.batch-size 1024", "batch_size = 1024 is more than the 898 training examples"),
         ("--parallel pmap --sharding full", 'sharding = "full" needs parallel = "jit"'),

@@ -54,3 +54,15 @@ def test_data_need_not_be_here(capsys, tmp_path):
     flags = ["--framework", "torch", "--data", "tfds:nothing", "--data-dir", str(tmp_path), "--dry-run"]
     assert run("train", [*flags, "--model.depth", "1"]) == 0
     assert "steps   unknown: tfds:nothing: not prepared in" in capsys.readouterr().out
+
+
+def test_a_batch_that_does_not_fit_is_tried_in_small(capsys, tmp_path):
+    flags = ["--framework", "torch", "--data", "tfds:mnist", "--data-dir", str(tmp_path), "--dry-run"]
+    tried = ["--model.depth", "1", "--recipe.epochs", "2", "--recipe.batch-size", "1000"]
+    held = ["--recipe.validation-fraction", "0.1", "--recipe.warmup-epochs", "0"]
+    assert run("train", [*flags, *tried, *held, "--dry-run-batch", "2"]) == 0
+    out = capsys.readouterr().out
+    assert " s a step of 2 images, " in out
+    assert "steps   108: 2 epochs of 54, batches of 1000, 54,000 examples, as published: the set " in out
+    assert run("train", ["--dry-run-batch", "2"]) == 2
+    assert "--dry-run-batch 2: goes with --dry-run, and is 1 image or more" in capsys.readouterr().err

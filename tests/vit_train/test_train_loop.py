@@ -77,6 +77,21 @@ def test_the_log_says_which_share_of_time_waited_for_data(monkeypatch):
         assert [means["data_wait"] for _, means in told["log"]] == [share] * 3
 
 
+@pytest.mark.parametrize("start", [0, 2])
+def test_the_speed_is_that_of_compiled_steps(monkeypatch, start):
+    now = [0.0]
+    monkeypatch.setattr(vit_train.loop.time, "perf_counter", lambda: now[0])
+    quick = program()
+
+    def step(state, batch):
+        now[0] += 100.0 if state.averaged == start else 2.0
+        return quick.train_step(state, batch)
+
+    slow = SimpleNamespace(**{**vars(quick), "train_step": step})
+    _, told = run(iter([{}] * 6), steps=slow, start=start)
+    assert {means["images_per_second"] for _, means in told["log"]} == {RECIPE.batch_size / 2.0}
+
+
 @pytest.mark.parametrize("long", [0.0, 60.0])
 def test_a_run_that_waits_for_data_is_told_once_what_to_do(long, monkeypatch):
     monkeypatch.setattr(vit_train.progress, "LONG", long)

@@ -14,14 +14,19 @@ import vit_torch
 import vit_torch.train.run
 from parity.cli.support.train_options import parse
 from parity.porting.start import read_start
-from parity.runs.folder import read_run
+from parity.runs.compare import compare_runs
+from parity.runs.folder import read_manifest, read_run, write_run
+from parity.runs.foreign import write_foreign
 from tests.support.tiny import TINY, error
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, Preprocess, Recipe, write_weights
+from vit_config.adapters import adapted, draw_adapters, exported, untrained
 from vit_config.job import Job
-from vit_config.lora import Lora, adapted, draw_adapters, exported
+from vit_config.lora import Lora
 from vit_config.parameters import parameters
 from vit_jax.leaves import leaves
+from vit_jax.train.sharding import make_program
+from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
 from vit_train.log import read_log
 
@@ -127,12 +132,65 @@ def test_torch_keeps_no_moments_of_what_is_not_trained(whole):
     assert len(kept) == 2 + 2 * 4
 
 
-def test_what_cannot_be_adapted_or_moved_is_refused(whole):
+def test_half_in_each_framework_is_all_in_one(setting, whole, tmp_path):
+    """Adapters, their moments and averages move, and what is frozen is still frozen there."""
+    for first, then in (("jax", "torch"), ("torch", "jax")):
+        half, moved = tmp_path / first, tmp_path / f"{first} then {then}"
+        train(first, setting, half, stop_after=2)
+        run = read_run(half)
+        assert run.lora == LORA
+        assert len(run.state.params) == len(parameters(CFG)) + 2 * len(adapted(LORA, CFG))
+        write_run(run, moved, then, read_manifest(half), log=half)
+        train(then, setting, moved)
+        found = compare_runs(whole[0] / first, moved)
+        assert found.beyond(1e-11) == []
+        assert found.parts["exp_avg"].distance > 0
+        start, end = run.state.params, read_run(moved).state.params
+        kept = {name for name, value in start.items() if np.array_equal(end[name], value)}
+        assert kept == untrained(LORA, CFG)
+
+
+@pytest.mark.parametrize("tensor", [1, 2])
+def test_over_a_mesh_a_step_is_the_same(setting, tensor):
+    """Whether heads are split over devices or not; two heads, for three cannot be."""
+    cfg = CFG.replace(hidden_size=20, num_heads=2, mlp_dim=28)
+    batch = {
+        "image": np.random.default_rng(0).standard_normal((8, *cfg.image_size, 3)),
+        "label": np.arange(8) % 3,
+    }
+    found = []
+    for make, how in (
+        (make_program, {"devices": jax.local_devices()[:1]}),
+        (make_mesh_program, {"mesh": f"data=-1,fsdp=2,tensor={tensor}"}),
+    ):
+        with jax.enable_x64(True):
+            program = make(cfg, RECIPE, 4, frozen=untrained(LORA, cfg), lora=LORA, **how)
+            state = program.fetch(program.initialise())
+            rng = np.random.default_rng(1)  # not as they begin: then B is zero, and A learns nothing
+            drawn = {n: 0.1 * rng.standard_normal(x.shape) for n, x in sorted(state.params.items())}
+            state = program.place_state(state._replace(params=drawn))
+            for _ in range(2):
+                state, metrics = program.train_step(state, program.place_batch(batch))
+            found.append(program.fetch(state).params | {"loss": program.fetch(metrics)["loss"]})
+    alone, spread = found
+    moved = {name for name, value in drawn.items() if error(alone[name], value) > 1e-3}
+    assert moved >= {"blocks.0.attn.qkv.lora_a", "blocks.1.mlp.fc2.lora_b"}
+    for name, value in alone.items():
+        assert error(spread[name], value) < 1e-11, name
+
+
+def test_adapters_do_not_leave_as_a_training_state(whole, tmp_path):
+    with pytest.raises(
+        CheckpointError, match=r"trains adapters \(lora\), which .* of timm does not hold"
+    ):
+        write_foreign(read_run(whole[0] / "torch"), tmp_path / "last.pth.tar", "timm")
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_adapted_is_refused():
     for target in ("blocks.*.norm1", "patch_embed.proj", "head", "block.0"):
         with pytest.raises(ConfigError, match=r"no linear layer has such a path; there are blocks"):
             adapted(Lora(targets=(target,)), CFG)
-    with pytest.raises(CheckpointError, match="trains adapters"):
-        read_run(whole[0] / "torch", cold=True)
 
 
 def test_the_flags(whole):

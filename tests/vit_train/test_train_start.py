@@ -14,8 +14,9 @@ from parity.cli.support.train_options import parse
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.start import read_start, read_teacher
 from parity.runs.folder import read_run
+from tests.support.tiny import TINY
 from tests.support.tiny_tfds import write_tiny_set
-from vit_config import ConfigError, Preprocess, Recipe, ViTConfig, WeightsError, write_weights
+from vit_config import ConfigError, Preprocess, Recipe, WeightsError, write_weights
 from vit_config.errors import UnstatedError
 from vit_config.job import Job
 from vit_config.numerics.resize import resize_weights
@@ -25,15 +26,7 @@ from vit_torch.train.run import train as train_in_torch
 from vit_train.log import read_log
 from vit_train.start import frozen_names
 
-SOURCE = ViTConfig(
-    image_size=(21, 15),
-    patch_size=(7, 5),
-    hidden_size=30,
-    depth=2,
-    num_heads=5,
-    mlp_dim=44,
-    num_classes=11,
-)
+SOURCE = TINY.replace(depth=2)
 CFG = SOURCE.replace(image_size=(14, 20), num_classes=3)
 RECIPE = Recipe.from_json("""{
     "epochs": 1, "batch_size": 16, "learning_rate": 0.003, "weight_decay": 0.05, "log_every_steps": 1,

@@ -21,8 +21,9 @@ from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.formats import open_container
-from vit_config import Preprocess, ViTConfig, parameters, read_weights, write_weights
+from vit_config import Preprocess, ViTConfig, read_weights, write_weights
 from vit_config.errors import UnstatedError
+from vit_config.parameters import parameters
 
 
 class Model(NamedTuple):

@@ -29,7 +29,7 @@ class Kept:
     """A side whose recordings are made once: nothing that it is compared with changes them."""
 
     def __init__(self, side: Side) -> None:
-        self.name, self.runs = side.name, side.runs
+        self.name, self.runs, self.subject = side.name, side.runs, side.subject
         self._side = side
         self._folder = tempfile.TemporaryDirectory()
         self._traces: dict[tuple[bool, int | None], Trace] = {}

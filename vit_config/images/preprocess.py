@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from vit_config.base import FloatTuple, NameTuple, Schema, Size
 from vit_config.errors import ConfigError, InputError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -65,6 +67,8 @@ class Preprocess(Schema, frozen=True):
         Raises:
             InputError: not uint8, or another number of channels than mean and std.
         """
+        import numpy as np  # what only states its preprocessing does without
+
         if images.dtype != np.uint8:
             raise InputError(f"images are {images.dtype}, expected uint8 pixels 0..255")
         if images.shape[-1] != len(self.mean):

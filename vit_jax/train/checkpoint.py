@@ -1,7 +1,7 @@
 """Checkpoints of a training state that notice damage: Orbax files plus a digest of every tensor.
 
 Orbax restores flipped bytes silently, casts types silently, and takes an empty folder for a step; so
-each checkpoint carries its own list of shapes, types and SHA-256 digests, and nothing is believed
+each checkpoint carries its own list of shapes, types and digests, and nothing is believed
 before it has been compared with that list (`digests.py`). Where several hosts train together each
 writes, and digests, what its devices hold.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,13 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging as absl_logging
+from etils import epath
 from jax.experimental import multihost_utils
 
 from vit_config import CheckpointError
-from vit_config.files.json_digest import json_digest
-from vit_jax.train.digests import describe, differing
+from vit_jax.train import description
+from vit_jax.train.digests import describe, differing, in_shares
+from vit_jax.train.hosts import said_by_any
 from vit_train.unwritten import unwritten
 
 KEEP = 3
@@ -69,12 +71,12 @@ class Checkpoints:
         Raises:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
         """
-        named = to_named(state)
-        meta = {"step": step, "run_id": self.run_id, "tensors": describe(named)}
-        meta["seal"] = _seal(meta)
-        args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=ocp.args.JsonSave(meta))
         if step in self._manager.all_steps():
             raise CheckpointError(f"{self.folder / str(step)}: already exists; nothing was written")
+        named = to_named(state)
+        head = {"step": step, "run_id": self.run_id, "processes": jax.process_count()}
+        meta = description.Save(head, describe(named))
+        args = ocp.args.Composite(state=ocp.args.StandardSave(named), meta=meta)
         with self._writing():
             self._manager.save(step, args=args, force=True)
 
@@ -138,35 +140,51 @@ class Checkpoints:
     def restore(self, step: int, abstract: Any) -> Any:
         """The state of one step, as numpy arrays.
 
+        Several hosts all call this, with an `abstract` that has shardings: each reads and verifies what
+        its devices shall hold, as arrays on them; whole, as numpy arrays, the tensors that were written
+        in parts which lie on several of them. All learn what one of them finds.
+
         Raises:
             DamagedError: it is not whole.
             CheckpointError: it is of another run or another model.
         """
-        expected = to_named(abstract)
-        describe = ocp.args.Composite(meta=ocp.args.JsonRestore())
+        with self._writing():
+            self._manager.wait_until_finished()  # it may be the one that is being written
+        state, problem = None, None
         try:
-            meta = self._manager.restore(step, args=describe)["meta"]
+            state = self._read(step, abstract)
+        except DamagedError as error:
+            problem = str(error)
+        if said := said_by_any(problem):
+            raise DamagedError(said)
+        return state
+
+    def _read(self, step: int, abstract: Any) -> Any:
+        """This process's share of a state; without waiting for others, who may meet damage elsewhere."""
+        expected, folder = to_named(abstract), epath.Path(self.folder / str(step))
+        try:
+            meta = description.Handler().restore(folder / "meta")
         except Exception as error:  # a damaged file can fail anywhere in Orbax or TensorStore
             raise DamagedError(f"no readable description ({_first_line(error)})") from None
-        if not isinstance(meta, dict) or meta.get("seal") != _seal(meta):
-            raise DamagedError("its description was changed after writing")
         if meta["run_id"] != self.run_id:
             raise CheckpointError(
                 f"{self.folder / str(step)}: belongs to run {meta['run_id'][:12]}, this is run"
                 f" {self.run_id[:12]}; move it back to its run, or undo the change to"
                 " run.json"
             )
-        _match(expected, meta["tensors"])
-        # numpy arrays, whole, wherever they were when they were saved
-        target = {name: np.empty(x.shape, x.dtype) for name, x in expected.items()}
-        read = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+        tensors = meta["tensors"]
+        _match(expected, tensors)
+        # numpy arrays, whole, wherever they were when they were saved; or a share on each device
+        target = {
+            name: x if in_shares(x, tensors[name][2]) else np.empty(x.shape, x.dtype)
+            for name, x in expected.items()
+        }
         try:
-            named = self._manager.restore(step, args=read)["state"]
+            with closing(ocp.StandardCheckpointHandler()) as handler:
+                named = handler.restore(folder / "state", args=ocp.args.StandardRestore(target))
         except Exception as error:
             raise DamagedError(f"not readable ({_first_line(error)})") from None
-        if wrong := [
-            part for name in meta["tensors"] for part in differing(name, named, meta["tensors"])
-        ]:
+        if wrong := [part for name in tensors for part in differing(name, named, tensors)]:
             raise DamagedError(f"the bytes of {', '.join(wrong)} do not match their digest")
         return from_named(abstract, named)
 
@@ -177,7 +195,6 @@ class Checkpoints:
             CheckpointError: it is gone, or not whole.
         """
         assert self.pinned is not None
-        self._manager.wait_until_finished()
         try:
             return self.restore(self.pinned, abstract)
         except DamagedError as error:
@@ -245,10 +262,6 @@ def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
             problems.append(f"{name}: {tensors[name][:2]} in the checkpoint, {want} in the model")
     if problems:
         raise CheckpointError("the checkpoint is of another model: " + "; ".join(sorted(problems)))
-
-
-def _seal(meta: dict[str, Any]) -> str:
-    return json_digest({key: value for key, value in meta.items() if key != "seal"})
 
 
 def _first_line(error: Exception) -> str:

@@ -16,14 +16,14 @@ def count_flops(jaxpr: Any) -> int:
     """
     jaxpr, total = getattr(jaxpr, "jaxpr", jaxpr), 0
     for eqn in jaxpr.eqns:
-        name, out = eqn.primitive.name, eqn.outvars[0].aval
+        name = eqn.primitive.name
         if name == "dot_general":
             (contracted, _), _ = eqn.params["dimension_numbers"]
-            shape = eqn.invars[0].aval.shape
+            shape, out = eqn.invars[0].aval.shape, eqn.outvars[0].aval
             total += 2 * math.prod(out.shape) * math.prod(shape[axis] for axis in contracted)
         elif name == "conv_general_dilated":
             kernel, numbers = eqn.invars[1].aval.shape, eqn.params["dimension_numbers"]
-            outputs = kernel[numbers.rhs_spec[0]]
+            outputs, out = kernel[numbers.rhs_spec[0]], eqn.outvars[0].aval
             total += 2 * math.prod(out.shape) * math.prod(kernel) // outputs
         else:
             times = eqn.params["length"] if name == "scan" else 1

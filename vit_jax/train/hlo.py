@@ -95,7 +95,7 @@ def _executions(text: str, computations: Mapping[str, list[_Instruction]]) -> di
 
     def visit(name: str, count: int) -> None:
         times[name] += count
-        for called, often in _calls(computations[name]):
+        for called, often in _calls(computations[name], computations):
             if called in computations:
                 visit(called, count * often)
 
@@ -104,9 +104,24 @@ def _executions(text: str, computations: Mapping[str, list[_Instruction]]) -> di
     return times
 
 
-def _calls(instructions: list[_Instruction]) -> Iterator[tuple[str, int]]:
+def _calls(
+    instructions: list[_Instruction], computations: Mapping[str, list[_Instruction]]
+) -> Iterator[tuple[str, int]]:
     for each in instructions:
-        trips = _TRIPS.search(each.rest)
-        often = int(trips[1]) if each.opcode == "while" and trips else 1
+        often = _trips(each, computations) if each.opcode == "while" else 1
         for role, called in _CALLED.findall(each.rest):
             yield called, often if role == "body" else 1
+
+
+def _trips(loop: _Instruction, computations: Mapping[str, list[_Instruction]]) -> int:
+    """How often a loop runs: as XLA notes, or what it counts to, from zero; 1 where neither is to be
+    seen."""
+    if found := _TRIPS.search(loop.rest):
+        return int(found[1])
+    condition = next((called for role, called in _CALLED.findall(loop.rest) if role == "condition"), "")
+    limits = [
+        int(each.rest.partition(")")[0])
+        for each in computations.get(condition, ())
+        if each.opcode == "constant" and each.shape.startswith("s32[]")
+    ]
+    return limits[0] if len(limits) == 1 else 1

@@ -21,6 +21,8 @@ from vit_train.hosts import ALONE, Hosts
 
 DEAD_AFTER = 60
 """Seconds without a sign of life after which a process counts as dead, and all others end."""
+MOST_SAID = 1000
+"""Bytes of a sentence that one process sends to all."""
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
         given["coordinator_address"] = coordinator
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=DEAD_AFTER)
-    except (RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ConfigError(
             f"--coordinator {coordinator}: the processes cannot be joined ({reason}); give --coordinator"
@@ -82,6 +84,19 @@ def _of_leader(numbers: np.ndarray) -> np.ndarray:
     """Send them as bits: JAX would round float64 where that is off."""
     bits = multihost_utils.broadcast_one_to_all(numbers.view(np.uint32))
     return np.asarray(bits, np.uint32).view(np.float64)
+
+
+def said_by_any(sentence: str | None) -> str | None:
+    """What processes that train together have to say, all of which call this; None where none has."""
+    if jax.process_count() == 1:
+        return sentence
+    sent = np.zeros(MOST_SAID, np.uint8)
+    words = (sentence or "").encode()[:MOST_SAID]
+    sent[: len(words)] = np.frombuffer(words, np.uint8)
+    rows = np.asarray(multihost_utils.process_allgather(sent), np.uint8)  # (processes, MOST_SAID)
+    said = {bytes(row).rstrip(b"\0").decode(errors="replace"): i for i, row in enumerate(rows)}
+    said.pop("", None)
+    return "; ".join(f"process {i}: {words}" for words, i in said.items()) or None
 
 
 @contextmanager

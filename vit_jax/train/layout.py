@@ -9,7 +9,7 @@ checkpoint, sees the usual shapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -22,6 +22,7 @@ from vit_config import ConfigError, ViTConfig
 from vit_config.init import Kind
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
+from vit_jax.stacks import members, stack, unstack
 from vit_jax.weights import abstract_model
 
 Axes = tuple[str | None, ...]
@@ -64,18 +65,20 @@ class Layout:
     """The shape on the devices of each parameter that has another one there."""
     usual: Mapping[str, tuple[int, ...]]
     """The shape of each parameter elsewhere."""
+    stacks: tuple[str, ...] = ()
+    """What is held together; its blocks are not split."""
 
     def of(self, tree: Any) -> Any:
         """The sharding of each leaf of a state, of parameters or of gradients."""
         return jax.tree_util.tree_map_with_path(
-            lambda path, _: NamedSharding(self.mesh, self.specs.get(_name(path), P())), tree
+            lambda path, _: NamedSharding(self.mesh, self.specs.get(leaf_name(path), P())), tree
         )
 
     def stored(self, tree: Any) -> Any:
         """The sharding of each leaf in its usual shape, in which heads cannot be split."""
 
         def place(path: tuple[Any, ...], _: Any) -> NamedSharding:
-            name = _name(path)
+            name = leaf_name(path)
             spec = self.specs.get(name, P())
             return NamedSharding(
                 self.mesh, P(*spec[: len(self.usual[name]) - 1]) if name in self.held else spec
@@ -85,11 +88,11 @@ class Layout:
 
     def pack(self, tree: Any) -> Any:
         """Arrays in their usual shapes, numpy's or JAX's, in those of the devices."""
-        return _reshaped(tree, self.held)
+        return stack(_reshaped(tree, self.held), self.stacks)
 
     def unpack(self, tree: Any) -> Any:
         """The reverse of `pack`."""
-        return _reshaped(tree, {name: self.usual[name] for name in self.held})
+        return _reshaped(unstack(tree), {name: self.usual[name] for name in self.held})
 
     def gather(self, params: Params) -> Params:
         """Parameters as a layer uses them: not split over ``fsdp``; their gradients are split again.
@@ -117,8 +120,11 @@ class Layout:
         return gathered
 
 
-def make_layout(cfg: ViTConfig, mesh: Mesh) -> Layout:
+def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Layout:
     """Apply the table to a model.
+
+    Args:
+        stacks: the names of what is held together on the devices (`vit_jax.stacks`).
 
     Raises:
         ConfigError: ``tensor`` does not divide the heads or the hidden units, or finds nothing to split.
@@ -147,7 +153,13 @@ def make_layout(cfg: ViTConfig, mesh: Mesh) -> Layout:
             f"mesh with tensor = {sizes['tensor']}: neither heads nor hidden units of this model can be"
             f' split (block = "{cfg.block}", mlp = "{cfg.mlp}"); use fsdp'
         )
-    return Layout(mesh, specs, held, usual)
+    return Layout(
+        mesh,
+        specs | {name: P(None, *specs[members(name)[0]]) for name in stacks},
+        held,
+        usual,
+        tuple(stacks),
+    )
 
 
 def splits_heads(cfg: ViTConfig, name: str) -> bool:
@@ -175,14 +187,14 @@ def _spec(shape: tuple[int, ...], axes: Axes, sizes: Mapping[str, int]) -> P:
     return P(*found)
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def leaf_name(path: tuple[Any, ...]) -> str:
     """The common name at the end of a leaf's path: moments are kept by it as parameters are."""
     return next((str(key.key) for key in path[::-1] if isinstance(key, jax.tree_util.DictKey)), "")
 
 
 def _reshaped(tree: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     def reshape(path: tuple[Any, ...], leaf: Any) -> Any:
-        name = _name(path)
+        name = leaf_name(path)
         if name not in shapes:
             return leaf
         if isinstance(leaf, jax.ShapeDtypeStruct):

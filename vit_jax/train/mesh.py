@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.experimental.mesh_utils import create_device_mesh
 from jax.sharding import AxisType, Mesh
 
 from vit_config import ConfigError
@@ -68,5 +69,9 @@ def make_mesh(sizes: dict[str, int], devices: Sequence[Any]) -> Mesh:
     step's arguments, results and gathered parameters have a stated place (`layout.py`), and the compiler
     finds one for all between. Explicit axes would ask every reshape of the model where its result is.
     """
-    shape = tuple(sizes[name] for name in AXES)
-    return jax.make_mesh(shape, AXES, axis_types=(AxisType.Auto,) * len(AXES), devices=devices)
+    shape, kinds = tuple(sizes[name] for name in AXES), (AxisType.Auto,) * len(AXES)
+    try:
+        return jax.make_mesh(shape, AXES, axis_types=kinds, devices=devices)
+    except NotImplementedError:  # an axis that is no product of whole sides of the slice shares a side
+        arranged = create_device_mesh(shape, devices, allow_split_physical_axes=True)
+        return Mesh(arranged, AXES, axis_types=kinds)

@@ -22,7 +22,8 @@ from vit_jax.train.sharding import Program, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
-_QUICKLY: dict[str, Any] = {"exec_time_optimization_effort": -1.0}
+QUICKLY: dict[str, Any] = {"exec_time_optimization_effort": -1.0}
+"""Compiler options of the least effort."""
 STEPS_PER_EPOCH = 1000
 """For schedules; the compiled step differs by constants only."""
 
@@ -67,6 +68,8 @@ class Flight:
     """Read and written, as XLA counts them; a loop counts once."""
     transfers: Mapping[str, Transfers]
     compile_seconds: float
+    cpu_seconds: float
+    """Of tracing, lowering and compiling, over all cores."""
 
 
 def fly(
@@ -102,22 +105,26 @@ def fly(
     program: Program = build(job.model, recipe, STEPS_PER_EPOCH, devices=topology.devices, **options)
     state, batch = jax.eval_shape(program.initialise), _abstract_batch(job, batch_size)
     step: Any = program.train_step
+    worked = time.process_time()
     traced = step.trace(state, batch)
     flops = count_flops(traced.jaxpr) / len(topology.devices)
     begun = time.perf_counter()
     try:
-        compiled = traced.lower().compile(_QUICKLY if quick else None)
+        compiled = traced.lower().compile(QUICKLY if quick else None)
     except Exception as error:  # jaxlib's own kind, the same for whatever goes wrong
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
-        seconds, reason = time.perf_counter() - begun, str(error).partition("\n")[0]
-        return Flight(batch_size, False, reason, needed(reason), None, flops, 0, {}, seconds)
-    seconds = time.perf_counter() - begun
+        took, reason = (
+            (time.perf_counter() - begun, time.process_time() - worked),
+            str(error).partition("\n")[0],
+        )
+        return Flight(batch_size, False, reason, needed(reason), None, flops, 0, {}, *took)
+    took = time.perf_counter() - begun, time.process_time() - worked
     memory = _memory(compiled, state, batch)
     cost = compiled.cost_analysis() or {}
     moved = transfers(compiled.as_text() or "")
     fits, nbytes = memory.total <= limit, float(cost.get("bytes accessed", 0))
-    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, seconds)
+    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took)
 
 
 def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:

@@ -14,8 +14,8 @@ import numpy as np
 from rich.console import Console
 
 from vit_config import ConfigError, Recipe
+from vit_config.adapters import exported
 from vit_config.job import Job
-from vit_config.lora import exported
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.scanned import UNROLLED, Remat, Scan, account, choose_loop
@@ -89,14 +89,17 @@ def make_trainer(
     how: dict[str, Any] = (
         {"parallel": parallel, "sharding": sharding} if mesh is None else {"mesh": mesh}
     )
-    _check_mesh(job, mesh)
+    _check_mesh(mesh)
     everywhere = devices or (jax.local_devices() if mesh is None else jax.devices())
     loop = choose_loop(scan, remat, depth=job.model.depth, platform=everywhere[0].platform)
-    rest: dict[str, Any] = {"devices": devices, "frozen": task.frozen, "loop": loop}
-    if mesh is None:
-        program = make_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest, lora=job.lora)
-    else:
-        program = make_mesh_program(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
+    rest: dict[str, Any] = {
+        "devices": devices,
+        "frozen": task.frozen,
+        "lora": job.lora,
+        "loop": loop,
+    }
+    make = make_program if mesh is None else make_mesh_program
+    program = make(job.model, job.recipe, task.steps_per_epoch, **how, **rest)
     kinds = [device.device_kind for device in everywhere]
     said = () if loop == UNROLLED else (account(abstract_model(job.model).blocks, loop),)
     return Trainer(
@@ -115,17 +118,13 @@ def make_trainer(
     )
 
 
-def _check_mesh(job: Job, mesh: str | None) -> None:
-    """Refuse what needs a mesh without one, and what cannot be split over one."""
+def _check_mesh(mesh: str | None) -> None:
+    """Refuse what needs a mesh without one."""
     together = jax.process_count()
     if together > 1 and mesh is None:
         raise ConfigError(
             f"{together} processes train together, which takes a mesh over all their devices;"
             " add --mesh data=-1"
-        )
-    if mesh is not None and job.lora is not None:
-        raise ConfigError(
-            f"mesh = {mesh}: adapters are not split over a mesh; leave out --lora-rank or --mesh"
         )
 
 

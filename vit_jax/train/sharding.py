@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -21,12 +20,14 @@ from jax.sharding import PartitionSpec as P
 
 from vit_config import ConfigError, InputError, Recipe, ViTConfig
 from vit_config.lora import Lora
+from vit_config.recipe import is_decayed
 from vit_config.schedule import learning_rate
 from vit_jax.compiling import compiler_options
 from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.kernels import attend
-from vit_jax.scanned import UNROLLED, Gather, Loop
+from vit_jax.scanned import UNROLLED, Gather, Loop, stacks
+from vit_jax.stacks import is_stack, members, stack, unstack
 from vit_jax.step import (
     Batch,
     Metrics,
@@ -37,6 +38,8 @@ from vit_jax.step import (
     make_train_step,
     make_update,
 )
+from vit_jax.train.layout import leaf_name
+from vit_jax.weights import abstract_model
 
 Parallel = Literal["jit", "pmap"]
 Sharding = Literal["replicated", "full"]
@@ -174,6 +177,18 @@ def shard_fully(shape: tuple[int, ...], num_devices: int) -> P:
     return P(*(None,) * axis, AXIS)
 
 
+def held_together(
+    cfg: ViTConfig, recipe: Recipe, loop: Loop, frozen: Collection[str], lora: Lora | None = None
+) -> tuple[str, ...]:
+    """The names of the stacks that the devices hold (`vit_jax.stacks`): of a loop, where all its blocks'
+    tensors are trained alike; adapters are merged into them one by one."""
+
+    def rules(name: str, ndim: int) -> tuple[bool, bool]:
+        return name in frozen, is_decayed(recipe, name, ndim)
+
+    return () if lora else stacks(abstract_model(cfg).blocks, loop, rules)
+
+
 def make_step(
     cfg: ViTConfig,
     recipe: Recipe,
@@ -194,16 +209,19 @@ def make_step(
     gradients = make_gradients(cfg, recipe, lora=lora, **how)
     update = make_update(recipe, steps_per_epoch)
 
+    def stays(name: str) -> bool:
+        return members(name)[0] in frozen  # of a stack all or none
+
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
         found, metrics = gradients(state.params, batch, state.step)
-        grads = {name: jnp.zeros_like(x) if name in frozen else x for name, x in found.items()}
+        grads = {name: jnp.zeros_like(x) if stays(name) else x for name, x in found.items()}
         metrics |= {
             "grad_norm": optax.tree.norm(grads),
             "learning_rate": learning_rate(recipe, state.step, steps_per_epoch, jnp),
         }
         after = update(state, grads)
-        params = {name: state.params[name] if name in frozen else x for name, x in after.params.items()}
-        ema = after.ema and {n: params[n] if n in frozen else x for n, x in after.ema.items()}
+        params = {name: state.params[name] if stays(name) else x for name, x in after.params.items()}
+        ema = after.ema and {n: params[n] if stays(n) else x for n, x in after.ema.items()}
         return after._replace(params=params, ema=ema), metrics
 
     return train_step
@@ -223,17 +241,26 @@ def _jit_program(
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     whole, split = NamedSharding(mesh, P()), NamedSharding(mesh, P(AXIS))
     options = compiler_options(devices[0].platform)
-    initialise = partial(init_state, cfg, recipe, steps_per_epoch, lora)
+    together = held_together(cfg, recipe, loop, frozen, lora)
+
+    def initialise() -> TrainState:
+        return stack(init_state(cfg, recipe, steps_per_epoch, lora), together)
+
     abstract = jax.eval_shape(initialise)
-    of_state = jax.tree.map(
-        lambda leaf: NamedSharding(mesh, shard_fully(leaf.shape, n)) if sharding == "full" else whole,
-        abstract,
-    )
+
+    def place(path: tuple[Any, ...], leaf: Any) -> NamedSharding:
+        if sharding == "replicated":
+            return whole
+        if is_stack(leaf_name(path)):  # blocks stay together: a loop takes them one by one
+            return NamedSharding(mesh, P(None, *shard_fully(leaf.shape[1:], n)))
+        return NamedSharding(mesh, shard_fully(leaf.shape, n))
+
+    of_state = jax.tree_util.tree_map_with_path(place, abstract)
     return Program(
         num_devices=n,
         initialise=jax.jit(initialise, out_shardings=of_state),
-        abstract_state=abstract,
-        place_state=lambda state: jax.device_put(state, of_state),
+        abstract_state=unstack(abstract),
+        place_state=lambda state: jax.device_put(stack(state, together), of_state),
         place_batch=lambda batch: jax.device_put(dict(batch), split),
         train_step=jax.jit(
             make_step(cfg, recipe, steps_per_epoch, frozen, lora, loop),
@@ -249,7 +276,7 @@ def _jit_program(
             compiler_options=options,
         ),
         # copied: on a CPU the array may be the very buffer that the next step is given to reuse
-        fetch=lambda tree: jax.tree.map(lambda x: np.array(x, copy=True), jax.device_get(tree)),
+        fetch=lambda tree: unstack(jax.tree.map(lambda x: np.array(x, copy=True), jax.device_get(tree))),
     )
 
 
@@ -265,14 +292,17 @@ def _pmap_program(
     n = len(devices)
     mesh = jax.make_mesh((n,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices)
     split = NamedSharding(mesh, P(AXIS))
-    initialise = partial(init_state, cfg, recipe, steps_per_epoch, lora)
+    together = held_together(cfg, recipe, loop, frozen, lora)
+
+    def initialise() -> TrainState:
+        return stack(init_state(cfg, recipe, steps_per_epoch, lora), together)
 
     def replicate(state: TrainState) -> TrainState:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), state)
 
     def place_state(state: TrainState) -> TrainState:
         return jax.device_put(
-            jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), state), split
+            jax.tree.map(lambda x: np.broadcast_to(x, (n, *np.shape(x))), stack(state, together)), split
         )
 
     def place_batch(batch: Mapping[str, Any]) -> Batch:
@@ -285,7 +315,7 @@ def _pmap_program(
     return Program(
         num_devices=n,
         initialise=jax.jit(lambda: replicate(initialise()), out_shardings=split),
-        abstract_state=jax.eval_shape(initialise),
+        abstract_state=unstack(jax.eval_shape(initialise)),
         place_state=place_state,
         place_batch=place_batch,
         train_step=jax.pmap(
@@ -299,5 +329,5 @@ def _pmap_program(
             axis_name=AXIS,
             devices=devices,
         ),
-        fetch=lambda tree: jax.tree.map(first_copy, tree),
+        fetch=lambda tree: unstack(jax.tree.map(first_copy, tree)),
     )

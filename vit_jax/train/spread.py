@@ -14,11 +14,19 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from vit_config import Recipe, ViTConfig
+from vit_config.lora import Lora
 from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.sharding import Device, Program, check_batch_size, check_kernel, make_step
+from vit_jax.train.sharding import (
+    Device,
+    Program,
+    check_batch_size,
+    check_kernel,
+    held_together,
+    make_step,
+)
 
 
 def make_mesh_program(
@@ -29,9 +37,12 @@ def make_mesh_program(
     mesh: str,
     devices: Sequence[Device] | None = None,
     frozen: Collection[str] = (),
+    lora: Lora | None = None,
     loop: Loop = UNROLLED,
 ) -> Program:
     """Spread the pure steps over a mesh; `vit_jax.train.sharding.make_program` explains the rest.
+
+    Adapters, which are small, are whole on every device.
 
     Args:
         mesh: its axes, see `vit_jax.train.mesh.parse_mesh`.
@@ -45,22 +56,25 @@ def make_mesh_program(
     sizes = parse_mesh(mesh, len(devices))
     shares = sizes["data"] * sizes["fsdp"]
     check_batch_size(recipe, shares)
-    layout = make_layout(cfg, make_mesh(sizes, devices))
+    layout = make_layout(cfg, make_mesh(sizes, devices), held_together(cfg, recipe, loop, frozen))
     check_kernel(cfg, recipe, devices[:shares])
     whole, split = (NamedSharding(layout.mesh, spec) for spec in (P(), P(BATCH_AXES)))
 
     def initialise() -> TrainState:
-        return layout.pack(init_state(cfg, recipe, steps_per_epoch))
+        return layout.pack(init_state(cfg, recipe, steps_per_epoch, lora))
 
-    abstract = jax.eval_shape(initialise)
-    of_state = layout.of(abstract)
-    step = make_step(cfg, recipe, steps_per_epoch, frozen, None, loop, gather=layout.gather)
-    eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop)
+    def place_state(state: Any) -> TrainState:
+        return jax.tree.map(place, layout.pack(state), of_state)
+
+    abstract, several = jax.eval_shape(initialise), jax.process_count() > 1
+    of_state, usual = layout.of(abstract), layout.unpack(abstract)
+    step = make_step(cfg, recipe, steps_per_epoch, frozen, lora, loop, gather=layout.gather)
+    eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop, lora=lora)
     return Program(
         num_devices=len(devices),
         initialise=jax.jit(initialise, out_shardings=of_state),
-        abstract_state=layout.unpack(abstract),
-        place_state=lambda state: jax.tree.map(place, layout.pack(state), of_state),
+        abstract_state=_with_places(layout, usual) if several else usual,
+        place_state=_make_place_shares(layout, usual, of_state) if several else place_state,
         place_batch=lambda batch: {
             name: place_rows(x, split, recipe.batch_size) for name, x in batch.items()
         },
@@ -69,8 +83,8 @@ def make_mesh_program(
         ),
         eval_step=jax.jit(eval_step, in_shardings=(of_state.params, split), out_shardings=whole),
         fetch=partial(fetch, layout),
-        own_part=make_own_part(layout, abstract) if jax.process_count() > 1 else None,
-        rows=batch_rows(split, recipe.batch_size) if jax.process_count() > 1 else None,
+        own_part=make_own_part(layout, usual) if several else None,
+        rows=batch_rows(split, recipe.batch_size) if several else None,
     )
 
 
@@ -78,6 +92,30 @@ def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
     """A host's array on the devices, each of which is given its own part only."""
     array = np.asarray(array)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
+
+
+def _with_places(layout: Layout, usual: TrainState) -> TrainState:
+    """Shapes and types of a state, and where each leaf is kept and read, in its usual shape."""
+    return jax.tree.map(
+        lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
+        usual,
+        layout.stored(usual),
+    )
+
+
+def _make_place_shares(
+    layout: Layout, usual: TrainState, of_state: TrainState
+) -> Callable[[Any], TrainState]:
+    """Place a state of which hosts have read their shares, or whole tensors."""
+    stored = layout.stored(usual)
+    pack = jax.jit(layout.pack, in_shardings=(stored,), out_shardings=of_state)
+
+    def place_state(state: Any) -> TrainState:
+        return pack(
+            jax.tree.map(lambda x, at: x if isinstance(x, jax.Array) else place(x, at), state, stored)
+        )
+
+    return place_state
 
 
 def place_rows(rows: np.ndarray, sharding: NamedSharding, batch_size: int) -> jax.Array:

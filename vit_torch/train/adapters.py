@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from vit_config.lora import Lora, draw_adapters
+from vit_config.adapters import draw_adapters
+from vit_config.lora import Lora
 from vit_torch.model import ViT
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from vit_config.adapters import exported
 from vit_config.job import Job
-from vit_config.lora import exported
 from vit_torch.optim import Ema
 from vit_torch.teacher import make_teacher
 from vit_torch.train.checkpoint import Checkpoints

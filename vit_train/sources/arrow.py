@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from vit_config.errors import DataError, MissingFileError
 from vit_train.dataset import ImageDataset, fingerprint, train_and_test
 from vit_train.records import ImageShape, Records
+from vit_train.sources.place import Place, Remote, ending_in
 
 SHAPE: ImageShape = (None, None, 3)
 KEPT_BYTES = 2**30
@@ -30,7 +31,7 @@ class Rows(Sequence[Any], ABC):
         image, label: which columns these are.
     """
 
-    def __init__(self, files: Sequence[Path], image: str, label: str) -> None:
+    def __init__(self, files: Sequence[Place], image: str, label: str) -> None:
         self.files, self.image, self.label = list(files), image, label
 
     def __getstate__(self) -> dict[str, Any]:
@@ -91,11 +92,12 @@ class ParquetRows(Rows):
     """Of Parquet files, a group of rows at a time."""
 
     @cached_property
-    def _groups(self) -> list[tuple[Path, int, int, int]]:
+    def _groups(self) -> list[tuple[Place, int, int, int]]:
         """File, number in it, rows and bytes of each group."""
         groups = []
         for path in self.files:
-            about = pq.read_metadata(path)
+            with path.open("rb") as file:
+                about = pq.read_metadata(file)
             rows = [about.row_group(i) for i in range(about.num_row_groups)]
             groups += [(path, i, row.num_rows, row.total_byte_size) for i, row in enumerate(rows)]
         return groups
@@ -115,13 +117,14 @@ class ParquetRows(Rows):
 
         def read(number: int) -> pa.Table:
             path, group, _, _ = self._groups[number]
-            file = pq.ParquetFile(path, page_checksum_verification=True)
-            return file.read_row_group(group, columns=[self.image, self.label])
+            with path.open("rb") as opened:
+                file = pq.ParquetFile(opened, page_checksum_verification=True)
+                return file.read_row_group(group, columns=[self.image, self.label])
 
         return lru_cache(maxsize=max(1, KEPT_BYTES // max(largest, 1)))(read)
 
 
-def open_arrow(spec: str, path: Path) -> ImageDataset:
+def open_arrow(spec: str, path: Place) -> ImageDataset:
     """Open a folder that ``DatasetDict.save_to_disk`` wrote, or one of Parquet files as on the Hub.
 
     The images are the column of type Image, the labels that of type ClassLabel (the one called
@@ -134,7 +137,7 @@ def open_arrow(spec: str, path: Path) -> ImageDataset:
     try:
         if (path / "dataset_dict.json").is_file():
             features, rows = _saved(spec, path)
-        elif path.is_dir() and any(path.rglob("*.parquet")):
+        elif path.is_dir() and ending_in(path, ".parquet"):
             features, rows = _parquet(spec, path)
         else:
             raise MissingFileError(
@@ -167,8 +170,13 @@ def open_arrow(spec: str, path: Path) -> ImageDataset:
     )
 
 
-def _saved(spec: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     """Features and files of what `save_to_disk` wrote."""
+    if isinstance(path, Remote):
+        raise DataError(
+            f"{spec}: Arrow files are mapped into memory, which needs a local disk; copy the set, or"
+            " write it as Parquet"
+        )
     features, rows = {}, {}
     for split in json.loads((path / "dataset_dict.json").read_text())["splits"]:
         state = json.loads((path / split / "state.json").read_text())
@@ -183,16 +191,17 @@ def _saved(spec: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return features, rows
 
 
-def _parquet(spec: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def _parquet(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
     """Features and files of a folder of Parquet, whose splits are in the files' names."""
     rows: dict[str, Any] = {}
     features: dict[str, Any] = {}
-    for file in sorted(path.rglob("*.parquet")):
+    for file in ending_in(path, ".parquet"):
         name = "/".join(file.relative_to(path).parts)
         if found := re.search(r"train|validation|valid|val|test", name.lower()):
             split = {"valid": "validation", "val": "validation"}.get(found[0], found[0])
             rows.setdefault(split, (ParquetRows, []))[1].append(file)
-            about = (pq.read_schema(file).metadata or {}).get(b"huggingface", b"{}")
+            with file.open("rb") as opened:
+                about = (pq.read_schema(opened).metadata or {}).get(b"huggingface", b"{}")
             features = features or json.loads(about).get("info", {}).get("features", {})
     return features, rows
 

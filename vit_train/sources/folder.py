@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Any
 
 from vit_config.errors import DataError, MissingFileError
 from vit_train.dataset import ImageDataset, fingerprint
 from vit_train.records import ImageShape, Records
+from vit_train.sources.place import Place, files_below, folders_in
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Of the files that are taken for images, whatever their case; torchvision's list."""
@@ -24,7 +24,7 @@ SHAPE: ImageShape = (None, None, 3)
 class ImageFiles(Sequence[Any]):
     """Files with labels, each read when it is asked for."""
 
-    def __init__(self, root: Path, files: Sequence[tuple[str, int]]) -> None:
+    def __init__(self, root: Place, files: Sequence[tuple[str, int]]) -> None:
         self.root, self.files = root, files
 
     def __len__(self) -> int:
@@ -39,7 +39,7 @@ class ImageFiles(Sequence[Any]):
         return str(self.root / self.files[index][0])
 
 
-def open_folder(spec: str, path: Path) -> ImageDataset:
+def open_folder(spec: str, path: Place) -> ImageDataset:
     """Open folders of images.
 
     ``PATH/train/CLASS/...`` is for training and ``PATH/val/CLASS/...`` (or validation, or test) for
@@ -87,23 +87,23 @@ def open_folder(spec: str, path: Path) -> ImageDataset:
     )
 
 
-def _classes(spec: str, folder: Path) -> tuple[str, ...]:
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
+def _classes(spec: str, folder: Place) -> tuple[str, ...]:
+    names = folders_in(folder)
     if not names:
         raise DataError(f"{spec}: {folder} has no folder in it; expected one for each class")
     return tuple(names)
 
 
-def _images(root: Path, folder: Path) -> Iterator[str]:
+def _images(root: Any, folder: Any) -> Iterator[str]:
     """The images below a folder by their paths from `root`, in torchvision's order."""
-    for place, _, files in sorted(os.walk(folder, followlinks=True)):
-        for name in sorted(files):
-            if name.lower().endswith(SUFFIXES):
-                yield (Path(place) / name).relative_to(root).as_posix()
+    start = PurePosixPath(folder.relative_to(root))
+    for inside, name in files_below(folder):
+        if name.lower().endswith(SUFFIXES):
+            yield (start / inside / name).as_posix()
 
 
 def _records(
-    spec: str, root: Path, names: tuple[str, ...], files: dict[str, list[str]], split: str
+    spec: str, root: Place, names: tuple[str, ...], files: dict[str, list[str]], split: str
 ) -> Records:
     labelled = [(file, label) for label, name in enumerate(names) for file in files[name]]
     if not labelled:

@@ -17,12 +17,13 @@ import numpy as np
 
 from vit_config.errors import ConfigError
 from vit_config.files.atomic import atomic_file
+from vit_train.sources.place import Place, version_of
 
 Index = Mapping[str, np.ndarray]
 """Arrays by name; numbers only."""
 
 
-def remembered(kind: str, files: Sequence[Path], find: Callable[[], Index]) -> Index:
+def remembered(kind: str, files: Sequence[Place], find: Callable[[], Index]) -> Index:
     """The index of some files: as it was found before, or found now and kept.
 
     Args:
@@ -45,9 +46,8 @@ def _folder() -> Path:
     return Path(cache) / "vit-parity" / "indexes"
 
 
-def _known_by(kind: str, files: Sequence[Path]) -> str:
+def _known_by(kind: str, files: Sequence[Place]) -> str:
     digest = hashlib.sha256(kind.encode())
     for file in files:
-        about = file.stat()
-        digest.update(f"\0{file.absolute()}\0{about.st_size}\0{about.st_mtime_ns}".encode())
+        digest.update(f"\0{version_of(file)}".encode())
     return digest.hexdigest()

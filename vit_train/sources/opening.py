@@ -6,6 +6,7 @@ from pathlib import Path
 
 from vit_config.errors import DataError
 from vit_train.dataset import ImageDataset
+from vit_train.sources.place import place
 
 KINDS = '"digits", "tfds:NAME", "folder:PATH", "tar:PATH" or "hf:PATH"'
 
@@ -18,7 +19,8 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
             tensorflow-datasets in `data_dir`, see `vit_train.sources.tfds_sets`; "folder:PATH", images
             in folders, see `vit_train.sources.folder`; "tar:PATH", images in tar files as webdataset
             writes them, see `vit_train.sources.tar_shards`; "hf:PATH", Arrow or Parquet files of Hugging
-            Face's `datasets`, see `vit_train.sources.arrow`.
+            Face's `datasets`, see `vit_train.sources.arrow`. PATH may be on object storage, see
+            `vit_train.sources.place`.
         data_dir: the folder of prepared sets of tensorflow-datasets.
 
     Raises:
@@ -26,19 +28,18 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
         DataError: an unknown spec, or a set that cannot be used; the message says why.
     """
     kind, _, name = spec.partition(":")
-    path = Path(name).expanduser()
     if kind == "folder" and name:
         from vit_train.sources.folder import open_folder
 
-        return open_folder(spec, path)
+        return open_folder(spec, place(name))
     if kind == "tar" and name:
         from vit_train.sources.tar_shards import open_tar
 
-        return open_tar(spec, path)
+        return open_tar(spec, place(name))
     if kind == "hf" and name:
         from vit_train.sources.arrow import open_arrow
 
-        return open_arrow(spec, path)
+        return open_arrow(spec, place(name))
     if spec == "digits" or (kind == "tfds" and name):
         from vit_train.sources.tfds_sets import open_tfds
 

@@ -6,7 +6,7 @@ import json
 import re
 import tarfile
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from vit_train.dataset import ImageDataset, fingerprint, train_and_test
 from vit_train.records import ImageShape, Records
 from vit_train.sources.folder import SUFFIXES
 from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.place import Place, ending_in, read_part
 
 CLASSES = "classes.txt"
 """Beside the tar files: the name of each class, one a line, in the order of the labels."""
@@ -36,7 +37,7 @@ class Sample(NamedTuple):
 class TarImages(Sequence[Any]):
     """Images with labels, each read at its place in a tar file when it is asked for."""
 
-    def __init__(self, shards: Sequence[Path], samples: np.ndarray, names: Sequence[str]) -> None:
+    def __init__(self, shards: Sequence[Place], samples: np.ndarray, names: Sequence[str]) -> None:
         self.shards, self.samples, self.names = list(shards), samples, list(names)
 
     def __len__(self) -> int:
@@ -44,9 +45,7 @@ class TarImages(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         shard, offset, size, label = self.samples[index].tolist()
-        with self.shards[shard].open("rb") as file:
-            file.seek(offset)
-            content = file.read(size)
+        content = read_part(self.shards[shard], offset, size)
         if len(content) < size:
             raise OSError(f"the tar file ends {size - len(content)} bytes too early")
         return {"image": content, "label": label}
@@ -56,7 +55,7 @@ class TarImages(Sequence[Any]):
         return f"{self.shards[self.samples[index][0]]}, {self.names[index]}"
 
 
-def open_tar(spec: str, path: Path) -> ImageDataset:
+def open_tar(spec: str, path: Place) -> ImageDataset:
     """Open the tar files below a folder.
 
     Those with ``train`` in their path are for training, those with ``val``, ``validation`` or ``test``
@@ -67,7 +66,7 @@ def open_tar(spec: str, path: Path) -> ImageDataset:
         MissingFileError: no such folder, or no tar file in it.
         DataError: a tar file that is damaged, an image without a label, or only one split.
     """
-    shards = sorted(path.rglob("*.tar")) if path.is_dir() else []
+    shards = ending_in(path, ".tar") if path.is_dir() else []
     if not shards:
         raise MissingFileError(
             f"{spec}: no tar files in {path}; write train-000000.tar, ... and val-000000.tar, ... by"
@@ -95,7 +94,7 @@ def open_tar(spec: str, path: Path) -> ImageDataset:
     )
 
 
-def _split(path: Path) -> str | None:
+def _split(path: PurePath) -> str | None:
     """Which split a file belongs to, by its name, or the folder it lies in."""
     for part in reversed(path.parts):
         if found := re.search(r"train|validation|val|test", part.lower()):
@@ -103,12 +102,12 @@ def _split(path: Path) -> str | None:
     return None
 
 
-def _read(spec: str, shards: list[Path]) -> TarImages:
+def _read(spec: str, shards: list[Place]) -> TarImages:
     index = remembered("tar 1", shards, lambda: _index(spec, shards))
     return TarImages(shards, index["samples"], index["keys"].tobytes().decode().split("\0"))
 
 
-def _index(spec: str, shards: list[Path]) -> Index:
+def _index(spec: str, shards: list[Place]) -> Index:
     """Every sample, and the keys of all, joined by null characters, as bytes."""
     samples, keys = [], []
     for number, shard in enumerate(shards):
@@ -119,12 +118,12 @@ def _index(spec: str, shards: list[Path]) -> Index:
     return {"samples": np.array(samples, np.int64).reshape(-1, len(Sample._fields)), "keys": joined}
 
 
-def _samples(spec: str, shard: Path) -> dict[str, tuple[int, int, int]]:
+def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
     """Place, size and label of each image, by its key; images themselves are passed over."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     try:
-        with tarfile.open(shard, "r:") as tar:
+        with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 found = KEY.fullmatch(member.name)
                 if not member.isfile() or found is None:
@@ -133,9 +132,9 @@ def _samples(spec: str, shard: Path) -> dict[str, tuple[int, int, int]]:
                 if f".{ending.lower()}" in SUFFIXES:
                     images[key] = (member.offset_data, member.size)
                 elif ending in ("cls", "json"):
-                    file = tar.extractfile(member)
-                    assert file is not None
-                    label = json.loads(file.read())
+                    content = tar.extractfile(member)
+                    assert content is not None
+                    label = json.loads(content.read())
                     labels[key] = int(label["label"] if ending == "json" else label)
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"{spec}: {shard} is damaged ({error}); copy it again") from None
@@ -153,6 +152,6 @@ def _labels(raw: TarImages) -> np.ndarray:
     return raw.samples[:, Sample._fields.index("label")]
 
 
-def _class_names(path: Path) -> tuple[str, ...] | None:
+def _class_names(path: Place) -> tuple[str, ...] | None:
     file = path / CLASSES
     return tuple(file.read_text().split("\n")[:-1]) if file.is_file() else None

@@ -7,17 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-from parity.cli.plot import draw_curves
 from parity.cli.support.train_options import Request
-from parity.porting.export import IMAGES, WEIGHTS, export, score_in_torch, write_images
-from vit_config.scoring import Score
-from vit_train.trainer import NAMES, Framework
+from vit_train.frameworks import NAMES, Framework
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from vit_config.scoring import Score
     from vit_train.conduct import Trained
 
 CHECKED_IMAGES = 16
@@ -31,6 +28,8 @@ def say(console: Console, text: str) -> None:
 
 def make_console(*, quiet: bool = False) -> Console:
     """The terminal; without one, tables have room for their columns."""
+    from rich.console import Console
+
     return Console(width=None if Console().is_terminal else 110, quiet=quiet)
 
 
@@ -63,6 +62,9 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
     Returns:
         The files of weights and of images.
     """
+    from parity.cli.plot import draw_curves
+    from parity.porting.export import IMAGES, WEIGHTS, export, write_images
+
     cfg, run_dir = request.job.model, request.run_dir
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
     how = {"framework": request.framework, "provenance": trained.provenance}
@@ -75,6 +77,9 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
             f"{images} has {len(written)} of the {count} test images, evenly spaced, to keep it small",
         )
     say(console, f"weights {weights}, curves {draw_curves(run_dir)}")
+    if request.mirror:
+        request.mirror.send()
+        say(console, f"copied to {request.mirror.url}")
     return weights, images
 
 
@@ -88,6 +93,8 @@ def score_and_compare(
     Returns:
         0; 1 if the twins differ.
     """
+    from parity.porting.export import score_in_torch
+
     assert trained.test is not None
     there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}
     here = NAMES[request.framework]
@@ -114,6 +121,8 @@ def score_and_compare(
 
 
 def _compare(trained: Trained, weights: Path, images: Path, console: Console) -> int:
+    import numpy as np
+
     from parity.twins.check import check_weights
     from parity.twins.check_report import print_report
 
@@ -126,6 +135,8 @@ def _compare(trained: Trained, weights: Path, images: Path, console: Console) ->
 
 def score_table(scores: dict[str, Score]) -> Table:
     """Loss and accuracy by who computed them."""
+    from rich.table import Table
+
     table = Table(title="test set", title_justify="left")
     table.add_column("computed by")
     for column in ("loss", "right", "accuracy"):

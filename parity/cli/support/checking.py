@@ -5,21 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
-from rich.markup import escape
 
 from parity.cli.support.reading import shown_as
 from parity.measure.device import DEVICES, Device
 from parity.measure.precision import PRECISIONS, Precision
-from parity.measure.shown import screen
-from parity.measure.tolerance import DType
-from parity.twins.certificate.file import check_destination, write_certificate
-from parity.twins.certificate.format import Certificate
-from parity.twins.check import DEFAULT_DTYPES
+from parity.measure.tolerance import DEFAULT_DTYPES, DType
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable
+
+if TYPE_CHECKING:
+    from parity.twins.certificate.format import Certificate
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,8 @@ class Checking:
         for path in written:
             check_writable(path)
         if self.certificate is not None:
+            from parity.twins.certificate.file import check_destination
+
             check_destination(self.certificate, force=self.force)
             if self.certificate.absolute() in [path.absolute() for path in written]:
                 raise ConfigError(f"{self.certificate}: is given as two outputs; rename one")
@@ -80,6 +80,11 @@ class Checking:
         Returns:
             The exit status.
         """
+        from rich.markup import escape
+
+        from parity.measure.shown import screen
+        from parity.twins.certificate.file import write_certificate
+
         assert self.certificate is not None
         write_certificate(certificate, self.certificate, force=self.force)
         console = screen(highlight=False)

@@ -6,9 +6,11 @@ release to release, these are the only ones in use, and only here.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import difflib
 import inspect
+import re
 import shutil
 import textwrap
 import typing
@@ -16,15 +18,26 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tyro
-from pydantic import BaseModel
 from tyro import _errors as events
+from tyro.constructors import ConstructorRegistry
 
-from parity.cli.support.schema_flags import registry
+from parity.cli.support import flag_rules
 from vit_config import ConfigError
 
 
-def parse(kind: type, argv: Sequence[str], *, prog: str, **options: Any) -> Any:
-    """Read `argv` into the dataclass `kind`; options as `tyro.cli` takes.
+def parse(
+    kind: type,
+    argv: Sequence[str],
+    *,
+    prog: str,
+    registry: ConstructorRegistry = flag_rules.registry,
+    **options: Any,
+) -> Any:
+    """Read `argv` into the dataclass `kind`.
+
+    Args:
+        registry: how fields become flags; `schema_flags.registry` where there are schemas among them.
+        options: as `tyro.cli` takes.
 
     Raises:
         ConfigError: an unknown flag, or a value that is not valid.
@@ -53,6 +66,25 @@ def _filled(kind: type) -> str:
     )
 
 
+_NO_TYPE = re.compile(r"no type matching (\S+) could be instantiated from (\[.*?\])\. Got errors: ")
+_NO_NUMBER = re.compile(
+    r"(?:(invalid literal for int\(\) with base 10)|could not convert string to float): (.*)"
+)
+_KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path", "STR": "a text"}
+
+
+def _plainly(message: str) -> str:
+    """What tyro says of a value, without Python's words and the types that were tried."""
+    if found := _NO_TYPE.match(message):
+        kinds, words = found.groups()
+        wanted = [_KINDS.get(kind, kind.strip("{}")) for kind in kinds.split("|")]
+        return f"expected {' or '.join(sorted(wanted))}, got {' '.join(ast.literal_eval(words))!r}"
+    if found := _NO_NUMBER.match(message):
+        whole, got = found.groups()
+        return f"expected a {'whole ' if whole else ''}number, got {got}"
+    return message.rstrip(".")
+
+
 def _nearest(words: Sequence[str], kind: type) -> str | None:
     """The flag that somebody may have meant."""
     flags = list(_flags(kind, "--"))
@@ -63,15 +95,12 @@ def _nearest(words: Sequence[str], kind: type) -> str | None:
 def _flags(kind: type, prefix: str) -> Iterator[str]:
     """Every flag of a dataclass or a schema, those of what is inside it as ``--model.depth``."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    schema = issubclass(kind, BaseModel)
-    names = list(kind.model_fields) if schema else [field.name for field in dataclasses.fields(kind)]
-    for name in names:
+    fields = getattr(kind, "model_fields", None)  # of a schema; a dataclass has them elsewhere
+    for name in fields or [field.name for field in dataclasses.fields(kind)]:
         marks = getattr(hints[name], "__metadata__", ())
         flag = prefix + next((own for each in marks if (own := getattr(each, "name", None))), name)
-        inside = getattr(hints[name], "__origin__", hints[name])
-        if not isinstance(inside, type) or not (
-            dataclasses.is_dataclass(inside) or issubclass(inside, BaseModel)
-        ):
+        inside: Any = getattr(hints[name], "__origin__", hints[name])
+        if not hasattr(inside, "__dataclass_fields__") and not hasattr(inside, "model_fields"):
             yield flag.replace("_", "-")
         else:  # marked ones here are all marked to do without the prefix
             yield from _flags(inside, prefix if marks else f"{flag}.")
@@ -89,7 +118,7 @@ def _one_line(event: events.ParseErrorEvent) -> str:
         return f"{event.argument.display_name()}: a value is missing"
     if isinstance(event, events.InstantiationFailure):
         name = f"{event.argument.display_name()}: " if event.argument else ""
-        return name + " ".join(event.message.split()).rstrip(".")
+        return name + _plainly(" ".join(event.message.split()))
     if isinstance(event, events.MissingArgs):
         missing = (each.arg for each in event.missing_arguments)
         names = [

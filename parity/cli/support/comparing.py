@@ -5,19 +5,20 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from parity.cli.support.reading import shown_as
 from parity.cli.support.reporting import Reporting
 from parity.measure.precision import PRECISIONS, Precision
-from parity.verifier.diff.align import HOW, How
-from parity.verifier.diff.build import Order
-from parity.verifier.diff.difference import Difference, compare_sides
-from parity.verifier.diff.named import named_side
-from parity.verifier.diff.sides import Recorded
+from parity.verifier.choices import HOW, How
 from vit_config import ConfigError
+
+if TYPE_CHECKING:
+    from parity.verifier.diff.build import Order
+    from parity.verifier.diff.difference import Difference
+    from parity.verifier.reports.report import Report
 
 
 def _choice(names: tuple[str, ...]) -> Any:
@@ -55,6 +56,8 @@ class Comparing(Reporting):
     """Images that presets and checkpoints are fed."""
     seed: int = 0
     """Seed of a preset's weights and of those images."""
+    repro: Annotated[Path | None, shown_as("FILE.py")] = None
+    """Also write the first place that has lines of source as a program of its own."""
 
     def run(self) -> Difference:
         """Compare the two.
@@ -63,6 +66,10 @@ class Comparing(Reporting):
             ConfigError, InputError, WeightsError, MissingFileError: see
                 `parity.verifier.diff.compare_sides`.
         """
+        from parity.verifier.diff.difference import compare_sides
+        from parity.verifier.diff.named import named_side
+        from parity.verifier.diff.sides import Recorded
+
         if self.batch_size < 1:
             raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")
         if self.seed < 0:
@@ -70,6 +77,10 @@ class Comparing(Reporting):
         if self.map is not None and self.align != "auto":
             raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
         self.check()
+        if self.repro is not None:
+            from parity.verifier.operations.repro import check_repro
+
+            check_repro(self.repro)
         sides = [
             named_side(self._order(name, twin), python)
             for name, twin, python in ((self.a, "torch", self.python_a), (self.b, "jax", self.python_b))
@@ -83,9 +94,21 @@ class Comparing(Reporting):
         )
         for note in difference.notes:
             print(f"note: {note}", file=sys.stderr)
+        if difference.no_lines:
+            print(f"note: no lines of source: {difference.no_lines}", file=sys.stderr)
         return difference
 
+    def finish(self, difference: Difference, report: Report) -> None:
+        """Write the files that were asked for."""
+        self.write(report)
+        if self.repro is not None and difference.lines is not None:
+            from parity.cli.support.reproducing import reproduce
+
+            reproduce(difference.lines, self.repro, self.a, self.b)
+
     def _order(self, name: str, twin: str) -> Order:
+        from parity.verifier.diff.build import Order
+
         return Order(
             name=name,
             twin=twin,

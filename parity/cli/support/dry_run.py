@@ -18,6 +18,13 @@ from vit_train.fit import check_fit, hold_out
 from vit_train.trainer import Trainer
 
 MIB, MILLION, GIGA = 2**20, 1e6, 1e9
+PUBLISHED = {
+    "tfds:imagenet2012": 1_281_167,
+    "tfds:cifar10": 50_000,
+    "tfds:cifar100": 50_000,
+    "tfds:mnist": 60_000,
+}
+"""Training images of sets that recipes name, for where the set is not on this machine."""
 
 
 def dry_run(
@@ -28,10 +35,11 @@ def dry_run(
     Returns:
         0.
     """
-    job, recipe = request.job, request.job.recipe
-    examples, why = _examples(request)
+    recipe, batch = request.job.recipe, request.dry_run_batch or request.job.recipe.batch_size
+    examples, note = _examples(request)
     start = request.read_start()
-    task = rehearsal_task(job, start, request.read_teacher())
+    tried = dataclasses.replace(request.job, recipe=recipe.replace(batch_size=batch))
+    task = rehearsal_task(tried, start, request.read_teacher())
     if examples is not None:  # schedules are told the true number of steps
         task = dataclasses.replace(task, steps_per_epoch=steps_per_epoch(examples, recipe.batch_size))
     found = rehearse(task, make_trainer(task, **request.spread))
@@ -39,18 +47,20 @@ def dry_run(
     lines.append(
         f"memory  {found.state_bytes / MIB:,.1f} MiB of parameters, moments and averages{_peak()}"
     )
-    rate = f"{found.step_seconds:.3g} s a step, {recipe.batch_size / found.step_seconds:,.0f} images/s"
+    of = "" if batch == recipe.batch_size else f" of {batch} images"
+    speed = batch / found.step_seconds
+    rate = f"{found.step_seconds:.3g} s a step{of}, {speed:,.{0 if speed > 10 else 2}f} images/s"
     lines.append(
         f"speed   {rate}, the data not counted; the first step took {found.first_seconds:.3g} s"
     )
     if examples is None:
-        lines.append(f"steps   unknown: {why}")
+        lines.append(f"steps   unknown: {note}")
     else:
         total = recipe.epochs * task.steps_per_epoch
-        whole = timedelta(seconds=round(total * found.step_seconds))
+        whole = timedelta(seconds=round(total * found.step_seconds * recipe.batch_size / batch))
         lines.append(
             f"steps   {total:,}: {recipe.epochs} epochs of {task.steps_per_epoch:,}, batches of"
-            f" {recipe.batch_size}, {examples:,} examples; {whole} in all"
+            f" {recipe.batch_size}, {examples:,} examples{note}; {whole} in all"
         )
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -58,13 +68,16 @@ def dry_run(
 
 
 def _examples(request: Request) -> tuple[int | None, str]:
-    """How many examples there are to train on; None, and why, where the data are not here."""
+    """How many examples are trained on, and where the number is from; None, and why, if unknown."""
+    name, fraction = request.job.data, request.job.recipe.validation_fraction
     try:
-        dataset = open_dataset(request.job.data, request.data_dir)
+        dataset = open_dataset(name, request.data_dir)
     except MissingFileError as error:
-        return None, str(error)
+        if name not in PUBLISHED:
+            return None, str(error)
+        return PUBLISHED[name] - round(PUBLISHED[name] * fraction), ", as published: the set is not here"
     check_fit(request.job.model, dataset)
-    dataset, _ = hold_out(dataset, request.job.recipe.validation_fraction)
+    dataset, _ = hold_out(dataset, fraction)
     return len(dataset.train), ""
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from parity.cli.support.sizes import parse_size
-from vit_config import ConfigError, Preprocess, ViTConfig
+from vit_config import ConfigError
 
 
 def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any:
@@ -50,6 +50,8 @@ class Reading:
             ConfigError: a field or value that is not valid.
             MissingFileError: the file with the preprocessing is not there.
         """
+        from vit_config import Preprocess
+
         return {
             "given": parse_fields(self.fields),
             "override": parse_fields(self.override, "--override"),
@@ -78,6 +80,8 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
             found[name] = json.loads(value)
         except ValueError:
             found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
+    from vit_config import ViTConfig
+
     known = ViTConfig.fields()
     for name in found:
         if name not in known:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from parity.cli.support.reading import shown_as
-from parity.measure.shown import write_json
-from parity.verifier.reports import Report
 from vit_config import ConfigError
 from vit_config.files.atomic import check_writable, write_atomically
+
+if TYPE_CHECKING:
+    from parity.verifier.reports import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,7 @@ class Reporting:
 
     def write(self, report: Report) -> None:
         """Write what was asked for."""
+        from parity.measure.shown import write_json
         from parity.verifier.reports.page import to_html
         from parity.verifier.reports.sarif import to_sarif
 

@@ -1,18 +1,18 @@
-"""How tyro reads flags: sizes of one or two numbers, dataclasses and schemas field by field."""
+"""How tyro reads the flags of schemas: field by field, sizes as one or two numbers."""
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 
-import tyro
 from pydantic import BaseModel
 from tyro import constructors
 
+from parity.cli.support.flag_rules import dataclass_rule, fields_spec
 from vit_config import Schema
 
 registry = constructors.ConstructorRegistry()
-"""The rules of this file, for `tyro.cli`."""
+"""The rules of this file and that of dataclasses, for `tyro.cli`."""
+registry.struct_rule(dataclass_rule)
 
 
 @registry.primitive_rule
@@ -64,55 +64,4 @@ def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructor
     """A schema's fields, their docstrings as running text."""
     if not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
         return None
-    hints = typing.get_type_hints(info.type, include_extras=True)
-    return constructors.StructConstructorSpec(
-        instantiate=info.type,
-        fields=tuple(
-            constructors.StructFieldSpec(
-                name=name,
-                type=hints[name],
-                default=getattr(info.default, name),
-                helptext=" ".join((field.description or "").split()),
-            )
-            for name, field in info.type.model_fields.items()
-        ),
-    )
-
-
-@registry.struct_rule
-def _dataclass(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """A dataclass's fields, their docstrings as running text: tyro keeps the lines of the source."""
-    if not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
-        return None
-    hints = typing.get_type_hints(info.type, include_extras=True)
-    return constructors.StructConstructorSpec(
-        instantiate=info.type,
-        fields=tuple(
-            constructors.StructFieldSpec(
-                name=field.name,
-                type=hints[field.name],
-                default=_default_of(field, info),
-                helptext=lambda name=field.name, kind=info.type: _docstring_of(name, kind),
-            )
-            for field in dataclasses.fields(info.type)
-        ),
-    )
-
-
-def _default_of(field: dataclasses.Field, info: constructors.StructTypeInfo) -> typing.Any:
-    if isinstance(info.default, info.type):
-        return getattr(info.default, field.name)
-    if field.default_factory is not dataclasses.MISSING:
-        return field.default_factory()
-    return tyro.MISSING if field.default is dataclasses.MISSING else field.default
-
-
-def _docstring_of(name: str, kind: type) -> str | None:
-    """What stands below a field, in its class or one above."""
-    import docstring_parser  # takes a while, and only help asks for it
-
-    for each in kind.__mro__[:-1]:
-        for param in docstring_parser.parse_from_object(each).params:
-            if param.arg_name == name and param.description:
-                return " ".join(param.description.split())
-    return None
+    return fields_spec(info, {name: getattr(info.default, name) for name in info.type.model_fields})

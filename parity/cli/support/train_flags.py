@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
+from vit_train.frameworks import Framework
 
 
 def _arg(metavar: str, default: str) -> Any:
@@ -69,8 +69,9 @@ class Options(Source):
     teacher: Annotated[str | None, _arg("FILE", "none")] = None
     """Checkpoint of any dialect, as of --init, whose logits the distillation token learns; with
     --recipe.distill and --model.distill-token."""
-    run_dir: Annotated[Path | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
-    """Folder of this run's checkpoints, logs, weights and pictures."""
+    run_dir: Annotated[str | None, _arg("DIR", "runs/ + the preset's or file's name + changes")] = None
+    """Folder of this run's checkpoints, logs, weights and pictures; on object storage as s3://BUCKET/RUN,
+    with extra 'remote' and fsspec's package for it."""
     framework: Framework = "jax"
     """Which twin is trained. PyTorch trains on one device, with the reference attention kernel."""
     stop_after: Annotated[int | None, _arg("STEPS", "the recipe's end")] = None
@@ -91,6 +92,8 @@ class Options(Source):
     dry_run: bool = False
     """Build everything, take two steps on random images, print parameters, FLOPs, memory, steps and time
     per step, and write nothing."""
+    dry_run_batch: Annotated[int | None, _arg("IMAGES", "as --recipe.batch-size")] = None
+    """Images in the two steps of --dry-run, for a machine that the recipe's batch does not fit on."""
     parallel: Literal["jit", "pmap"] = "jit"
     """How JAX spreads a step over the local devices: jax.jit with sharded arguments, or jax.pmap."""
     sharding: Literal["replicated", "full"] = "replicated"
@@ -104,6 +107,8 @@ class Options(Source):
     remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"] = "none"
     """What of a block JAX's backward pass computes again instead of keeping it, which saves memory for
     time: all but its input (full), or all but what that policy of jax.checkpoint_policies keeps."""
+    compiled: Annotated[Path | None, _arg("DIR", "as JAX_COMPILATION_CACHE_DIR says")] = None
+    """Keep what JAX compiled in this folder, and take it from there the next time."""
     coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
     """Several processes of JAX train together: the address of the first of them, or auto where the
     cluster (TPU pod, SLURM, Open MPI, GKE) or JAX_COORDINATOR_ADDRESS says it. Goes with --mesh."""

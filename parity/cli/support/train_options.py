@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import os
 import typing
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from parity.cli.support import schema_flags
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job
 from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
-from parity.porting.loaded import Framework
 from vit_config import ConfigError, Recipe
 from vit_config.job import Job
+from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     from vit_train.distilling import TeacherWeights
+    from vit_train.mirror import Mirror
     from vit_train.records import OnDamage
     from vit_train.start import Start
 
@@ -49,6 +51,17 @@ class Request(typing.NamedTuple):
     """Which steps are traced, as ``A:B``."""
     dry_run: bool
     """Whether only to see what the run will be."""
+    dry_run_batch: int | None = None
+    """Images in a batch of that; None for the recipe's."""
+    compiled: Path | None = None
+    """Where compiled programs are kept."""
+    mirror: Mirror | None = None
+    """The run folder on object storage, of which `run_dir` is the one that the run works in."""
+
+    @property
+    def home(self) -> str:
+        """The run's folder, wherever it is."""
+        return f"{self.mirror.url}, worked on in {self.run_dir}" if self.mirror else str(self.run_dir)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -94,13 +107,19 @@ class Request(typing.NamedTuple):
         names = ("parallel", "sharding", "mesh", "scan", "remat")
         return {name: getattr(self, name) for name in names}
 
-    def together(self) -> AbstractContextManager[bool]:
-        """Join the other processes of the run, if any; gives whether this one speaks for all."""
-        if self.framework != "jax":
-            return nullcontext(True)
-        from vit_jax.train.hosts import joined
+    @contextmanager
+    def together(self) -> Iterator[bool]:
+        """Join the other processes of the run, if any, and keep its folder on object storage, if it has
+        one there; gives whether this one speaks for all."""
+        with self.mirror.kept() if self.mirror and not self.dry_run else nullcontext():
+            if self.framework != "jax":
+                yield True
+                return
+            from vit_jax.compiling import kept
+            from vit_jax.train.hosts import joined
 
-        return joined(self.coordinator, self.process)
+            with kept(self.compiled), joined(self.coordinator, self.process) as leads:
+                yield leads
 
 
 def parse(argv: Sequence[str], *, prog: str) -> Request:
@@ -112,7 +131,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         SystemExit: after printing help.
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
-    source, _ = read(Source, rest, prog=prog, return_unknown_args=True)
+    source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
     base = base_job(source.preset, source.config, source.init, source.init_part)
     defaults = Options(
         preset=source.preset,
@@ -129,7 +148,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         model=base.model,
         recipe=base.recipe,
     )
-    options = read(Options, argv, prog=prog, default=defaults)
+    options = read(Options, argv, prog=prog, registry=schema_flags.registry, default=defaults)
     recipe = options.recipe
     if options.dtype is not None:
         spelled_out = any(word.partition("=")[0] == "--recipe.dtype" for word in argv)
@@ -157,10 +176,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    mirror = _mirror(options)
+    run_dir = mirror.folder if mirror else options.run_dir or Path("runs") / run_name(name, base, job)
     return Request(
         job,
         data_dir.expanduser().absolute(),
-        (options.run_dir or Path("runs") / run_name(name, base, job)).expanduser().absolute(),
+        Path(run_dir).expanduser().absolute(),
         options.parallel,
         options.sharding,
         options.mesh,
@@ -175,15 +196,49 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.keep,
         options.profile,
         options.dry_run,
+        options.dry_run_batch,
+        options.compiled,
+        mirror,
     )
+
+
+def _mirror(options: Options) -> Mirror | None:
+    """That of a run folder on object storage.
+
+    Raises:
+        ConfigError: several processes, or what it needs is not installed.
+    """
+    if options.run_dir is None or "://" not in options.run_dir:
+        return None
+    if options.coordinator is not None:
+        raise ConfigError(
+            f"--run-dir {options.run_dir} and --coordinator {options.coordinator}: several processes"
+            " need a run folder on a disk that they share"
+        )
+    from vit_train.mirror import make_mirror
+
+    return make_mirror(options.run_dir)
 
 
 def _check_framework(options: Options, recipe: Recipe) -> None:
     if options.stop_after is not None and options.stop_after < 0:
         raise ConfigError(f"--stop-after {options.stop_after}: give a number of steps, 0 or more")
+    if options.dry_run_batch is not None and (options.dry_run_batch < 1 or not options.dry_run):
+        raise ConfigError(
+            f"--dry-run-batch {options.dry_run_batch}: goes with --dry-run, and is 1 image or more"
+        )
     changed = {
         flag: getattr(options, flag)
-        for flag in ("parallel", "sharding", "mesh", "coordinator", "process", "scan", "remat")
+        for flag in (
+            "parallel",
+            "sharding",
+            "mesh",
+            "coordinator",
+            "process",
+            "scan",
+            "remat",
+            "compiled",
+        )
         if getattr(options, flag) != getattr(Options, flag)
     }
     other = next(iter(changed), None)

@@ -43,6 +43,9 @@ class Trace:
         for event in self.events:
             self._check(event)
         self._load = lru_cache(maxsize=8)(self._read)
+        called = {event.path for event in self.events if event.stage == "forward"}
+        self.holders = frozenset(each[:i] for each in called for i, c in enumerate(each) if c == ".")
+        """Paths below which modules are called."""
 
     @property
     def steps(self) -> tuple[int, ...]:

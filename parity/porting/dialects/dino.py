@@ -16,7 +16,7 @@ from parity.porting.dialects.dialect import ANY, Dialect
 from parity.porting.dialects.table import Table, layer, only_when, respelled, row
 from vit_config import Preprocess, ViTConfig, WeightsError
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 PERIODS, MASKED = "rope_embed.periods", "blocks.{i}.attn.qkv.bias_mask"
 BIAS = "blocks.{i}.attn.qkv.bias"

@@ -12,8 +12,8 @@ from parity.porting.dialects.dialect import NEUTRAL, Dialect
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import PRESETS, ConfigError, ViTConfig, WeightsError, preset
 from vit_config.errors import UnstatedError
-from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
+from vit_config.rope import Rope
 
 MUST_BE_KNOWN = ("num_heads", "norm_eps", "act", "pool", "patch_size", "image_size", "pos_embed")
 """Fields that decide the function and have no value that could be assumed."""

@@ -64,8 +64,8 @@ def find_weights(folder: Path) -> Path:
         return alone[0]
     if manifest.is_file():
         raise MissingFileError(
-            f"{folder}: is a training run without {exported.name} yet; let it end (the command that"
-            " began it goes on), then convert it"
+            f"{folder}: is a training run without {exported.name} yet; let it end, or take its newest"
+            f" checkpoint by `parity convert {folder} OUT.safetensors --to parity`"
         )
     inside = sorted(each.name for each in folder.iterdir() if each.name.startswith("checkpoint-"))
     hint = (

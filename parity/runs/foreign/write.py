@@ -58,13 +58,20 @@ def write_foreign(
     """
     if kind not in FAMILIES:
         raise ConfigError(f"kind = {kind!r}; expected one of {', '.join(FAMILIES)}")
+    if run.lora is not None:
+        raise CheckpointError(
+            f"the run trains adapters (lora), which a training state of {kind} does not hold; convert"
+            " the weights that the run ends with, which are a whole model"
+        )
     target = plan(run, kind, like_file)
+    still = f"{len(run.frozen)} tensors are frozen, which the file does not say; freeze them there"
+    frozen = (still,) if run.frozen else ()
     if kind == "hf":
-        return _write_trainer(target, Path(out), force)
+        return (*_write_trainer(target, Path(out), force), *frozen)
     content, notes = (_timm if kind == "timm" else _lightning)(target)
     with atomic_file(out, force=force) as file:
         _save(content, file)
-    return notes
+    return (*notes, *frozen)
 
 
 def _timm(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:

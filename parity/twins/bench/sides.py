@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
+from vit_config import ConfigError
 
-from vit_config import ConfigError, ViTConfig
-from vit_config.presets import preset
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vit_config import ViTConfig
 
 
 class Side(NamedTuple):
@@ -32,6 +34,10 @@ def make_side(name: str, model: str, batch_size: int) -> Side:
         ConfigError: the library has no such model.
         ModuleNotFoundError: it is not installed.
     """
+    import numpy as np
+
+    from vit_config import preset
+
     stream = np.random.default_rng(0)
     cfg = preset(model)
     images = stream.standard_normal((batch_size, *cfg.image_size, cfg.in_channels), dtype=np.float32)
@@ -57,13 +63,18 @@ def _side_jax(
     from vit_jax.compiling import compiler_options
     from vit_jax.functional import make_apply
     from vit_jax.step import init_state, make_train_step
+    from vit_train.host_memory import keep_freed_memory
 
+    keep_freed_memory()  # as train.py does
     recipe = Recipe(kernel=kernel)
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
     options = compiler_options(jax.default_backend())
     train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0, compiler_options=options)
     apply = make_apply(cfg, kernel=kernel)
-    classify = jax.jit(lambda params, images: apply(params, images).logits, compiler_options=options)
+    classify = jax.jit(
+        lambda params, images: apply(params, images, return_tokens=False).logits,
+        compiler_options=options,
+    )
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
 
     def forward() -> None:
@@ -133,7 +144,7 @@ def _vit_torch(compiled: bool, kernel: str = "sdpa") -> Callable[..., Side]:
                 self.vit = ViT(cfg, kernel=kernel)
 
             def forward(self, x: Any) -> Any:
-                return self.vit(x).logits
+                return self.vit(x, return_tokens=False).logits
 
         return _torch(Fast(), *data, compiled=compiled, logits=None)
 
@@ -155,6 +166,8 @@ def _timm(compiled: bool) -> Callable[..., Side]:
 
 def _check_plain(cfg: ViTConfig, library: str) -> None:
     """Only the Vision Transformer of arXiv 2010.11929 is what other libraries call by that name."""
+    from vit_config import ViTConfig
+
     plain = ViTConfig(
         image_size=cfg.image_size,
         patch_size=cfg.patch_size,

@@ -11,6 +11,7 @@ from parity.verifier.diagnose.steps.explain import explain_step
 from parity.verifier.diagnose.verdict import Cause, Verdict
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
+from parity.verifier.operations.comparison import Comparison
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 MOST_PLACES = 8
@@ -40,6 +41,11 @@ class Diagnosis:
             "none" if self.equal else "none of the known"
         )
         return f"<Diagnosis of {self.difference!r}; causes: {causes}>"
+
+    @property
+    def lines(self) -> Comparison | None:
+        """The same models compared operation by operation, see `Difference.lines`."""
+        return self.difference.lines
 
     @property
     def equal(self) -> bool:

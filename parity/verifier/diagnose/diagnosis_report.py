@@ -10,7 +10,7 @@ from rich.markup import escape
 from parity.verifier.diagnose.diagnosis import Diagnosis
 from parity.verifier.diagnose.verdict import Cause
 from parity.verifier.diff import diff_report
-from parity.verifier.diff.diff_report import print_verdict
+from parity.verifier.diff.diff_report import print_lines, print_verdict
 
 JSON_VERSION = 1
 
@@ -29,6 +29,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
             )
         if not place.verdict.causes:
             console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown or '')}")
+    print_lines(diagnosis.difference, console)
     print_verdict(diagnosis.difference, console)
 
 
@@ -65,5 +66,6 @@ def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
             }
             for place in diagnosis.places
         ],
+        "lines": found["lines"],
         "environment": found["environment"],
     }

@@ -7,20 +7,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
 from parity.measure.traces import Trace
+from parity.verifier.choices import How
 from parity.verifier.diff.calls import Call, Pair, Ports, kind_of, main_pair, pair_of
 from parity.verifier.diff.calls import layout_between as layout_between
 from parity.verifier.diff.order import by_order
 from vit_config import ConfigError, InputError, MissingFileError
-
-How = Literal["auto", "name", "order", "values"]
-HOW: tuple[How, ...] = get_args(How)
-"""By the same names; by kinds, shapes and the order of calls; by that and by how alike the values are;
-or by names where most modules have the same, else by order."""
 
 
 @dataclass(frozen=True, repr=False)

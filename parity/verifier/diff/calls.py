@@ -15,7 +15,7 @@ KINDS = {
     "activation": r"gelu|relu|silu|swish|activation|^act$|tanh|softmax|sigmoid",
     "identity": r"identity|drop",
 }
-"""What a class is, told by its name; all else holds other modules."""
+"""What a class is, told by its name, unless it calls other modules: a ConvBlock is no convolution."""
 
 
 class Pair(NamedTuple):
@@ -54,7 +54,9 @@ def layout_between(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | Lite
 
 def kind_of(trace: Trace, path: str) -> str:
     """What a module is: a key of `KINDS`, or ``other``."""
-    name = trace.modules[path].name.lower() if path in trace.modules else ""
+    if path in trace.holders or path not in trace.modules:
+        return "other"
+    name = trace.modules[path].name.lower()
     return next((kind for kind, pattern in KINDS.items() if re.search(pattern, name)), "other")
 
 

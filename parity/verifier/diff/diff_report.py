@@ -15,6 +15,11 @@ from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Comparison, Divergence
 
 JSON_VERSION = 1
+SAME = {
+    False: "the forward pass is the same. What differs is a number type, a gradient or a step.",
+    True: "the forward pass and the gradients are the same. What differs is a number type or a step.",
+}
+"""Whether gradients were compared, too."""
 _MOST_PLACES = 8
 
 
@@ -33,7 +38,26 @@ def print_difference(difference: Difference, console: Console) -> None:
             + ("" if judged.finite else "; one side is not finite")
         )
         _print_places(difference, console)
+    print_lines(difference, console)
     print_verdict(difference, console)
+
+
+def print_lines(difference: Difference, console: Console) -> None:
+    """Print the formulas that part with their lines of source, or that the algebra is the same."""
+    found = difference.lines
+    if found is None:
+        return
+    console.print("\noperation by operation, in float64:", end="")
+    text = ""
+    if found.backward:
+        text = " the forward pass is the same. In the backward pass:"
+    if found.places:
+        text += "\n".join(["", *found.places_to_text()] if text else found.places_to_text())
+    else:
+        text = f" {SAME[found.backward]}"
+    for line in (*text.splitlines(), *found.types):
+        console.print(escape(line), soft_wrap=True, highlight=False)
+    console.print()
 
 
 def _print_places(difference: Difference, console: Console) -> None:
@@ -148,6 +172,7 @@ def to_dict(difference: Difference) -> dict[str, Any]:
             "only_a": list(difference.alignment.only_a),
             "only_b": list(difference.alignment.only_b),
         },
+        "lines": None if difference.lines is None else difference.lines.to_dict(),
         "environment": {
             "a": difference.flowing.a.index.versions | difference.flowing.a.index.precision,
             "b": difference.flowing.b.index.versions | difference.flowing.b.index.precision,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +27,10 @@ from parity.verifier.diff.judge import (
     stages_of,
 )
 from parity.verifier.diff.left_out import left_out
+from parity.verifier.diff.lines import lines_of
 from parity.verifier.diff.sides import Side
 from parity.verifier.diff.structure import check_comparable
+from parity.verifier.operations.comparison import Comparison as ByOperation
 
 NUDGE = 1
 """Seed of the reference's shadow."""
@@ -52,6 +55,10 @@ class Difference:
     equal."""
     notes: tuple[str, ...] = ()
     """What was done to a model that its author may not expect."""
+    by_operation: Callable[[], ByOperation | str] = field(
+        default=lambda: "nothing of the models was kept", repr=False
+    )
+    """Compares the two by their operations, or says why it cannot; asked once, by `lines`."""
     _folder: object = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -66,6 +73,21 @@ class Difference:
     def equal(self) -> bool:
         """Whether nothing differs."""
         return self.first is None
+
+    @property
+    def lines(self) -> ByOperation | None:
+        """Where the two differ: on which lines of source they part, forward, or backward where the
+        forward passes are the same. None where nothing differs, and where it cannot be told."""
+        return None if isinstance(self._located, str) else self._located
+
+    @property
+    def no_lines(self) -> str:
+        """Why `lines` cannot tell, in one sentence; empty where it can."""
+        return self._located if isinstance(self._located, str) else ""
+
+    @functools.cached_property
+    def _located(self) -> ByOperation | str | None:
+        return None if self.equal else self.by_operation()
 
     @property
     def tensors(self) -> int:
@@ -193,6 +215,7 @@ def compare_sides(
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=left_out(flowing, alignment),
         notes=tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
+        by_operation=functools.partial(lines_of, a.subject, b.subject),
         _folder=root,
     )
     weakref.finalize(difference, shutil.rmtree, root, ignore_errors=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.measure.error import relative_error
+from parity.measure.error import norm, relative_error
 from parity.measure.traces import Event, Stage, Trace
 from parity.verifier.diff.align import Alignment
 from parity.verifier.diff.judge import pairs_of, stages_of
@@ -17,6 +17,8 @@ NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "up
 """Stages whose tensors belong to parameters."""
 CLOSE = {"float64": 1e-9, "float32": 1e-3}
 """Relative distance of sorted numbers up to which two sets of gradients are the same."""
+NOISE = {"float64": 1e-13, "float32": 1e-5}
+"""Size beside the largest gradient of its layer up to which one is rounding."""
 SHARED = 1 / 8
 """Of the smaller of two parameters, how many of its numbers the other must have to belong together; the
 sets that are compared must then agree as a whole."""
@@ -87,10 +89,26 @@ def _uncovered(
         if mine.size != theirs.size:
             continue
         close = max(CLOSE.get(str(each.dtype), CLOSE["float32"]) for each in (mine, theirs))
-        if relative_error(theirs.astype(np.float64), mine.astype(np.float64)) <= close:
+        same = relative_error(theirs.astype(np.float64), mine.astype(np.float64)) <= close
+        if same or (_is_rounding(traces.a, rest_a, of_a) and _is_rounding(traces.b, rest_b, of_b)):
             names_a = [each for each in names_a if each not in of_a]
             names_b = [each for each in names_b if each not in of_b]
     return names_a, names_b
+
+
+def _is_rounding(trace: Trace, events: list[Event], names: frozenset[str]) -> bool:
+    """Whether gradients are nothing beside the others of their layers: zero in theory, such as that of a
+    bias that the next norm takes away."""
+    own = [each for each in events if each.path in names]
+    if not own or own[0].stage not in ("gradients", "clipped", "moments"):
+        return False
+    for each in own:
+        layer = each.path.rpartition(".")[0]
+        beside = (e for e in trace.of(each.stage, each.step) if e.path.rpartition(".")[0] == layer)
+        largest = max(norm(trace.read(e)) for e in beside)
+        if norm(trace.read(each)) > NOISE.get(each.dtype, NOISE["float32"]) * largest:
+            return False
+    return True
 
 
 def _numbers(trace: Trace, events: list[Event], names: frozenset[str]) -> np.ndarray:

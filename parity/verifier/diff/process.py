@@ -8,13 +8,15 @@ import subprocess
 import sys
 import weakref
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import vit_config
 from parity.measure.traces import Trace
-from parity.verifier.diff.build import Order
+from parity.verifier.diff.build import Order, build
 from parity.verifier.diff.feed import Feed
+from parity.verifier.diff.sides import refuse
 from vit_config import ConfigError, InputError, errors
 
 
@@ -35,6 +37,8 @@ class InOwnProcess:
         """
         self.name = order.name
         self._order = order
+        away = f"{order.name} runs in another environment"
+        self.subject = partial(build, order) if python is None else partial(refuse, away)
         self._built = False
         self.notes: list[str] = []
         root = str(Path(vit_config.__file__).parent.parent)

@@ -26,10 +26,10 @@ from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
-from parity.verifier.diff.output import cotangent, main_output
 from parity.verifier.diff.sites_jax import Marks, play
 from parity.verifier.diff.subject import TRAINING, Subject
 from parity.verifier.operations.jaxprs.side import arrays_of, functional
+from parity.verifier.operations.output import cotangent, main_output
 
 Fed = dict[str, jax.Array]
 """What is fed, by stage and place."""

@@ -21,8 +21,8 @@ from parity.measure.traces.writer import Writer
 from parity.verifier.diff.edges_torch import Function, Scripted
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
-from parity.verifier.diff.output import cotangent, main_output
 from parity.verifier.diff.subject import TRAINING, Subject
+from parity.verifier.operations.output import cotangent, main_output
 from vit_torch.weights import from_numpy, to_numpy
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,7 @@ from parity.measure.precision import Precision
 from parity.measure.traces import Trace
 from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.subject import Subject
-from vit_config import ConfigError
+from vit_config import ConfigError, InputError
 
 _ONE_AT_A_TIME = threading.Lock()
 """Watching a model wraps its classes, and precision is a setting of the whole process."""
@@ -24,6 +25,9 @@ class Side(Protocol):
     """What the user calls it."""
     runs: bool
     """Whether it can be run, and so be fed."""
+    subject: Callable[[], Subject]
+    """Makes the model in this process, to be compared by its operations; raises InputError where it is
+    not to be had here."""
 
     @property
     def notes(self) -> Sequence[str]:
@@ -44,6 +48,7 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self._trace = Trace(path)
+        self.subject = partial(refuse, f"{path} is a recording, which holds no operations")
 
     def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
         """What was recorded."""
@@ -66,6 +71,7 @@ class InProcess:
             dtype: what parameters and inputs are cast to; None leaves them.
         """
         self.name = subject.name
+        self.subject = lambda: subject
         if subject.framework == "torch":
             from parity.verifier.diff.run_torch import TorchRunner
 
@@ -85,3 +91,12 @@ class InProcess:
         with _ONE_AT_A_TIME:
             self._runner.run(out, feed=feed, nudge=nudge)
         return Trace(out)
+
+
+def refuse(why: str) -> Subject:
+    """Say that there is no model in this process.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(why)

@@ -48,9 +48,9 @@ def _facts(a: Trace, b: Trace) -> Iterator[tuple[str, object, object]]:
     depth_a, depth_b = _depth(a), _depth(b)
     if depth_a and depth_b:
         yield "depth", depth_a, depth_b
-    width_a, width_b = _width(a), _width(b)
-    if width_a and width_b:
-        yield "width", width_a, width_b
+    widths_a, widths_b = _widths(a), _widths(b)
+    if widths_a and widths_b and widths_a[0] not in widths_b and widths_b[0] not in widths_a:
+        yield "width", widths_a[0], widths_b[0]
     outputs = [_output(trace) for trace in (a, b)]
     if outputs[0] and outputs[1] and layout_between(outputs[0].shape, outputs[1].shape) is None:
         yield "output", outputs[0].shape, outputs[1].shape
@@ -77,14 +77,17 @@ def _depth(trace: Trace) -> int | None:
     return longest if longest > 1 and below[name] > len(called) / 3 else None
 
 
-def _width(trace: Trace) -> int | None:
-    """The length of the last axis that most normalised tensors have."""
+def _widths(trace: Trace) -> list[int]:
+    """How many channels the norms have, the most common number first: the length of their parameters,
+    for channels may be the second axis or the last; of a norm without, the last axis."""
+    step = min(trace.steps)
+    of_module = {e.path.rpartition(".")[0]: e.shape[-1] for e in trace.of("parameters", step) if e.shape}
     sizes = Counter(
-        event.shape[-1]
-        for event in trace.of("forward", min(trace.steps))
+        of_module.get(event.path, event.shape[-1])
+        for event in trace.of("forward", step)
         if event.port == "out" and len(event.shape) > 1 and "norm" in _class(trace, event.path)
     )
-    return sizes.most_common(1)[0][0] if sizes else None
+    return sorted(sizes, key=lambda each: (-sizes[each], each))
 
 
 def _class(trace: Trace, path: str) -> str:

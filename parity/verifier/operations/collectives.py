@@ -14,7 +14,9 @@ from itertools import combinations
 import numpy as np
 
 from parity.verifier.operations.fingerprint import fingerprint
-from parity.verifier.operations.jaxprs.sharded import Collective, Devices, OnEach
+from parity.verifier.operations.jaxprs.exchanges import Collective
+from parity.verifier.operations.jaxprs.mesh import Devices
+from parity.verifier.operations.jaxprs.sharded import OnEach
 from parity.verifier.operations.meeting import meet, noise, reach
 from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Operation, Program, Ref

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +12,22 @@ import numpy as np
 from parity.verifier.operations.causes import cause_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
-from parity.verifier.operations.comparison import Comparison, Counts, Kind, Line, Part, Place, Verdict
-from parity.verifier.operations.formula import Letters, formula, lines
+from parity.verifier.operations.comparison import Comparison, Counts, Kind, Place, Verdict
+from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.parameters import wrong_parameters
+from parity.verifier.operations.parts import part_of
 from parity.verifier.operations.places import Search
-from parity.verifier.operations.program import Program, Source
-from parity.verifier.operations.region import Found, Region, distance
+from parity.verifier.operations.program import Program
+from parity.verifier.operations.region import Found, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
 from parity.verifier.operations.threads import one_thread
+
+Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
+"""Finds the outputs that are compared, and the names of those that have no counterpart."""
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
@@ -40,11 +44,13 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
     return compare_programs(of_a, record(b, "B", gradients=gradients), started)
 
 
-def compare_programs(a: Program, b: Program, started: float | None = None) -> Comparison:
-    """`compare` for programs that are recorded already."""
+def compare_programs(
+    a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
+) -> Comparison:
+    """`compare` for programs that are recorded already; `pair` says which outputs belong together."""
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
-    pairs, left_out = pair_outputs(a, b)
+    pairs, left_out = (pair or pair_outputs)(a, b)
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
@@ -54,7 +60,7 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
     notes: list[Place] = []
     with one_thread(a, b):
         for found, cause, message in collective_faults(search):
-            of_a, of_b = _part(found.a, letters, found), _part(found.b, letters, found)
+            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
             faults.append(
                 Place(
                     "operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found
@@ -71,9 +77,22 @@ def compare_programs(a: Program, b: Program, started: float | None = None) -> Co
         "DIFFERENT" if faults or left else "INCOMPLETE" if left_out or not pairs else "EQUAL"
     )
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
-    return Comparison(verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)),
-    aligned, legend,
-                      time.perf_counter() - started)  # fmt: skip
+    return Comparison(
+        verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
+        _types(a, b), legend, time.perf_counter() - started,
+    )  # fmt: skip
+
+
+def _types(a: Program, b: Program) -> tuple[str, ...]:
+    """Where one program asks for a number type that the other never does."""
+    found = []
+    for mine, theirs in ((a, b), (b, a)):
+        for name in dict.fromkeys(mine.narrowed.values()):
+            if name not in theirs.narrowed.values():
+                at = [str(line) for line, asked in mine.narrowed.items() if asked == name]
+                more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
+                found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
+    return tuple(found)
 
 
 def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:
@@ -103,8 +122,11 @@ def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[st
         same = [y for y in of_b if fits(x, y)]
         if same:
             take(x, same[0])
-    if len(a.outputs) == len(b.outputs) == len(of_a) == 1:  # the only ones, whatever their sizes
-        take(of_a[0], of_b[0])
+    alone = len(a.outputs) == len(b.outputs) == 1
+    for x in list(of_a):  # of one name or the only ones, of other sizes: they differ
+        same = [y for y in of_b if alone or (y[0] == x[0] and x[0])]
+        if same:
+            take(x, same[0])
     left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
     return pairs, left
 
@@ -148,7 +170,7 @@ def _counts(
 
 def _place(found: Found, letters: Letters, index: Index) -> Place:
     if not found.closed:
-        a, b = _part(found.a, letters, found), _part(found.b, letters, found)
+        a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
         return Place(
             "open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet", found=found
         )
@@ -159,7 +181,7 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         found = origin(found, index)
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
-    a, b = _part(found.a, letters, found), _part(found.b, letters, found)
+    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
     return Place(kind, a, b, error, limit, message or said, cause, found=found)
 
 
@@ -175,97 +197,6 @@ def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
     if end_a in index.meets(end_b):
         return "order", ""
     return "operations", ""
-
-
-def _part(region: Region, letters: Letters, found: Found) -> Part:
-    program, end = region.program, region.end
-    operations = list(region.operations)
-    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
-    order = ends[0] in letters.index.meets(ends[1])
-    traced = found.traced and program is found.b.program
-    shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
-    text = formula(program, end, {*operations, *shown}, letters, layout=order)
-    sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
-    if region is found.b:
-        sources = [*_callers(found, letters.index), *sources]
-    if not operations:
-        made = [each for each in [_maker(program, end)] if each is not None]
-        sources += [s for s in made if s not in sources]
-    sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
-    if not sources:
-        sources = lines(program, [end])
-    module = next((program.operations[i].module for i in [*operations, *region.readers, end]
-                   if program.operations[i].module), "")  # fmt: skip
-    return Part(text, tuple(_line(each) for each in sources), module)
-
-
-def _matters(program: Program, index: int) -> bool:
-    return program.operations[index].source is not None
-
-
-def _callers(found: Found, index: Index) -> list[Source]:
-    """The lines of B that called what a region's lines are part of, where the same operations, called
-    from elsewhere, compute A's values: then not they are wrong, but the call."""
-    program = found.repaired or found.b.program
-    region = [found.b.program.operations[i] for i in found.b.operations]
-    wrong: dict[Source, set[str]] = {}
-    for op in region:
-        if op.source is not None and not op.is_layout:
-            wrong.setdefault(op.source, set()).add(op.name)
-    callers = (source.caller for source, names in wrong.items()
-               if not found.closed or _innocent(program, source, names, index))  # fmt: skip
-    return list(dict.fromkeys(each for each in callers if each is not None))
-
-
-def _innocent(program: Program, source: Source, names: set[str], index: Index) -> bool:
-    right = {
-        op.name
-        for op in program.operations
-        if op.name in names and op.source is not None and op.source == source
-        and op.source.caller != source.caller and index.meets(op)
-    }  # fmt: skip
-    return right == names
-
-
-def _maker(program: Program, index: int) -> Source | None:
-    """The line that computed a value, seen through what only moves it."""
-    while program.operations[index].is_layout and program.operations[index].inputs:
-        index = program.operations[index].inputs[0]
-    return program.operations[index].source
-
-
-def _order_before(program: Program, end: int) -> list[int]:
-    """The operations that gave a value its order: those that move elements, or what made it if there
-    are none."""
-    found: list[int] = []
-    index, moved = end, False
-    while program.operations[index].run is not None and len(found) < 12:
-        op = program.operations[index]
-        moves = op.is_layout or op.name in ("slice", "concat", "gather", "stack")
-        if not moves and (moved or len(op.inputs) != 1):
-            return found if moved else [*found, index]
-        moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
-        found.append(index)
-        index = op.inputs[0]
-    return found
-
-
-def _moves_before(program: Program, end: int) -> list[int]:
-    """The transposes in front of a move that brings elements into their order: one of them is wrong, or
-    one is missing."""
-    found: list[int] = []
-    index = end
-    while program.operations[index].inputs:
-        op = program.operations[index]
-        if index != end and not op.is_layout:
-            break
-        found += [index] if index != end and op.name in ("transpose", "flip") else []
-        index = op.inputs[0]
-    return found
-
-
-def _line(source: Source) -> Line:
-    return Line(source.file, source.line, source.function, source.text)
 
 
 def _legend(sides: dict[str, Any]) -> str:

@@ -101,10 +101,14 @@ class Comparison:
     """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
     notes: tuple[Place, ...] = ()
     rounded: tuple[str, ...] = ()
-    """Leaves that the other side holds in a smaller type; they were rounded to it."""
+    """What the other side holds in a smaller type and was rounded to it: leaves, lines of constants."""
+    types: tuple[str, ...] = ()
+    """Where one side alone asks for a smaller number type; both were compared in float64."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
     seconds: float = 0.0
+    backward: bool = False
+    """Whether the outputs are gradients; the forward passes were then found to be the same."""
 
     def __repr__(self) -> str:
         """One line; `to_text` has all."""
@@ -146,12 +150,8 @@ class Comparison:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:
             lines.append(f"rounded to the smaller type that the other side has: {_some(self.rounded)}")
-        for number, place in enumerate(self.places, 1):
-            lines += ["", *_place(number, place)]
-        used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}
-        if used:
-            lines += ["", "where"]
-            lines += [f"  {letter} = {text}" for letter, text in used.items()]
+        lines += [f"compared in float64 all the same: {each}" for each in self.types]
+        lines += self.places_to_text()
         for note in self.notes:
             lines += [
                 "",
@@ -159,6 +159,17 @@ class Comparison:
                 f" {note.error:.2g} (limit {note.limit:.2g})",
             ]
         return "\n".join(lines)
+
+    def places_to_text(self) -> list[str]:
+        """The places alone, and what their letters stand for."""
+        lines = []
+        for number, place in enumerate(self.places, 1):
+            lines += ["", *_place(number, place)]
+        used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}
+        if used:
+            lines += ["", "where"]
+            lines += [f"  {letter} = {text}" for letter, text in used.items()]
+        return lines
 
     def _uses(self, letter: str) -> bool:
         from re import search

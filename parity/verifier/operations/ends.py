@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from parity.verifier.operations.constants import constants_of
 from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.program import Program
 
 LARGEST_REGION = 60
-"""Operations before a value, layout not counted, up to which it may be the end of a fault."""
+"""Operations before a value, layout not counted, up to which it may be the end of a fault; what depends
+on neither an input nor a parameter may always be one, such as a power that is taken in a loop."""
 
 
 def ends_of(
@@ -24,6 +26,7 @@ def ends_of(
     before: dict[int, int] = {}
     bits: dict[int, int] = {}
     boundary: set[int] = set()
+    constants = constants_of(program)
     for number, index in enumerate(sorted(reached)):
         op = program.operations[index]
         mask = 0 if op.is_layout or not op.operands else 1 << number
@@ -34,7 +37,7 @@ def ends_of(
                 boundary.add(i)
         bits[index] = mask
         size = mask.bit_count()
-        if size <= LARGEST_REGION and op.mark is not None:
+        if (size <= LARGEST_REGION or index in constants) and op.mark is not None:
             before[index] = size
     if not reached:
         boundary |= roots
@@ -43,7 +46,7 @@ def ends_of(
         edge = {i for each in edge for i in program.operations[each].inputs} - boundary
         boundary = boundary | edge
     ends = [(i, 0) for i in boundary if program.operations[i].mark is not None]
-    fixed = _fixed(program)
+    fixed = _fixed(program, constants)
     return sorted(
         (e for e in [*ends, *before.items()] if e[0] not in fixed or e[0] in roots),
         key=lambda each: (each[1], each[0]),
@@ -53,15 +56,10 @@ def ends_of(
 _FLOATING = ("flo", "com")
 
 
-def _fixed(program: Program) -> set[int]:
-    """Values that hold one number and depend neither on an input nor on a parameter."""
-    found, dataless = set(), set()
-    for op in program.operations:
-        if op.kind == "constant" or (op.kind == "operation" and all(i in dataless for i in op.inputs)):
-            dataless.add(op.index)
-            if op.mark is not None and op.mark[LEAST] == op.mark[MOST]:
-                found.add(op.index)
-    return found
+def _fixed(program: Program, constants: set[int]) -> set[int]:
+    """Those constants that hold one number."""
+    marks = {i: program.operations[i].mark for i in constants}
+    return {i for i, mark in marks.items() if mark is not None and mark[LEAST] == mark[MOST]}
 
 
 def pairs_of(

@@ -24,6 +24,13 @@ HUGE = 1e30
 """From here on a number stands for infinity: masks are filled with -inf, the least float32 or -1e30
 alike."""
 
+EXACT = 2.0**53
+"""The same for integers: behind it float64 has not all of them, and the least of int64 is what -inf
+becomes."""
+
+ABOVE = 2**0.5 - 1
+"""Counted in addition for what stands for +inf: so many of these are never so many of -inf."""
+
 _CHUNK = 1 << 13
 """Stays in the cache, and below the size from which a dot product is given to threads."""
 
@@ -39,13 +46,13 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
     flat = value.ravel(order="K")
     if not flat.size:
         return np.zeros(7)
-    sums, least, most = [0.0] * 5, math.inf, -math.inf
+    sums, least, most, huge = [0.0] * 5, math.inf, -math.inf, infinite_from(flat)
     for start in range(0, flat.size, _CHUNK):
         part = flat[start : start + _CHUNK].astype(np.float64, copy=False)
         low, high = np.minimum.reduce(part), np.maximum.reduce(part)
-        if not (low > -HUGE and high < HUGE):  # also NaN
-            finite = np.abs(part) < HUGE
-            sums[4] += part.size - np.count_nonzero(finite)
+        if not (low > -huge and high < huge):  # also NaN
+            finite = np.abs(part) < huge
+            sums[4] += part.size - np.count_nonzero(finite) + ABOVE * np.count_nonzero(part >= huge)
             part = np.where(finite, part, 0.0)
             low, high = part.min(), part.max()
         square = part * part
@@ -56,6 +63,11 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
         least, most = min(least, low), max(most, high)
     n = flat.size
     return np.array([sums[0] / n, sums[1] / n, sums[2] / n, sums[3] / n, least, most, sums[4] / n])
+
+
+def infinite_from(value: np.ndarray) -> float:
+    """The size from which on numbers of an array stand for infinity."""
+    return EXACT if value.dtype.kind in "iu" else HUGE
 
 
 def same(

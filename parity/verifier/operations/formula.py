@@ -7,7 +7,7 @@ from string import ascii_lowercase
 
 import numpy as np
 
-from parity.verifier.operations.fingerprint import LEAST, MOST
+from parity.verifier.operations.fingerprint import INFINITE, LEAST, MOST
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Program, Ref, Source
 
@@ -31,8 +31,9 @@ class Letters:
 
     def name(self, program: Program, op: Operation) -> str:
         """What a formula calls a value from outside its region."""
-        if op.mark is not None and op.mark[LEAST] == op.mark[MOST] and op.kind != "input":
-            return number(op.mark[LEAST])
+        mark = op.mark
+        if mark is not None and mark[LEAST] == mark[MOST] and not mark[INFINITE] and op.kind != "input":
+            return number(mark[LEAST])
         if op.run is None and op.kind == "parameter":
             return ".".join(op.label.split(".")[-2:])
         partners = self.index.meets(op) if op.mark is not None else []

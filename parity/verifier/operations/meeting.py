@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 import numpy as np
 
-from parity.verifier.operations.fingerprint import LEAST, MOST, SQUARE, is_plain, same
+from parity.verifier.operations.fingerprint import CLOSE, HUGE, LEAST, MOST, SQUARE, is_plain, same
 from parity.verifier.operations.program import Operation, Program
 
 
 class Index:
-    """The values of a program, found by their fingerprints."""
+    """The values of a program, or some of them, found by their fingerprints."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, among: Set[int] | None = None) -> None:
         self.program = program
         marked = [op for op in program.operations if op.mark is not None and op.size]
+        marked = marked if among is None else [op for op in marked if op.index in among]
         marked.sort(key=lambda op: float(op.mark[SQUARE]))  # type: ignore[index]
         self.operations = marked
         self.squares = [float(op.mark[SQUARE]) for op in marked]  # type: ignore[index]
@@ -25,7 +26,7 @@ class Index:
     def find(self, mark: np.ndarray, *, close: float | None = None) -> list[Operation]:
         """The operations whose values have a fingerprint."""
         square = float(mark[SQUARE])
-        slack = max(4 * (close or 1e-11) * square, 1e-300)
+        slack = _slack(square, close or CLOSE)
         found = []
         for position in range(bisect_left(self.squares, square - slack), len(self.squares)):
             if self.squares[position] > square + slack:
@@ -35,6 +36,20 @@ class Index:
             if same(op.mark, mark) if close is None else same(op.mark, mark, close, 100 * close):
                 found.append(op)
         return found
+
+    def may_have(self, value: np.ndarray) -> bool:
+        """Whether the mean of squares, which is quickly taken, allows that an operation has a value's
+        numbers."""
+        if value.dtype != np.float64 or not value.size:
+            return True
+        flat = value.ravel(order="K")
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = float(np.dot(flat, flat)) / flat.size
+        if not square < HUGE:  # infinities are counted apart
+            return True
+        slack = _slack(square, CLOSE)
+        position = bisect_left(self.squares, square - slack)
+        return position < len(self.squares) and self.squares[position] <= square + slack
 
     def meets(self, op: Operation, mark: np.ndarray | None = None) -> list[Operation]:
         """The operations whose values an operation of the other program meets.
@@ -50,6 +65,11 @@ class Index:
                 a for a in found if a.size == op.size and (a.name == op.name or a.kind != "operation")
             ]
         return [a for a in found if a.index not in self.plain]
+
+
+def _slack(square: float, close: float) -> float:
+    """How far apart the mean squares of equal numbers may be."""
+    return max(4 * close * square, 1e-300)
 
 
 def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:

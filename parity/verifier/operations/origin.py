@@ -93,9 +93,13 @@ def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
         value = rerun(region, given=given)
         return value is not None and closer(wanted, value, error)
 
-    for alike in (True, False):
-        ways = {i: found for i in outside(region)
-                if i != region.end and (found := _orders(region, i, index, alike=alike))}  # fmt: skip
+    moves = program.operations[region.end].is_layout
+    for alike, held in ((True, False), (False, False), *(() if moves else ((False, True),))):
+        ways = {
+            i: found
+            for i in outside(region)
+            if i != region.end and (found := _orders(region, i, index, alike=alike, held=held))
+        }
         for i, each in ways.items():
             for way in each:
                 if fits({i: way}):
@@ -118,7 +122,7 @@ def _fewest(
     return given
 
 
-def _orders(region: Region, read: int, index: Index, *, alike: bool) -> list[np.ndarray]:
+def _orders(region: Region, read: int, index: Index, *, alike: bool, held: bool) -> list[np.ndarray]:
     """A's orders of a value that B holds in none of them.
 
     Args:
@@ -127,6 +131,8 @@ def _orders(region: Region, read: int, index: Index, *, alike: bool) -> list[np.
         index: A's values.
         alike: whether only those of A's count that have the same axes; others can be split in several
             ways.
+        held: whether it counts, too, if B's is one of A's orders. Of whole numbers alone: a grid whose
+            axes are exchanged before they are merged is A's, merged in another order.
     """
     program = region.program
     op = program.operations[read]
@@ -134,12 +140,18 @@ def _orders(region: Region, read: int, index: Index, *, alike: bool) -> list[np.
     if not isinstance(own, np.ndarray) or own.size > LARGEST or own.size < 2:
         return []
     found: list[np.ndarray] = []
+    while held and not index.meets(op) and op.name == "convert":
+        op = program.operations[
+            op.inputs[0]
+        ]  # of whole numbers, which the other program need not convert
     partners = [each for each in index.meets(op) if not alike or _axes(each.shape) == _axes(op.shape)]
     for partner in partners[:MOST_PARTNERS]:
         value = index.program.values([partner.index])[partner.index]
         for way in arrangements(np.asarray(value), own.shape):
             if distance(way, own) <= 1e-9:
-                return []
+                if not held:
+                    return []
+                continue
             if len(found) < MOST_WAYS and not any(np.array_equal(way, each) for each in found):
                 found.append(way)
     return found

@@ -2,267 +2,158 @@
 
 Of every unmet value of B, and of every value that an unmet operation reads, it is tried whether one of
 A's in its place makes everything behind it meet. The pair with the fewest operations before it is the
-fault's end; fed with A's value, B goes on to the next fault.
+fault's end; fed with A's value, B goes on to the next fault. One found later that lies in front of a
+place had made that place larger than its own fault is: it is looked for again, the other repaired.
 """
 
 from __future__ import annotations
 
-import heapq
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from parity.verifier.operations.ends import ends_of, pairs_of, window_of
-from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.ends import pairs_of
 from parity.verifier.operations.layouts import arrangements
-from parity.verifier.operations.meeting import Index, meet, noise, reach
+from parity.verifier.operations.meeting import Index, is_weak
+from parity.verifier.operations.origin import origin
 from parity.verifier.operations.program import Program
-from parity.verifier.operations.region import Found, Region, before_of, distance, first
+from parity.verifier.operations.region import Found, distance
+from parity.verifier.operations.round import Pairs, Repair, Round, Trial, equal
 
-DEPTH = 14
-"""Operations behind a fed value within which all must meet again."""
-SURE = 3
-"""Operations in a row that must meet behind a fed value."""
-NEARBY = 4
-"""Operations before the first of A's that do not meet, whose values may repair B, too."""
 ORDER_ROOM = 12
-"""Operations."""
+"""Operations by which a better repair may be larger, where one mends an order alone: another order here
+and the order back further on may be one operation along another axis between the two."""
+ROOM = 1
+LARGE = 16
+"""Operations of a place from which on values of B that meet, a little before it, are tried, too."""
+SAME = 1e-13
+"""Relative distance up to which A's value in the place of B's changes nothing."""
 SECONDS = 20.0
 """Of processor time, for the end of one fault."""
-EQUAL = 1e-9
-"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
-near 1e-14."""
+MOST = 32
+"""Places."""
 
 
-@dataclass
-class _Candidate:
-    x: int
-    y: int
-    value: np.ndarray
-    own: np.ndarray
-    fed: Program
-    readers: list[int]
-    size: int
-    reach: int
-    """How much of B still parts from A."""
-    order: bool = False
-    """Whether nothing is computed between: the same numbers in another order."""
+@dataclass(frozen=True)
+class _Step:
+    """A place, and how it was found."""
 
-    @property
-    def room(self) -> int:
-        """How many more operations a better candidate may have: another order here and the order back
-        further on may be one operation along another axis between the two."""
-        return ORDER_ROOM if self.order and self.reach else 1
-
-    @property
-    def rank(self) -> tuple[int, int]:
-        return self.reach, self.size
+    before: Program
+    """B, not yet fed with A's value there."""
+    repair: Repair
+    found: Found
 
 
 class Search:
     """Two programs, B fed with more and more of A's values."""
 
-    def __init__(self, a: Program, b: Program, pairs: list[tuple[int, int]]) -> None:
+    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
         self.a, self.b, self.pairs = a, b, pairs
         self.index = Index(a)
-        self.followers: dict[int, set[int]] = {}
 
-    def unequal(self) -> list[tuple[int, int]]:
+    def unequal(self, b: Program | None = None) -> Pairs:
         """The pairs of outputs that differ."""
-        found = []
-        for x, y in self.pairs:
-            of_a, of_b = self.a.values([x])[x], self.b.values([y])[y]
-            if not self.equal(of_a, of_b):
-                found.append((x, y))
-        return found
+        b = b or self.b
+        return [(x, y) for x, y in self.pairs if not equal(self.a.values([x])[x], b.values([y])[y])]
 
-    @staticmethod
-    def equal(of_a: Any, of_b: Any) -> bool:
-        """Whether two outputs are the same, up to the order of axes where their shapes differ."""
-        of_a, of_b = np.asarray(of_a), np.asarray(of_b)
-        if of_a.shape == of_b.shape:
-            return distance(of_a, of_b) <= EQUAL
-        return any(distance(each, of_b) <= EQUAL for each in arrangements(of_a, of_b.shape))
+    def places(self) -> list[Found]:
+        """The places where B parts from A, in B's order, each repaired before the next is looked for."""
+        steps: list[_Step] = []
+        while len(steps) < MOST and (now := self._round(self.b)):
+            best = _best(now)
+            if best is None:
+                return [*_in_order(steps), now.open_end()]
+            found = now.found(best)
+            steps = [*self._behind(found, steps), _Step(self.b, best, found)]
+            self.b = best.fed
+        return _in_order(steps)
 
-    def places(self, most: int = 32) -> Iterator[Found]:
-        """The places where B parts from A, each repaired before the next is looked for."""
-        for _ in range(most):
-            unequal = self.unequal()
-            if not unequal:
-                return
-            found = self.next(unequal)
-            if found is None:
-                return
-            yield found
-            if not found.closed:
-                return
+    def _round(self, b: Program) -> Round | None:
+        unequal = self.unequal(b)
+        return Round(self.a, b, self.index, self.pairs, unequal) if unequal else None
 
-    def next(self, unequal: list[tuple[int, int]]) -> Found | None:
-        """The next place; B goes on with A's value there."""
-        met_b = meet(self.b.operations, self.index)
-        met_a = {each for partners in met_b.values() for each in partners}
-        met_a |= noise(self.a)
-        met = set(met_b) | noise(self.b)
-        self.met = met_b
-        roots_a, roots_b = {x for x, _ in unequal}, {y for _, y in unequal}
-        self.roots = {y: x for x, y in unequal}
-        reach_a = reach(self.a, roots_a, met_a - roots_a)
-        reach_b = reach(self.b, roots_b, met - roots_b)
-        self.reach_b = reach_b
-        self.readers = self.b.consumers()
-        self.behind: dict[int, set[int]] = {}
-        ends_a, ends_b = ends_of(self.a, reach_a, roots_a, NEARBY), ends_of(self.b, reach_b, roots_b)
-        self.window = self.b.values(sorted(window_of(self.b, reach_b, ends_b)))
-        values_a = self.a.values([each for each, _ in ends_a])
-        until = time.process_time() + SECONDS
-        best: _Candidate | None = None
-        for size_a, size_b, x, y in pairs_of(self.a, self.b, ends_a, ends_b):
-            if best is not None and (size_a + size_b > best.size + best.room or best.reach == 0):
-                break
-            own = self.window.get(y)
-            if own is None or not isinstance(values_a[x], np.ndarray):
-                continue
-            for value in arrangements(values_a[x], np.shape(own)):
-                if np.array_equal(value, own, equal_nan=value.dtype.kind in "fc"):
-                    continue
-                if self.closes(x, y, value):
-                    candidate = self.candidate(x, y, value, own, size_a + size_b)
-                    if candidate is not None and (best is None or candidate.rank < best.rank):
-                        best = candidate
-                    break
-            if time.process_time() > until:
-                break
-        if best is None:
-            return self.open_end(reach_a, reach_b, roots_a, roots_b)
-        return self.found(best, reach_a, reach_b)
+    def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
+        """The places, those that have a fault in front of them looked for again without it."""
+        front = origin(front, self.index) if steps else front
+        if not front.closed:
+            return steps
+        return [each for step in steps if (each := self._smaller(front, step)) is not None]
 
-    def closes(self, x: int, y: int, value: np.ndarray) -> bool:
-        """Whether, with a value of A's in the place of one of B's, everything behind it meets.
-
-        A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
-        what reads a meeting value must meet too, `SURE` operations in a row. And what B computes from
-        A's value must meet what A computes from it: x + a - a is not a + x.
-        """
-        downstream, follows = self.downstream(y), self.follows(x)
-        known: dict[int, Any] = {y: value}
-        row: dict[int, int] = {y: 0}
-        queue: list[int] = []
-        seen: set[int] = set()
-
-        def follow(index: int) -> None:
-            for reader in self.readers[index]:
-                if reader in self.reach_b and reader not in seen:
-                    seen.add(reader)
-                    heapq.heappush(queue, reader)
-
-        if y in self.roots and y in self.reach_b and not self.equals_output(y, value):
-            return False
-        follow(y)
-        unmet = 0
-        while queue:
-            index = heapq.heappop(queue)
-            op = self.b.operations[index]
-            if any(i not in known and i in downstream for i in op.inputs):
-                continue  # it also reads what lies further behind
-            for i in op.inputs:
-                if i not in known and i not in self.window:
-                    self.window.update(self.b.values([i]))
-            operands = {i: known[i] if i in known else self.window[i] for i in op.inputs}
-            try:
-                result = self.b.apply(op, operands, {})
-            except Exception:  # what is fed may be no operand at all, such as an index out of range
-                return False
-            known[index] = result
-            behind = min(row[i] for i in op.inputs if i in row)
-            if index in self.roots and not self.equals_output(index, result):
-                return False
-            partners = self.index.meets(op, fingerprint(result)) if _is_array(result) else []
-            if any(each.index in follows for each in partners):
-                row[index] = behind + (not op.is_layout)
-                if row[index] < SURE:
-                    follow(index)
-                continue
-            row[index] = 0
-            unmet += not op.is_layout
-            if unmet > DEPTH:
-                return False
-            follow(index)
-        return True
-
-    def follows(self, x: int) -> set[int]:
-        """The operations of A that depend on a value or on another with its numbers."""
-        if x not in self.followers:
-            alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
-            self.followers[x] = alike | self.a.behind(alike)
-        return self.followers[x]
-
-    def downstream(self, y: int) -> set[int]:
-        """The operations of the reach that a value leads to."""
-        if y not in self.behind:
-            found, stack = set(), [y]
-            while stack:
-                for reader in self.readers[stack.pop()]:
-                    if reader in self.reach_b and reader not in found:
-                        found.add(reader)
-                        stack.append(reader)
-            self.behind[y] = found
-        return self.behind[y]
-
-    def equals_output(self, index: int, value: Any) -> bool:
-        """Whether a value is what A puts out where B puts out that of an operation."""
-        x = self.roots[index]
-        return self.equal(self.a.values([x])[x], value)
-
-    def candidate(
-        self, x: int, y: int, value: np.ndarray, own: np.ndarray, size: int
-    ) -> _Candidate | None:
-        """B fed at a pair of ends; None if right behind it B still parts from A."""
-        readers = [r for r in self.readers[y] if r in self.reach_b]
-        inside = y in self.reach_b
-        fed = self.b.fed({y: value}, {}) if inside else self.b.fed({}, {(y, r): value for r in readers})
-        outputs = self.a.values([each for each, _ in self.pairs])
-        of_b = fed.values([each for _, each in self.pairs])
-        roots = {b for a, b in self.pairs if not self.equal(outputs[a], of_b[b])}
-        met = set(meet(fed.operations, self.index)) | noise(fed)
-        after = reach(fed, roots, met - roots)
-        if any(
-            each in after and not any(i in after for i in fed.operations[each].inputs)
-            for each in readers
-        ):
+    def _smaller(self, front: Found, step: _Step) -> _Step | None:
+        """A place as it is with another repaired: itself if that one does not lead there, None if that
+        one was all that was wrong."""
+        b, y = step.before, front.b.end
+        if y >= len(b) or step.repair.trial.y not in b.behind({y}):
+            return step
+        b = Trial(front.a.end, y, front.value, tuple(front.b.readers)).feed(b)
+        inside = {*step.found.b.operations, *step.found.b.readers}
+        now = self._round(b)
+        if now is None or not inside & now.reach_b:
             return None
-        order = not size and self.a.operations[x] in self.index.meets(self.b.operations[y])
-        return _Candidate(x, y, value, own, fed, [] if inside else readers, size, len(after), order)
-
-    def found(self, best: _Candidate, reach_a: set[int], reach_b: set[int]) -> Found:
-        """The place that a candidate closes; B goes on as fed."""
-        before, self.b = self.b, best.fed
-        region_a = Region(self.a, best.x, before_of(self.a, best.x, reach_a))
-        if best.x not in reach_a:
-            region_a.readers = [r for r in self.a.consumers()[best.x] if r in reach_a]
-        region_b = Region(before, best.y, before_of(before, best.y, reach_b), best.readers)
-        return Found(region_a, region_b, best.value, best.own, repaired=best.fed)
-
-    def open_end(
-        self, reach_a: set[int], reach_b: set[int], roots_a: set[int], roots_b: set[int]
-    ) -> Found | None:
-        """The first operations alone, where no value of A's makes the rest meet."""
-        if not reach_b:
-            return None
-        first_b = first(self.b, reach_b)
-        first_a = first(self.a, reach_a) or sorted(roots_a)
-        x, y = first_a[0], first_b[0]
-        nothing = np.zeros(0)
-        return Found(
-            Region(self.a, x, before_of(self.a, x, reach_a)),
-            Region(self.b, y, before_of(self.b, y, reach_b)),
-            nothing,
-            nothing,
-            closed=False,
-        )
+        best = _best(now, among=inside)
+        if best is None or best.size >= step.repair.size:
+            return step
+        return _Step(b, best, now.found(best))
 
 
-def _is_array(value: Any) -> bool:
-    return isinstance(value, np.ndarray)
+def _in_order(steps: list[_Step]) -> list[Found]:
+    return sorted((step.found for step in steps), key=lambda found: found.b.end)
+
+
+def _best(now: Round, among: set[int] | None = None) -> Repair | None:
+    """The repair that leaves the least of B apart from A, among the smallest; of some values of B alone,
+    or of any."""
+    until = time.process_time() + SECONDS
+    best: Repair | None = None
+    tried: set[tuple[int, ...]] = set()
+    ends = [each for each in now.ends_b if among is None or each[0] in among]
+    for size, trial in _trials(now, ends, tried):
+        if best is not None:
+            room = ORDER_ROOM if best.order and best.left else ROOM
+            if not best.left or size > best.size + room:
+                break
+        best = _better(now, trial, size, best)
+        if time.process_time() > until:
+            break
+    if among is None and (best is None or best.size > LARGE):
+        for size, trial in _trials(now, now.before_b(), tried):
+            if (best is not None and size >= best.size) or time.process_time() > until:
+                break
+            best = _better(now, trial, size, best)
+    return best
+
+
+def _better(now: Round, trial: Trial, size: int, best: Repair | None) -> Repair | None:
+    """The repair that a trial is, or the best so far."""
+    own = now.window[trial.y]
+    if not now.closes(trial) or distance(trial.value, own) <= SAME:
+        return best
+    repair = now.repair(trial, size)
+    if repair is None or (best is not None and best.rank <= repair.rank):
+        return best
+    return repair
+
+
+def _trials(
+    now: Round, ends_b: list[tuple[int, int]], tried: set[tuple[int, ...]]
+) -> Iterator[tuple[int, Trial]]:
+    """A's values in every order that B's may have, those with few operations before them first.
+
+    The same numbers in the same place are tried once: A has them in several layouts.
+    """
+    values = now.a.values([each for each, _ in now.ends_a])
+    for size_a, size_b, x, y in pairs_of(now.a, now.b, now.ends_a, ends_b):
+        value, own = values[x], now.window.get(y)
+        if own is None or not isinstance(value, np.ndarray):
+            continue
+        for way in arrangements(value, np.shape(own)):
+            if np.array_equal(way, own, equal_nan=way.dtype.kind in "fc"):
+                continue
+            numbers = hash(way.tobytes()), x if is_weak(now.a.operations[x]) else -1
+            for trial in now.trials(x, y, way):
+                key = (y, hash(trial.readers), *numbers)
+                if key not in tried:
+                    tried.add(key)
+                    yield size_a + size_b, trial

@@ -94,6 +94,9 @@ class Program:
     kept: dict[int, Any] = field(default_factory=dict)
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
+    narrowed: dict[Source, str] = field(default_factory=dict)
+    """Lines that ask for a smaller number type than that of what they are given, such as float32; the
+    program is recorded in float64 all the same."""
     kept_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parity.verifier.operations.fingerprint import infinite_from
 from parity.verifier.operations.program import Program
 
 
@@ -47,9 +48,10 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
     """Relative distance in the norm; of infinities, whether they stand at the same places."""
     if np.shape(a) != np.shape(b):
         return np.inf
-    a, b = np.asarray(a, np.complex128 if np.iscomplexobj(a) else np.float64), np.asarray(b)
-    big_a, big_b = ~(np.abs(a) < 1e30), ~(np.abs(b) < 1e30)
-    if (big_a != big_b).any():
+    huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
+    a, b = (np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b))
+    big_a, big_b = ~(np.abs(a) < huge), ~(np.abs(b) < huge)
+    if (big_a != big_b).any() or ((a > huge) != (b > huge)).any():
         return np.inf
     a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
     norm = float(np.linalg.norm(a))

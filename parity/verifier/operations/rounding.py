@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.operations.constants import rounded_constants
+from parity.verifier.operations.fingerprint import HUGE
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Program, Ref
 from parity.verifier.operations.region import Found, Region, distance
@@ -15,6 +17,8 @@ FLOAT64 = 2.0**-53
 MARGIN = 8.0
 """Times the distance that nudges cause; they are random and few."""
 NUDGES = 3
+MOST = 0.05
+"""What is never rounding alone, however ill-conditioned: rows that are masked altogether."""
 
 
 def limit_of(found: Found) -> float:
@@ -24,19 +28,32 @@ def limit_of(found: Found) -> float:
     (float64 where it did not say); the limit is `MARGIN` times the distance that this causes, on the
     worse side.
     """
-    return MARGIN * max(_envelope(found.a), _envelope(found.b))
+    return min(MARGIN * max(_envelope(found.a), _envelope(found.b)), MOST)
 
 
 def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
-    """Both programs with inputs and parameters of one type, and the labels of those that were rounded.
+    """Both programs with inputs, parameters and constants of one type, and what was rounded to it.
 
     One side holds bfloat16 where the other has float32, or float32 where the other has float64: both run
     with the numbers of the smaller type. The parameters need not be cut alike, packed here and split
     there; those that differ by more than rounding still do.
     """
+    labels: list[str] = []
+
+    def rounded(program: Program, given: dict[int, np.ndarray]) -> Program:
+        labels.extend(_label(program.operations[i]) for i in given)
+        return program.fed(given, {}) if given else program
+
     of_a, of_b = _finer(a, b), _finer(b, a)
-    labels = [p.operations[i].label for p, given in ((a, of_a), (b, of_b)) for i in given]
-    return a.fed(of_a, {}) if of_a else a, b.fed(of_b, {}) if of_b else b, tuple(labels)
+    a, b = rounded(a, of_a), rounded(b, of_b)
+    of_a, of_b = rounded_constants(a, b), rounded_constants(b, a)
+    a, b = rounded(a, of_a), rounded(b, of_b)
+    return a, b, tuple(dict.fromkeys(labels))
+
+
+def _label(op: Operation) -> str:
+    """A leaf's path; of what is computed, its line."""
+    return op.label if op.kind != "operation" else str(op.source or op.name)
 
 
 def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
@@ -53,13 +70,13 @@ def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
         for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
             rounded = _rounded(value, epsilon)
             alike = (op for op in partners if op.kind == leaf.kind and op.epsilon == epsilon)
-            if any(_share(rounded, other.kept[op.index]) for op in alike):
+            if any(share(rounded, other.kept[op.index]) for op in alike):
                 found[leaf.index] = rounded
                 break
     return found
 
 
-def _share(a: np.ndarray, b: np.ndarray) -> bool:
+def share(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether one has many of the other's numbers; a part of the smaller is looked at."""
     small, large = sorted((a.ravel(), b.ravel()), key=len)
     sample = small[:: max(len(small) // SAMPLE, 1)]
@@ -115,7 +132,8 @@ def _small(program: Program, index: int) -> float:
 def _nudged(value: Any, epsilon: float, rng: np.random.Generator) -> Any:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "fc":
         return value
-    return np.asarray(value * (1 + epsilon * rng.choice([-1.0, 1.0], value.shape)))
+    nudged = value * (1 + epsilon * rng.choice([-1.0, 1.0], value.shape))
+    return np.where(np.abs(value) < HUGE, nudged, value)  # what stands for infinity is exact
 
 
 def _nudged_literals(op: Operation, rng: np.random.Generator) -> Operation:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
+from parity.verifier.choices import LOW, Low
 from parity.verifier.operations.program import Operation
 from parity.verifier.operations.sides import record
-from parity.verifier.precision.rounded import LOW, Low, RoundedProgram
+from parity.verifier.precision.rounded import RoundedProgram
 from vit_config import ConfigError
 
 SCHEMA = "parity.precision/1"

@@ -9,18 +9,17 @@ bits, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from parity.verifier.choices import Low
 from parity.verifier.operations.jaxprs.values import rounding_of
 from parity.verifier.operations.names import LAYOUT
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import distance
 
-Low = Literal["bfloat16", "float16", "tf32"]
-LOW: tuple[Low, ...] = ("bfloat16", "float16", "tf32")
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
 _EXACT = LAYOUT | {
     "slice", "concat", "gather", "stack", "pad", "neg", "abs", "max", "min", "maximum", "minimum",

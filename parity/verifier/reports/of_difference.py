@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parity.measure.shown import number
 from parity.verifier.diagnose.diagnosis import Diagnosis
 from parity.verifier.diagnose.diagnosis_report import to_dict as diagnosis_to_dict
@@ -10,6 +12,7 @@ from parity.verifier.diff.diff_report import to_dict as difference_to_dict
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
 from parity.verifier.operations.comparison import Part
+from parity.verifier.reports.of_comparison import report_of_comparison
 from parity.verifier.reports.report import Finding, Report, Table, Verdict, line_of_name
 
 
@@ -47,8 +50,12 @@ def _report(command: str, difference: Difference, findings: list[Finding], own: 
         said = f"float32 products ran at reduced precision: {flag}"
         findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
-    return Report(command, difference.name_a, difference.name_b, _verdict(difference), summary,
-                  tuple(findings), _table(difference), {}, own)  # fmt: skip
+    report = Report(command, difference.name_a, difference.name_b, _verdict(difference), summary,
+                    tuple(findings), _table(difference), {}, own)  # fmt: skip
+    if difference.lines is None:
+        return report
+    located = report_of_comparison(difference.lines, report.a, report.b)
+    return replace(report, findings=(*report.findings, *located.findings), legend=located.legend)
 
 
 def _verdict(difference: Difference) -> Verdict:

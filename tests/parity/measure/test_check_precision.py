@@ -83,7 +83,7 @@ def test_the_command_names_the_flags_and_exits_1(tmp_path, capsys):
 
 
 def test_of_several_each_is_not_certified(capsys, monkeypatch):
-    monkeypatch.setattr("parity.cli.check.check_preset", _one_report())
+    monkeypatch.setattr("parity.twins.check.check_preset", _one_report())
     assert main(["check", "a", "b", "--precision", "high", "--dtype", "float32"]) == 1
     said = capsys.readouterr().out
     assert said.count("not certified\n") == 2

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from parity.measure.error import norm, relative_error
+from parity.measure.error import norm, relative_error, same_bits
 from parity.measure.judged import Judged, LevelResult
 from parity.measure.policies import (
     BITS,
@@ -17,7 +17,7 @@ from parity.measure.policies import (
     shadow_limits,
 )
 from parity.measure.site import Site, output_site
-from parity.measure.tolerance import FEW, FLOAT64, RATIO, SHADOW
+from parity.measure.tolerance import FEW, FLOAT64, RATIO, SHADOW, in_a_row
 
 GRAIN = 2.0**-23
 INF, NAN = math.inf, math.nan
@@ -113,3 +113,52 @@ def test_a_level_adds_up_over_steps():
 )
 def test_places_are_named_as_tolerances_and_reports_name_them(site, level, name):
     assert (site.level, site.name) == (level, name)
+
+
+@pytest.mark.parametrize("count", [83, 787])
+@pytest.mark.parametrize("mean", [0.0, 1.0])
+def test_what_adding_up_one_after_another_loses(count, mean):
+    numbers = np.random.default_rng(0).normal(mean, 1.0, (count, 509)).astype(np.float32)
+    total = np.zeros(509, np.float32)
+    for row in numbers:
+        total += row
+    assert relative_error(total, numbers.sum(axis=0, dtype=np.float64)) == pytest.approx(
+        in_a_row(count), rel=0.2
+    )
+
+
+def test_pytorch_adds_up_the_gradients_of_a_norm_token_by_token():
+    """If this fails, PyTorch has learned to add in blocks, and `in_a_row` may go."""
+    import torch
+    from torch.nn.functional import layer_norm
+
+    stream, bias = torch.Generator().manual_seed(0), torch.zeros(61, requires_grad=True)
+    gradients = torch.randn(3152, 61, generator=stream)
+    y = layer_norm(torch.randn(3152, 61, generator=stream), (61,), torch.ones(61), bias)
+    (found,) = torch.autograd.grad(y, bias, gradients)
+    exact = gradients.double().sum(0).numpy()
+    assert relative_error(found.numpy(), exact) > in_a_row(3152) / 2
+    assert relative_error(gradients.sum(0).numpy(), exact) < in_a_row(3152) / 4
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64])
+def test_a_tensor_of_any_size_and_layout_has_numpys_norm(dtype):
+    stream = np.random.default_rng(0)
+    reference = (100 * stream.standard_normal((197, 211))).astype(dtype)  # more than one piece
+    value = reference.copy()
+    value[-1, -3:] += 1
+    exact, base = value.astype(np.float64), reference.astype(np.float64)
+    expected = np.linalg.norm(exact - base) / np.linalg.norm(base)
+    assert relative_error(value, reference) == pytest.approx(expected, rel=1e-12)
+    assert relative_error(value.T, np.ascontiguousarray(reference.T)) == pytest.approx(
+        expected, rel=1e-12
+    )
+    assert norm(value.T) == pytest.approx(float(np.linalg.norm(exact)), rel=1e-12)
+
+
+def test_bits_tell_zeros_apart_and_know_a_missing_number():
+    assert same_bits(np.array([0.0, NAN]), np.array([0.0, NAN]))
+    assert not same_bits(np.array([0.0]), np.array([-0.0]))
+    assert not same_bits(np.array([0], np.int64), np.array([0.0]))
+    assert same_bits(np.array(2.5), np.array(2.5))
+    assert same_bits(np.eye(3, 2).T, np.ascontiguousarray(np.eye(3, 2).T))

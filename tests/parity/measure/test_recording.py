@@ -11,7 +11,7 @@ from parity.measure.site import Site
 
 @pytest.mark.parametrize("limit", [10**9, 100])
 def test_arrays_come_back_bit_for_bit_and_in_order(monkeypatch, limit):
-    monkeypatch.setattr(recording, "_IN_MEMORY", limit)
+    monkeypatch.setattr(recording, "_room", lambda: limit)
     stream = np.random.default_rng(0)
     kept = Held()
     given = {}

@@ -20,7 +20,8 @@ from parity.porting.dialects import called, dialects
 from parity.porting.dialects.dialect import NEUTRAL
 from parity.porting.dialects.rewrites import REWRITES, CannotRewriteError, State, canonical
 from parity.porting.formats import Stored, open_container
-from vit_config import ConfigError, Preprocess, ViTConfig, parameters, write_weights
+from vit_config import ConfigError, Preprocess, ViTConfig, write_weights
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

@@ -13,7 +13,8 @@ from parity.porting.conversion import convert
 from parity.porting.files import load
 from parity.porting.metadata import Metadata
 from tests.support.tiny import TINY
-from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, parameters, write_weights
+from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError, write_weights
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

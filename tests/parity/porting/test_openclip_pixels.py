@@ -17,8 +17,9 @@ from parity.porting.dialects.sidecars import unsaid
 from parity.porting.metadata import Metadata
 from parity.porting.verification.peers import import_timm
 from tests.support.tiny import TINY
-from vit_config import Preprocess, parameters, write_weights
+from vit_config import Preprocess, write_weights
 from vit_config.images.pixels import prepare_batch
+from vit_config.parameters import parameters
 
 import_timm()
 with warnings.catch_warnings():

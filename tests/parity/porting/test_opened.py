@@ -17,7 +17,8 @@ from parity.porting.metadata import Metadata
 from parity.porting.opened import open_checkpoint
 from tests.support.opens import opens
 from tests.support.tiny import TINY
-from vit_config import Preprocess, ViTConfig, WeightsError, parameters, write_weights
+from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

@@ -99,7 +99,7 @@ def test_a_loaded_model_keeps_its_card_and_a_folder_is_not_overwritten(tmp_path)
     loaded = parity.load(folder, framework="torch")
     parity.save_pretrained(loaded, tmp_path / "second", to="parity")
     assert parity.load(tmp_path / "second", framework="torch").class_names == PIXELS.class_names
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="already exists"):
         parity.save_pretrained(loaded, folder, to="parity")
 
 

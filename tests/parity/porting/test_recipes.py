@@ -32,11 +32,11 @@ def test_a_recipe_is_understood_and_says_what_to_expect(path):
     assert f"recipes/{path.name}" in head
 
 
-def test_all_recipes_of_the_issue_are_there():
+def test_the_recipes_of_the_field_are_there():
     names = {path.stem for path in PATHS}
     assert names >= {
         "vit_s16_i1k", "augreg_b32_i1k", "augreg_b16_cifar10", "deit_s", "deit3_s", "mae_b16_finetune",
-        "cifar10", "digits", "mnist_exercise",
+        "cifar10", "digits", "linear_probe", "mnist_exercise",
     }  # fmt: skip
     assert set(ROOT.glob("recipes/*")) == set(PATHS)
 

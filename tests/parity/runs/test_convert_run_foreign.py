@@ -67,7 +67,7 @@ def test_a_run_of_timms_goes_on_here(place, to, tmp_path, capsys):
     ("flags", "words"),
     [
         ([], "does not say what it was trained on; give --data"),
-        (["--data", "digits"], "digits has 1 channels and 10 classes"),
+        (["--data", "digits"], "digits has 1 channel and 10 classes"),
         (["--data", DATA, "--step", "3"], "--step 3: goes with a run folder only"),
         (["--data", DATA, "--recipe", "other.json"], "beta2"),
     ],

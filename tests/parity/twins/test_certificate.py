@@ -392,7 +392,7 @@ def test_a_data_set_that_is_missing_or_another_is_bad_input(training, tmp_path, 
 )
 def test_what_cannot_be_written_is_refused_at_once(arguments, said, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("parity.cli.check.check_preset", None)  # nothing is computed
+    monkeypatch.setattr("parity.twins.check.check_preset", None)  # nothing is computed
     monkeypatch.setattr("parity.twins.steps.check_steps.check_steps", None)
     Path("taken.json").touch()
     Path("folder.json").mkdir()

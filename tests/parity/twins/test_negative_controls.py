@@ -6,7 +6,7 @@ from parity.twins.check import check_config
 from tests.support.flips import BASE, FLIPS, REFUSED, ROPE, ROPE_FLIPS, UNSEEN
 from tests.support.twins import one_jax_twin  # noqa: F401 - a fixture
 from vit_config import InputError, ViTConfig
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 pytestmark = [pytest.mark.quick, pytest.mark.usefixtures("one_jax_twin")]
 QUICK = {"act", "rope", "pool"}  # what `make quick` looks at

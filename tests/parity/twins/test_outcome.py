@@ -11,7 +11,7 @@ from parity.twins.judge import apart
 from parity.twins.steps.outcome import Change, Outcome, Seen
 from parity.twins.steps.trainer import Taken
 from tests.support.tiny import TINY
-from vit_config import parameters
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

@@ -12,7 +12,7 @@ from parity.porting.dialects.hf.config import NUMBERS, HfSettings
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
 from vit_config import ViTConfig
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 REGISTERS, MASK = "embeddings.register_tokens", "embeddings.mask_token"
 BLOCK = "layer.{i}"

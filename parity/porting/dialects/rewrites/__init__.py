@@ -48,7 +48,7 @@ def express(state: State, dialect: Dialect) -> State:
                     state, dialect.allowed(name, state.config) if name else None
                 )
                 # two fields may ask for each other's opposite
-                need(new.config not in seen and name not in dialect.problems(new.config), "")
+                need(new.config not in seen and name not in dialect.problems(new.config))
                 seen.add(new.config)
                 state = new
                 break

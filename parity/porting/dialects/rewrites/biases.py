@@ -23,7 +23,7 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
     """No bias is a bias of zeros, and the other way round."""
 
     def rewrite(state: State, allowed: Any) -> State:
-        need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"), "")
+        need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"))
         layers = [n for leaf in weights for (n,) in under(state, f"{leaf}.weight")]
         layers += [f"{leaf}.weight" for leaf in weights if f"{leaf}.weight" in state.arrays]
         biases = {name.removesuffix("weight") + "bias": state.arrays[name] for name in layers}
@@ -40,7 +40,7 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
 def qkv_bias(state: State, allowed: Any) -> State:
     """No biases of q, k and v are biases of zeros, and the other way round."""
     cfg = state.config
-    need(cfg.attention != "per_head" and cfg.block != "parallel", "")
+    need(cfg.attention != "per_head" and cfg.block != "parallel")
     if not cfg.qkv_bias:
         weights = {w: state.arrays[w] for (w,) in under(state, "attn.qkv.weight")}
         new = {

@@ -19,7 +19,7 @@ def final_norm(state: State, allowed: Any) -> State:
     """A class token may be normalised before or after it is picked."""
     cfg = state.config
     target = {"pre_pool": "post_pool", "post_pool": "pre_pool"}.get(cfg.final_norm)
-    need(target is not None and allows(allowed, target), "")
+    need(target is not None and allows(allowed, target))
     same = cfg.pool == "class" and not cfg.distill_token
     need(same, f"pool = {cfg.pool} of normalised tokens is not that pool, normalised")
     there, here = ("norm", "fc_norm") if target == "pre_pool" else ("fc_norm", "norm")
@@ -35,11 +35,11 @@ def pool(state: State, allowed: Any) -> State:
     """A head on the class token, or on the mean, is one on both that gives the other no weight."""
     cfg = state.config
     halves = ("class", "mean")
-    need(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token, "")
+    need(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token)
     D, head = cfg.hidden_size, state.arrays["head.weight"]
     if cfg.pool in halves:
         fits = cfg.class_token and cfg.final_norm != "post_pool" and not cfg.pool_prefix
-        need(fits and allows(allowed, "class_mean"), "")
+        need(fits and allows(allowed, "class_mean"))
         order = -1 if cfg.pool == "mean" else 1
 
         def widen(weight: np.ndarray) -> np.ndarray:
@@ -48,7 +48,7 @@ def pool(state: State, allowed: Any) -> State:
         new = {"head.weight": changed(head, widen, (cfg.num_classes, 2 * D))}
         said = f"head: weights of zeros added for the {halves[order > 0]}"
         return state.rewritten(said, {"pool": "class_mean"}, new)
-    need(cfg.pool == "class_mean", "")
+    need(cfg.pool == "class_mean")
     weights = dict(zip(halves, np.split(head.load(), 2, axis=1), strict=True))
     for kept, other in (halves, halves[::-1]):
         if allows(allowed, kept) and not np.any(weights[other]):

@@ -62,7 +62,7 @@ def mlp(state: State, allowed: Any) -> State:
                     a, lambda g, b=b: np.concatenate([g, b.load()]), (2 * cfg.mlp_dim, *a.shape[1:])
                 )
         return state.rewritten("gate and value joined into one layer", {"mlp": "swiglu_packed"}, new)
-    need(cfg.mlp == "swiglu_packed" and allows(allowed, "swiglu"), "")
+    need(cfg.mlp == "swiglu_packed" and allows(allowed, "swiglu"))
     for leaf in ("weight", "bias"):
         names = under(state, f"mlp.fc1.{leaf}", f"mlp.fc1_g.{leaf}", f"mlp.fc1_x.{leaf}")
         for packed, *apart in names:
@@ -79,7 +79,7 @@ def mlp(state: State, allowed: Any) -> State:
 def layer_scale(state: State, allowed: Any) -> State:
     """No layer scale is one of ones, and the other way round."""
     cfg = state.config
-    need(cfg.block == "pre_norm", "")
+    need(cfg.block == "pre_norm")
     if cfg.layer_scale is None:
         changes = {"layer_scale": 1.0, "layer_scale_on": "both"}
         names = [n for n in parameters(cfg.replace(**changes)) if n.endswith("gamma")]
@@ -94,7 +94,7 @@ def layer_scale(state: State, allowed: Any) -> State:
 def layer_scale_on(state: State, allowed: Any) -> State:
     """A branch without a scale has one of ones."""
     cfg = state.config
-    need(cfg.layer_scale_on == "attention", "")
+    need(cfg.layer_scale_on == "attention")
     changes = {"layer_scale_on": "both"}
     names = [name for name in parameters(cfg.replace(**changes)) if name not in state.arrays]
     new = {name: constant((cfg.hidden_size,), 1.0, first(state)) for name in names}
@@ -104,7 +104,7 @@ def layer_scale_on(state: State, allowed: Any) -> State:
 def num_kv_heads(state: State, allowed: Any) -> State:
     """A key or value that several queries share may be written once for each."""
     cfg = state.config
-    need(allows(allowed, None), "")
+    need(allows(allowed, None))
     d, width = cfg.head_dim, cfg.attention_width
     new: Arrays = {}
     for leaf, joined in (("attn.qkv.weight", True), ("attn.qkv.bias", True), ("attn.v_bias", False)):

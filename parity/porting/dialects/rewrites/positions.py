@@ -25,7 +25,7 @@ from vit_config.numerics.tables import fixed_position_table
 def pos_embed(state: State, allowed: Any) -> State:
     """A fixed table is a learned one that nobody trains; no table is one of zeros."""
     cfg = state.config
-    need(allows(allowed, "learned") and cfg.pos_embed != "learned", "")
+    need(allows(allowed, "learned") and cfg.pos_embed != "learned")
     table = fixed_position_table(cfg, cfg.grid)  # (rows, D)
     like = first(state)
     rows = cfg.num_patches if table is None else len(table)
@@ -44,11 +44,11 @@ def pos_embed(state: State, allowed: Any) -> State:
 def pos_embed_prefix(state: State, allowed: Any) -> State:
     """A row of the table is added to its token: it may as well be part of it; a missing row is zeros."""
     cfg = state.config
-    need(cfg.pos_embed == "learned", "")
+    need(cfg.pos_embed == "learned")
     before, tokens = cfg.num_prefix_rows, _prefix_tokens(cfg)
     options = {"none": 0, "class": 1, "auto": len(tokens), "all": len(tokens)}
     target = next((each for each in ("auto", "all", "none", "class") if allows(allowed, each)), None)
-    need(target is not None and (target != "class" or cfg.class_token), "")
+    need(target is not None and (target != "class" or cfg.class_token))
     after = options[str(target)]
     table = state.arrays["pos_embed"]
     new: Arrays = {}

@@ -109,8 +109,12 @@ def all_equal(stored: Stored, value: float) -> bool:
     return bool(np.all(stored.load() == value))
 
 
-def need(condition: bool, why: str) -> None:
-    """Give up, saying why, unless the condition holds."""
+def need(condition: bool, why: str = "") -> None:
+    """Give up unless the condition holds.
+
+    Args:
+        why: what the user is told; nothing where the rewrite is merely not the one that applies.
+    """
     if not condition:
         raise CannotRewriteError(why)
 

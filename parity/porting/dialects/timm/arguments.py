@@ -13,7 +13,7 @@ from typing import Any
 from parity.porting.dialects.timm.argument import EPS, NEEDLESS, TENSORS_TELL, Fields, pair
 from parity.porting.dialects.timm.classes import CLASSES, ROPES
 from vit_config import ConfigError, ViTConfig
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 
 def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:

@@ -191,6 +191,7 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self.as_it_is:
             return self.record(func, args, kwargs or {})
+        self.narrows(args, kwargs or {})
         args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
@@ -205,6 +206,14 @@ class _Recorder(TorchDispatchMode):
             if result is not NotImplemented:
                 return result
         return self.record(func, args, kwargs)
+
+    def narrows(self, args: Any, kwargs: Any) -> None:
+        """Note a line that asks for a smaller type of a floating point tensor."""
+        asked = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.dtype)]
+        if asked and isinstance(args[0], torch.Tensor) and rounding_of(asked[0]):
+            line = self.line or self.context.where()
+            if line is not None and args[0].is_floating_point():
+                self.program.narrowed.setdefault(line, str(asked[0]).removeprefix("torch."))
 
     def record(self, func: Any, args: Any, kwargs: Any) -> Any:
         flat, structure = tree_flatten((args, kwargs))

@@ -36,13 +36,21 @@ def _group_norm(x, weight, bias, n, c, hxw, groups, eps):
 
 
 def _batch_norm(x, weight, bias, mean, var, training, momentum, eps):
-    if training:
-        return NotImplemented
     along = [1, -1] + [1] * (x.ndim - 2)
+    kept = x.new_empty(0), x.new_empty(0)
+    if training:
+        n, axes = x.numel() // x.shape[1], [0, *range(2, x.ndim)]
+        running, mean = (mean, var), aten.mean(x, axes)
+        centred = x - mean.reshape(along)
+        var = aten.mean(centred * centred, axes)
+        if running[0] is not None:  # of the variance, that of a sample of n: over n - 1
+            for old, new in zip(running, (mean, var * (n / max(n - 1, 1))), strict=True):
+                old.copy_(old * (1 - momentum) + new * momentum)
+        kept = mean, aten.rsqrt(var + eps)
     out = (x - mean.reshape(along)) * aten.rsqrt(var + eps).reshape(along)
     out = out if weight is None else out * weight.reshape(along)
     out = out if bias is None else out + bias.reshape(along)
-    return out, x.new_empty(0), x.new_empty(0)
+    return out, *kept
 
 
 def _batch_norm_no_training(x, weight, bias, mean, var, momentum, eps):

@@ -103,8 +103,10 @@ class _Cast:
         held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         shared: dict[int, torch.Tensor] = {}
         state = {path: shared.setdefault(id(each), self(each)) for path, each in held.items()}
-        for path, each in state.items():
-            self.leaves.append(("parameter", path, each, self._epsilons[id(each)]))
+        loaded = module.state_dict()
+        for path, each in state.items():  # a buffer that no checkpoint holds is a constant of the code
+            kind: Kind = "parameter" if path in loaded else "constant"
+            self.leaves.append((kind, path, each, self._epsilons[id(each)]))
         self.modules.update((id(each), path) for path, each in module.named_modules())
         return state
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from parity.verifier.operations.aten.calls import tensor_of
+
 Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
 """Sizes, strides and offset."""
 
@@ -47,7 +49,7 @@ class View:
 
     def __call__(self, operands: Sequence[Any]) -> Any:
         """The view, given the storage."""
-        flat = flat_of(torch.from_numpy(operands[0]), self.whole, self.length)
+        flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
         return torch.as_strided(flat, *self.part).numpy()
 
 
@@ -61,6 +63,6 @@ class Write:
 
     def __call__(self, operands: Sequence[Any]) -> Any:
         """The storage, given what it held and the part."""
-        flat = flat_of(torch.from_numpy(operands[0]), self.whole, self.length)
-        torch.as_strided(flat, *self.part).copy_(torch.from_numpy(operands[1]))
+        flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
+        torch.as_strided(flat, *self.part).copy_(tensor_of(operands[1]))
         return torch.as_strided(flat, *self.whole).numpy()

@@ -15,7 +15,11 @@ def judge(found: Found, _: Index) -> Cause | None:
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.dtype.kind != "f":
         return None
     shut_a, shut_b = a < -1e3, b < -1e3
-    if np.array_equal(shut_a, shut_b) or (shut_a.any() and shut_b.any()):
+    if (
+        np.array_equal(shut_a, shut_b)
+        or (shut_a.any() and shut_b.any())
+        or (max(a.max(), b.max()) > 1e3)
+    ):
         return None
     shut, one, other = (shut_a, a, b) if shut_a.any() else (shut_b, b, a)
     if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > 1e-12:

@@ -12,7 +12,7 @@ from parity.verifier.operations.causes.exchange import Cause, computing, is_a, r
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation
-from parity.verifier.operations.region import Found, distance
+from parity.verifier.operations.region import Found, Region, distance
 
 LARGEST = 24
 """Operations of a region up to which its operations are exchanged one by one."""
@@ -25,10 +25,18 @@ def judge(found: Found, index: Index) -> Cause | None:
     if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
         return None
     for b in computing(found.b):
-        for a in computing(found.a):
+        for a in computing(found.a) or _maker(found.a):
             if b.mark is not None and _reads_the_same(found, a, b, index) and _fits(found, a, b):
                 return _name(a, b)
     return None
+
+
+def _maker(region: Region) -> list[Operation]:
+    """Where a region computes nothing that B lacks: the operation that made the value at its end."""
+    op = region.program.operations[region.end]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return [op] if op.inputs else []
 
 
 def _reads_the_same(found: Found, a: Operation, b: Operation, index: Index) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import permutations
 
 import numpy as np
@@ -33,7 +34,27 @@ def judge(found: Found, index: Index) -> Cause | None:
         said = _along(found, b, axis)
         if said is not None:
             return said
-    return _moved(found, index)
+    moved = _moved(found, index)
+    return moved if moved and moved[0] != "transposed" else _split(found) or moved
+
+
+def _split(found: Found) -> Cause | None:
+    """One axis was split into two, the outer of which should have been the inner."""
+    b = found.instead
+    for source in _sources(found.b):
+        for axis in range(b.ndim - 1):
+            outer, inner = b.shape[axis : axis + 2]
+            if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner):
+                continue
+            parts = source.reshape(*b.shape[:axis], inner, outer, *b.shape[axis + 2 :])
+            if is_a(found, parts.swapaxes(axis, axis + 1)):
+                return "axis split the other way round", f"{outer * inner} = {outer} x {inner}"
+    return None
+
+
+def _has_axis(shape: tuple[int, ...], before: int, size: int) -> bool:
+    """Whether an axis of a size has so many numbers in front of it."""
+    return any(n == size and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
 def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:

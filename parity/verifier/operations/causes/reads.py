@@ -110,12 +110,13 @@ def row(found: Found, _: Index) -> Cause | None:
 
 
 def _sources(region: Region) -> list[int]:
-    """Values a few moves before the end of a region."""
+    """Values a few moves before the end of a region; the least of some rows is one of them, but not read
+    by its index."""
     found, index = [], region.end
     for _ in range(4):
-        inputs = region.program.operations[index].inputs
-        if len(inputs) != 1:
+        op = region.program.operations[index]
+        if len(op.inputs) != 1 or op.name in ("max", "min"):
             break
-        index = inputs[0]
+        index = op.inputs[0]
         found.append(index)
     return found

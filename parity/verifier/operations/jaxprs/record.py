@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.fingerprint import fingerprint
-from parity.verifier.operations.jaxprs import sharded
+from parity.verifier.operations.jaxprs import loops, sharded
 from parity.verifier.operations.jaxprs.equations import (
     apply_power,
     apply_rule,
@@ -26,10 +26,9 @@ from parity.verifier.operations.jaxprs.equations import (
     modules_of,
     pick,
     plain,
-    row_of,
-    stack,
     written_by_jax,
 )
+from parity.verifier.operations.jaxprs.mesh import Devices
 from parity.verifier.operations.jaxprs.rules import RULES
 from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
@@ -112,7 +111,7 @@ class _Recorder:
         self.program = program
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
-        self.devices: sharded.Devices | None = None
+        self.devices: Devices | None = None
         """Those that run what is recorded, in a `shard_map`."""
 
     def leaf(self, kind: Kind, label: str, value: Any, epsilon: float = 0.0) -> _Live:
@@ -122,7 +121,7 @@ class _Recorder:
         op.index = len(self.program)
         op.operands = tuple(Ref(each.index) if isinstance(each, _Live) else each for each in op.operands)
         self.program.operations.append(op)
-        op.shape = tuple(np.shape(value))
+        op.shape = () if isinstance(value, tuple) else tuple(np.shape(value))  # of several results
         op.dtype = str(getattr(value, "dtype", type(value).__name__))
         if isinstance(value, (np.ndarray, np.generic)):
             inherited = (
@@ -175,9 +174,9 @@ class _Recorder:
             if found is not None:
                 return found
         if name == "scan":
-            return self.scan(params, operands, line, scope, module)
+            return loops.scan(self, params, operands, line, scope, module)
         if name == "while":
-            return self.loop(params, operands, line, scope, module)
+            return loops.loop(self, params, operands, line, scope, module)
         if name == "cond":
             which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)
@@ -228,6 +227,10 @@ class _Recorder:
         epsilon = max(
             (rounding_of(v.aval.dtype) for v in eqn.outvars if hasattr(v.aval, "dtype")), default=0.0
         )
+        if name == "convert_element_type" and line is not None:
+            given = eqn.invars[0].aval.dtype
+            if given.kind == "f" and rounding_of(given) < epsilon:
+                self.program.narrowed.setdefault(line, str(params["new_dtype"]))
         tuple_operands = tuple(operands)
         if common == "pow" and name == "integer_pow":
             tuple_operands, label = (operands[0], int(params["y"])), ""
@@ -250,45 +253,6 @@ class _Recorder:
             op.epsilon = epsilon
             found.append(self.add(op, each))
         return found
-
-    def scan(
-        self, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
-    ) -> list[Any]:
-        fixed, carried = p["num_consts"], p["num_carry"]
-        constants, carry, rows = (
-            operands[:fixed],
-            operands[fixed : fixed + carried],
-            operands[fixed + carried :],
-        )
-        steps = range(p["length"])
-        results: list[list[Any]] = []
-        for t in reversed(steps) if p["reverse"] else steps:
-            row = [self.simple("slice", [each], partial(row_of, t), f"[{t}]", line) for each in rows]
-            out = self.call(p["jaxpr"], [*constants, *carry, *row], line, scope, module)
-            carry = out[:carried]
-            results.append(out[carried:])
-        if p["reverse"]:
-            results.reverse()
-        empty = p["jaxpr"].out_avals[carried:]
-        stacked = [
-            self.simple("stack", [each[k] for each in results], stack, "", line)
-            if results
-            else np.zeros((0, *aval.shape))
-            for k, aval in enumerate(empty)
-        ]
-        return [*carry, *stacked]
-
-    def loop(
-        self, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
-    ) -> list[Any]:
-        of_condition, of_body = p["cond_nconsts"], p["body_nconsts"]
-        condition, body = operands[:of_condition], operands[of_condition : of_condition + of_body]
-        carry = operands[of_condition + of_body :]
-        while True:
-            (go_on,) = self.call(p["cond_jaxpr"], [*condition, *carry], line, scope, module)
-            if not bool(self.decided(go_on, line)):
-                return list(carry)
-            carry = self.call(p["body_jaxpr"], [*body, *carry], line, scope, module)
 
     def simple(
         self, name: str, operands: list[Any], run: Callable[..., Any], label: str, line: Source | None

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.jaxprs import equations
-from parity.verifier.operations.jaxprs.sharded import Collective, OnEach
+from parity.verifier.operations.jaxprs.exchanges import Collective
+from parity.verifier.operations.jaxprs.sharded import OnEach
 from parity.verifier.operations.program import Operation
 from vit_config import InputError
 

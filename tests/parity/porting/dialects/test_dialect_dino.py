@@ -14,7 +14,7 @@ from tests.support.dialect_torch import logits_of, save_torch, strictly
 from tests.support.native_dino import Classifier, Dino
 from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 HEADS = {"num_heads": 5}
 SIZE = {"image_size": 12}

@@ -11,7 +11,8 @@ import pytest
 
 from parity.measure.redraw import redraw
 from tests.support.tiny import TINY
-from vit_config import parameters, write_weights
+from vit_config import write_weights
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

@@ -18,8 +18,8 @@ from parity.porting.formats import Stored
 from tests.support.dialect_proof import prove
 from tests.support.timm_models import bare, logits_of, reload, saved, small, timm, write_json
 from vit_config import Preprocess, ViTConfig
-from vit_config.numerics.rope import Rope
 from vit_config.parameters import parameters
+from vit_config.rope import Rope
 
 # between them: every spelling, block, attention, pool, position kind, norm and MLP that timm has
 PROVEN = {

@@ -14,7 +14,7 @@ from parity.porting.metadata import Metadata
 from parity.twins.timm_sweep import peer
 from tests.support.timm_models import MODULES, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError, WeightsError, preset, preset_preprocess, preset_tags
-from vit_config.numerics.rope import Rope
+from vit_config.rope import Rope
 
 pytestmark = pytest.mark.quick
 

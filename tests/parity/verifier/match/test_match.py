@@ -17,7 +17,8 @@ from parity.porting.formats import Stored
 from parity.verifier.match import Matched, match
 from parity.verifier.match.table_text import table_text
 from tests.support.tiny import TINY
-from vit_config import ConfigError, parameters
+from vit_config import ConfigError
+from vit_config.parameters import parameters
 
 pytestmark = pytest.mark.quick
 

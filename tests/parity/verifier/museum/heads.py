@@ -140,6 +140,7 @@ def stack_viewed_as_tokens():
     "Tokens and images are exchanged by a view.",
     "transposed",
     "reshaped without moving axes",
+    "axis split the other way round",
 )
 def exchanged_by_view():
     class Fuser(nn.Module):

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from parity.verifier.operations import compare_programs, record
-from tests.support.clean import in_flax, in_jax, in_torch, weights
+from tests.support.clean import as_torchvision, clip, in_flax, in_jax, in_torch, weights
 
 WEIGHTS = weights.draw()
 
@@ -14,11 +14,16 @@ def reference():
     return record(in_torch.multihead(WEIGHTS), "A")
 
 
+@pytest.fixture(scope="module")
+def openai():
+    return record(clip.openai(clip.draw()), "A")
+
+
 STYLES = {
     each.__name__: each
     for each in (
-        in_torch.heads_inside, in_torch.mapped, in_jax.mapped, in_jax.looped, in_jax.einsums,
-        in_jax.patches, in_flax.linen_scan, in_flax.nnx_scan,
+        as_torchvision.torchvision, in_torch.heads_inside, in_torch.mapped, in_jax.mapped,
+        in_jax.looped, in_jax.einsums, in_jax.patches, in_flax.linen_scan, in_flax.nnx_scan,
     )
 }  # fmt: skip
 
@@ -28,6 +33,13 @@ def test_another_style_is_equal(reference, style):
     found = compare_programs(reference, record(STYLES[style](WEIGHTS), "B"))
     assert found.verdict == "EQUAL"
     assert not found.notes
+    assert found.error < 1e-14
+
+
+@pytest.mark.parametrize("style", ["CLIP, open_clip", "CLIP, split in_proj", "CLIP, Linen"])
+def test_a_tower_of_clip_is_equal(openai, style):
+    found = compare_programs(openai, record((clip.TORCH | clip.JAX)[style](clip.draw()), "B"))
+    assert (found.verdict, found.notes) == ("EQUAL", ())
     assert found.error < 1e-14
 
 

@@ -122,12 +122,6 @@ def test_linen_under_scan_and_remat_and_vmap_is_equal():
         assert compare_programs(a, record(b, "B")).verdict == "EQUAL"
 
 
-def test_faults_in_two_blocks_are_one_place_twice():
-    model, weights, x = models.torch_model(depth=2)
-    found = compare((model, x), (models.jax_model("scaled twice", 2), (weights, x)))
-    assert [place.times for place in found.places] == [2]
-
-
 @pytest.fixture(scope="module")
 def linen_pair():
     model, weights, x = models.torch_model(depth=2)
@@ -186,6 +180,35 @@ def test_bfloat16_weights_are_compared_with_those_they_were_rounded_from(side):
     assert len(found.rounded) > 10
     assert not model.training
     assert model.head.weight.dtype == torch.bfloat16
+
+
+class Rotary(torch.nn.Module):
+    """Turns tokens by frequencies that it made in float32, as transformers does."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.register_buffer("frequencies", base ** -(torch.arange(3) / 3), persistent=False)
+
+    def forward(self, x):
+        angles = torch.arange(5)[:, None] * self.frequencies
+        return x * torch.cat([angles, angles], -1).cos()
+
+
+@pytest.mark.parametrize(("base", "verdict"), [(1000.0, "EQUAL"), (1001.0, "DIFFERENT")])
+def test_constants_that_one_side_has_in_float32_are_compared_with_what_they_were_rounded_from(
+    base, verdict
+):
+    def port(x):
+        angles = jnp.arange(5)[:, None] / 1000.0 ** (jnp.arange(3) / 3)
+        return jnp.concatenate([x[:, :3] * jnp.cos(angles), x[:, 3:] * jnp.cos(angles)], -1)
+
+    x = np.random.default_rng(3).normal(size=(5, 6))
+    found = compare((Rotary(base), x), (port, x))
+    assert found.verdict == verdict
+    assert not found.notes
+    if verdict == "EQUAL":
+        assert [each.partition(":")[0] for each in found.rounded] == ["test_operations.py"]
+        assert found.error < 1e-14
 
 
 def test_what_computes_in_float32_is_compared_in_float64():

@@ -1,0 +1,63 @@
+"""How tyro reads a dataclass of flags: field by field, with their docstrings as help."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from functools import cache
+
+import tyro
+from tyro import constructors
+
+registry = constructors.ConstructorRegistry()
+"""The rule of this file, for `tyro.cli`."""
+
+
+@registry.struct_rule
+def dataclass_rule(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
+    """A dataclass's fields, their docstrings as running text: tyro keeps the lines of the source."""
+    if not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
+        return None
+    defaults = {field.name: _default_of(field, info) for field in dataclasses.fields(info.type)}
+    return fields_spec(info, defaults)
+
+
+def fields_spec(
+    info: constructors.StructTypeInfo, defaults: dict[str, typing.Any]
+) -> constructors.StructConstructorSpec:
+    """A flag for each of these fields of a class, with its type, its docstring and this default."""
+    hints = typing.get_type_hints(info.type, include_extras=True)
+    return constructors.StructConstructorSpec(
+        instantiate=info.type,
+        fields=tuple(
+            constructors.StructFieldSpec(
+                name=name,
+                type=hints[name],
+                default=default,
+                helptext=lambda name=name, kind=info.type: docstring_of(name, kind),
+            )
+            for name, default in defaults.items()
+        ),
+    )
+
+
+def _default_of(field: dataclasses.Field, info: constructors.StructTypeInfo) -> typing.Any:
+    if isinstance(info.default, info.type):
+        return getattr(info.default, field.name)
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return tyro.MISSING if field.default is dataclasses.MISSING else field.default
+
+
+def docstring_of(name: str, kind: type) -> str | None:
+    """What stands below a field, in its class or one above, as running text."""
+    return next((docs[name] for each in kind.__mro__[:-1] if name in (docs := _docstrings(each))), None)
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """What stands below each field that a class itself has."""
+    import docstring_parser  # only help asks for it
+
+    found = docstring_parser.parse_from_object(kind).params
+    return {each.arg_name: " ".join(each.description.split()) for each in found if each.description}

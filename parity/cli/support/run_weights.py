@@ -1,0 +1,49 @@
+"""The folder of a training run in place of a checkpoint, whether the run has ended or not."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+from parity.cli.support.reading import shown_as
+from vit_config import ConfigError
+
+Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or newest")]
+"""The flag that chooses a checkpoint of a run."""
+
+
+@contextmanager
+def weights_of(source: str, step: int | None = None) -> Iterator[str]:
+    """The weights file of a run folder; of one without, for the duration, that of a checkpoint, which is
+    named on stderr; of anything else, itself.
+
+    Args:
+        step: the checkpoint of the run to take.
+
+    Raises:
+        ConfigError: a step of what is no run.
+        MissingFileError, CheckpointError: see `parity.runs.weights.write_run_weights`.
+    """
+    from parity.porting.export import WEIGHTS
+    from parity.runs.weights import is_run, write_run_weights
+
+    if not is_run(source):
+        if step is not None:
+            raise ConfigError(f"--step {step}: {source} is no folder of a training run; leave it out")
+        yield source
+        return
+    exported = Path(source) / WEIGHTS
+    if step is None and exported.is_file():
+        yield str(exported)
+        return
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        path = Path(folder) / WEIGHTS
+        taken = write_run_weights(Path(source), path, step)
+        for note in taken.notes:
+            print(note, file=sys.stderr)
+        print(f"{source}: the checkpoint of step {taken.step} ({taken.why})", file=sys.stderr)
+        yield str(path)

@@ -1,0 +1,62 @@
+"""The weights of a training run, ended or not, as a weights file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from parity.runs.folder import MANIFEST, read_manifest, read_run
+from vit_config import CheckpointError, write_weights
+from vit_config.adapters import exported
+from vit_config.job import Job
+from vit_train.about import About
+from vit_train.best import best_so_far
+from vit_train.log import FILE as LOG
+from vit_train.log import read_log
+
+
+class Taken(NamedTuple):
+    """Which checkpoint the weights are of."""
+
+    step: int
+    why: str
+    """Why this one, in words."""
+    notes: tuple[str, ...]
+    """What else there is to know, a sentence each."""
+
+
+def is_run(source: str | Path) -> bool:
+    """Whether a path is the folder of a training run."""
+    return (Path(source) / MANIFEST).is_file()
+
+
+def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken:
+    """Write the weights of a checkpoint, or the average where the recipe keeps one, adapters merged.
+
+    Args:
+        step: default: the best so far of a run that keeps the best, else the newest that is whole.
+
+    Raises:
+        MissingFileError: no checkpoint, or none of that step.
+        CheckpointError: it is damaged, or nothing says how images are prepared.
+    """
+    manifest = read_manifest(folder)
+    about = About.load(folder)
+    if about is None:
+        raise CheckpointError(
+            f"{folder}: does not say how images are prepared, as runs of older versions; go on with it"
+            " by the command that began it, which writes that down"
+        )
+    why = "as asked" if step is not None else "the newest"
+    chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
+    if step is None and chosen and (folder / LOG).is_file():
+        run = read_run(folder, cold=True)
+        job = Job(run.config, run.recipe, manifest["data"]["name"], **chosen)
+        best = best_so_far(job, read_log(folder))
+        if best is not None and best.step is not None:
+            step, why = best.step, f"the best so far, validation {best.by} {best.value:.4f}"
+    run = read_run(folder, step, cold=True)
+    held = run.state.params if run.state.ema is None else run.state.ema
+    params = exported(held, run.lora, transposed=False)
+    write_weights(out, run.config, params, about.preprocess, about.provenance)
+    return Taken(run.state.step, why, run.notes)

@@ -1,0 +1,107 @@
+"""A mesh of devices: which parts of a value each of them holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The axes of a mesh and how many devices lie along each."""
+
+    sizes: dict[str, int]
+
+    @property
+    def count(self) -> int:
+        """How many devices."""
+        return math.prod(self.sizes.values())
+
+    def along(self, axes: Sequence[str]) -> int:
+        """How many devices lie along some axes."""
+        return math.prod(self.sizes[each] for each in axes)
+
+    def groups(self, axes: Sequence[str]) -> np.ndarray:
+        """(groups, devices along the axes): the devices that communicate over some axes."""
+        names = list(self.sizes)
+        ids = np.arange(self.count).reshape(tuple(self.sizes.values()))
+        inside = [names.index(each) for each in axes]
+        rest = [i for i in range(len(names)) if i not in inside]
+        return ids.transpose([*rest, *inside]).reshape(-1, self.along(axes))
+
+    def reduced(self, value: np.ndarray, axes: Sequence[str], how: Callable[..., Any]) -> np.ndarray:
+        """A stacked value reduced over some axes; every device of a group holds the result."""
+        found = np.empty_like(value, dtype=np.result_type(value, how(value[:1], axis=0)))
+        for group in self.groups(axes):
+            found[group] = how(value[group], axis=0)
+        return found
+
+
+def divide(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[Any]) -> np.ndarray:
+    """The parts of a value that devices hold.
+
+    Args:
+        devices: the mesh.
+        spec: of each axis of the value, the axes of the mesh over which it is split.
+        operands: the value.
+    """
+    value, parts = np.asarray(operands[0]), []
+    for device in range(devices.count):
+        place = _place(devices, device)
+        part = value
+        for axis, over in enumerate(spec):
+            if over:
+                count, number = devices.along(over), _number(devices, over, place)
+                part = np.split(part, count, axis)[number]
+        parts.append(part)
+    return np.stack(parts)
+
+
+def join(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[Any]) -> np.ndarray:
+    """The value whose parts devices hold; of what several hold, the first one's."""
+    stacked = np.asarray(operands[0])
+    local = stacked.shape[1:]
+    counts = [devices.along(over) for over in spec] + [1] * (len(local) - len(spec))
+    whole = np.empty([n * m for n, m in zip(local, counts, strict=True)], stacked.dtype)
+    for device in reversed(range(devices.count)):  # the first device writes last
+        place = _place(devices, device)
+        where = []
+        for axis, size in enumerate(local):
+            number = _number(devices, spec[axis], place) if axis < len(spec) else 0
+            where.append(slice(number * size, (number + 1) * size))
+        whole[tuple(where)] = stacked[device]
+    return whole
+
+
+def _place(devices: Devices, device: int) -> dict[str, int]:
+    found = np.unravel_index(device, tuple(devices.sizes.values()))
+    return dict(zip(devices.sizes, map(int, found), strict=True))
+
+
+def _number(devices: Devices, axes: Sequence[str], place: dict[str, int]) -> int:
+    """Which part a device has of what is split over some axes."""
+    number = 0
+    for each in axes:
+        number = number * devices.sizes[each] + place[each]
+    return number
+
+
+def index_along(devices: Devices, axes: Sequence[str], _: Sequence[Any]) -> np.ndarray:
+    """(devices,): the number of each along some axes."""
+    found = [_number(devices, axes, _place(devices, each)) for each in range(devices.count)]
+    return np.array(found, np.int32)
+
+
+def hold_alike(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
+    """Whether devices along some axes hold the same, up to rounding."""
+    if stacked.dtype.kind not in "fiub":
+        return True
+    for group in devices.groups(axes):
+        apart = np.abs(stacked[group] * 1.0 - stacked[group[:1]]).max(initial=0.0)
+        if apart > 1e-9 * np.abs(stacked[group]).max(initial=0.0):
+            return False
+    return True

@@ -1,0 +1,101 @@
+"""One side of a place: its formula and its lines of source."""
+
+from __future__ import annotations
+
+from parity.verifier.operations.comparison import Line, Part
+from parity.verifier.operations.formula import Letters, formula, lines
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Program, Source
+from parity.verifier.operations.region import Found, Region
+
+
+def part_of(region: Region, letters: Letters, found: Found) -> Part:
+    """The side of a place that a region is."""
+    program, end = region.program, region.end
+    operations = list(region.operations)
+    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    order = ends[0] in letters.index.meets(ends[1])
+    traced = found.traced and program is found.b.program
+    shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
+    text = formula(program, end, {*operations, *shown}, letters, layout=order)
+    sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
+    if region is found.b:
+        sources = [*_callers(found, letters.index), *sources]
+    if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
+        made = [each for each in [_maker(program, end)] if each is not None]
+        sources += [s for s in made if s not in sources]
+    sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
+    if not sources:
+        sources = lines(program, [end])
+    module = next((program.operations[i].module for i in [*operations, *region.readers, end]
+                   if program.operations[i].module), "")  # fmt: skip
+    return Part(text, tuple(_line(each) for each in sources), module)
+
+
+def _matters(program: Program, index: int) -> bool:
+    return program.operations[index].source is not None
+
+
+def _callers(found: Found, index: Index) -> list[Source]:
+    """The lines of B that called what a region's lines are part of, where the same operations, called
+    from elsewhere, compute A's values: then not they are wrong, but the call."""
+    program = found.repaired or found.b.program
+    region = [found.b.program.operations[i] for i in found.b.operations]
+    wrong: dict[Source, set[str]] = {}
+    for op in region:
+        if op.source is not None and not op.is_layout:
+            wrong.setdefault(op.source, set()).add(op.name)
+    callers = (source.caller for source, names in wrong.items()
+               if not found.closed or _innocent(program, source, names, index))  # fmt: skip
+    return list(dict.fromkeys(each for each in callers if each is not None))
+
+
+def _innocent(program: Program, source: Source, names: set[str], index: Index) -> bool:
+    right = {
+        op.name
+        for op in program.operations
+        if op.name in names and op.source is not None and op.source == source
+        and op.source.caller != source.caller and index.meets(op)
+    }  # fmt: skip
+    return right == names
+
+
+def _maker(program: Program, index: int) -> Source | None:
+    """The line that computed a value, seen through what only moves it."""
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+    return program.operations[index].source
+
+
+def _order_before(program: Program, end: int) -> list[int]:
+    """The operations that gave a value its order: those that move elements, or what made it if there
+    are none."""
+    found: list[int] = []
+    index, moved = end, False
+    while program.operations[index].run is not None and len(found) < 12:
+        op = program.operations[index]
+        moves = op.is_layout or op.name in ("slice", "concat", "gather", "stack")
+        if not moves and (moved or len(op.inputs) != 1):
+            return found if moved else [*found, index]
+        moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
+        found.append(index)
+        index = op.inputs[0]
+    return found
+
+
+def _moves_before(program: Program, end: int) -> list[int]:
+    """The transposes in front of a move that brings elements into their order: one of them is wrong, or
+    one is missing."""
+    found: list[int] = []
+    index = end
+    while program.operations[index].inputs:
+        op = program.operations[index]
+        if index != end and not op.is_layout:
+            break
+        found += [index] if index != end and op.name in ("transpose", "flip") else []
+        index = op.inputs[0]
+    return found
+
+
+def _line(source: Source) -> Line:
+    return Line(source.file, source.line, source.function, source.text)

@@ -1,0 +1,295 @@
+"""B as it has been fed so far, beside A: what does not meet, and whether a value of A's mends it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.ends import ends_of, window_of
+from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index, is_weak, meet, noise, reach
+from parity.verifier.operations.program import Operation, Program
+from parity.verifier.operations.region import Found, Region, before_of, distance, first
+
+DEPTH = 14
+"""Operations behind a fed value within which all must meet again."""
+SURE = 3
+"""Operations in a row that must meet behind a fed value."""
+NEARBY = 4
+"""Operations before the first that do not meet whose values may repair B, too: of A's always, of B's
+where the place is large without."""
+EQUAL = 1e-9
+"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
+near 1e-14."""
+
+Pairs = list[tuple[int, int]]
+"""Outputs of A and of B that are compared."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A value of A's in the place of one of B's."""
+
+    x: int
+    y: int
+    value: np.ndarray
+    """A's, in B's layout."""
+    readers: tuple[int, ...]
+    """The operations of B that read it; empty where it replaces what B computed."""
+
+    def feed(self, b: Program) -> Program:
+        """B with A's value there."""
+        edges = {(self.y, reader): self.value for reader in self.readers}
+        return b.fed({}, edges) if edges else b.fed({self.y: self.value}, {})
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A trial that closes, and B fed with it."""
+
+    trial: Trial
+    own: np.ndarray
+    """B's own value there."""
+    fed: Program
+    size: int
+    """Operations before its two ends."""
+    left: int
+    """How many operations of B still part from A."""
+    order: bool
+    """Whether nothing is computed between: the same numbers in another order."""
+    strange: int
+    """How many values B reads before its end that A does not read before its own."""
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Of two repairs, the lower is the better.
+
+        Of two branches that part alike, such as sines of rows and of columns, the value of either closes
+        either; but only its own is computed from the same.
+        """
+        return self.left, self.size, self.strange
+
+
+def equal(of_a: Any, of_b: Any) -> bool:
+    """Whether two outputs are the same, up to the order of axes where their shapes differ."""
+    of_a, of_b = np.asarray(of_a), np.asarray(of_b)
+    if of_a.shape == of_b.shape:
+        return distance(of_a, of_b) <= EQUAL
+    return any(distance(each, of_b) <= EQUAL for each in arrangements(of_a, of_b.shape))
+
+
+def _read(program: Program, end: int, reached: set[int]) -> set[int]:
+    """What the operations that lead to a value read from outside of those reached; the value itself
+    where there are none."""
+    inside = before_of(program, end, reached)
+    return {i for each in inside for i in program.operations[each].inputs} - set(inside) or {end}
+
+
+class Round:
+    """What holds until B is fed with the next value."""
+
+    def __init__(self, a: Program, b: Program, index: Index, pairs: Pairs, unequal: Pairs) -> None:
+        self.a, self.b, self.index, self.pairs = a, b, index, pairs
+        met = meet(b.operations, index)
+        met_b = set(met) | noise(b)
+        met_a = {each for partners in met.values() for each in partners} | noise(a)
+        self.roots_a = {x for x, _ in unequal}
+        self.roots = {y: x for x, y in unequal}
+        self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
+        self.reach_b = reach(b, self.roots, met_b - set(self.roots))
+        self.live = reach(b, self.roots, set())
+        self.readers = b.consumers()
+        self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
+        self.ends_b = ends_of(b, self.reach_b, set(self.roots))
+        self.window = b.values(sorted(window_of(b, self.reach_b, self.ends_b)))
+        self._follow: dict[int, set[int]] = {}
+        self._before: dict[int, set[int]] = {}
+        self._downstream: dict[tuple[int, bool], set[int]] = {}
+
+    def before_b(self) -> list[tuple[int, int]]:
+        """Values of B that meet, `NEARBY` operations before those that do not."""
+        known = {y for y, _ in self.ends_b}
+        near = ends_of(self.b, self.reach_b, set(self.roots), NEARBY)
+        found = [(y, size) for y, size in near if y not in known]
+        self.look_up(y for y, _ in found)
+        return found
+
+    def trials(self, x: int, y: int, value: np.ndarray) -> list[Trial]:
+        """The ways to put a value of A's in the place of B's.
+
+        What B computes otherwise is replaced. What is computed alike is read by mistake: by those of its
+        readers that do not meet; or by all, if B lacks A's value: what they compute may meet another of
+        A's by chance, as the normalised input of a block that another block normalises alike.
+        """
+        if y in self.reach_b:
+            return [Trial(x, y, value, ())]
+        parting = tuple(r for r in self.readers[y] if r in self.reach_b)
+        if x not in self.reach_a:
+            return [Trial(x, y, value, parting)] if parting else []
+        living = tuple(r for r in self.readers[y] if r in self.live)
+        return [Trial(x, y, value, each) for each in dict.fromkeys((parting, living)) if each]
+
+    def closes(self, trial: Trial) -> bool:
+        """Whether, with a value of A's in the place of one of B's, everything behind it meets.
+
+        A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
+        what reads a meeting value must meet too, `SURE` operations in a row, one of which reads
+        something else, such as a parameter: two blocks normalise alike what only then is weighted
+        differently. An operation behind `SURE` that reads something else computed may differ for another
+        fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
+        And what B computes from A's value must meet what A computes from it: x + a - a is not a + x.
+        """
+        y, follows = trial.y, self.follows(trial.x)
+        reached = (
+            self.live if trial.readers and not self.reach_b.issuperset(trial.readers) else self.reach_b
+        )
+        downstream, before = self.downstream(y, reached), self.before(y)
+        known: dict[int, Any] = {y: trial.value}
+        row: dict[int, int] = {y: 0}
+        """How many operations in a row have met, and whether one of them read something else."""
+        beside: dict[int, bool] = {y: False}
+        queue: list[int] = []
+        seen: set[int] = set()
+
+        def follow(readers: Collection[int]) -> None:
+            for reader in readers:
+                if reader in reached and reader not in seen:
+                    seen.add(reader)
+                    heapq.heappush(queue, reader)
+
+        if not trial.readers and y in self.roots and not self.equals_output(y, trial.value):
+            return False
+        follow(trial.readers or self.readers[y])
+        unmet = 0
+        while queue:
+            index = heapq.heappop(queue)
+            op = self.b.operations[index]
+            inputs = op.inputs
+            if any(i not in known and i in downstream for i in inputs):
+                continue  # it also reads what lies further behind
+            self.look_up(i for i in inputs if i not in known)
+            operands = {i: known[i] if i in known else self.window[i] for i in inputs}
+            try:
+                result = self.b.apply(op, operands, {})
+            except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+                return False  # what is fed may be no operand, such as an index out of range
+            known[index] = result
+            if index in self.roots and not self.equals_output(index, result):
+                return False
+            may_meet = isinstance(result, np.ndarray) and self.index.may_have(result)
+            partners = self.index.meets(op, fingerprint(result)) if may_meet else []
+            if any(each.index in follows for each in partners):
+                row[index] = min(row[i] for i in inputs if i in row) + (not op.is_layout)
+                beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
+                if row[index] < SURE or not beside[index]:
+                    follow(self.readers[index])
+                continue
+            other = [i for i in op.inputs if i not in known and i not in before and self.is_computed(i)]
+            if other and all(row[i] >= SURE for i in op.inputs if i in row):
+                continue
+            row[index], beside[index] = 0, False
+            unmet += not op.is_layout
+            if unmet > DEPTH:
+                return False
+            follow(self.readers[index])
+        return True
+
+    def look_up(self, indices: Any) -> None:
+        """Values of B that no trial has read before."""
+        missing = [i for i in indices if i not in self.window]
+        if missing:
+            self.window.update(self.b.values(missing))
+
+    def tells(self, index: int) -> bool:
+        """Whether a value tells where in a program it is read: a parameter does, a constant does not."""
+        return self.maker(index).kind != "constant"
+
+    def maker(self, index: int) -> Operation:
+        """What made a value, seen through what only moves its elements."""
+        op = self.b.operations[index]
+        while op.is_layout and op.inputs:
+            op = self.b.operations[op.inputs[0]]
+        return op
+
+    def follows(self, x: int) -> set[int]:
+        """The operations of A that depend on a value or on another with its numbers."""
+        if x not in self._follow:
+            alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
+            self._follow[x] = alike | self.a.behind(alike)
+        return self._follow[x]
+
+    def is_computed(self, index: int) -> bool:
+        """Whether a value is more than a parameter, an input or a constant in some layout."""
+        made = self.maker(index)
+        return made.run is not None and bool(made.inputs)
+
+    def before(self, y: int) -> set[int]:
+        """The operations of B that lead to a value."""
+        if y not in self._before:
+            self._before[y] = set(before_of(self.b, y, set(range(len(self.b)))))
+        return self._before[y]
+
+    def downstream(self, y: int, reached: set[int]) -> set[int]:
+        """The operations of a set that a value leads to."""
+        key = (y, reached is self.live)
+        if key not in self._downstream:
+            found, stack = set(), [y]
+            while stack:
+                for reader in self.readers[stack.pop()]:
+                    if reader in reached and reader not in found:
+                        found.add(reader)
+                        stack.append(reader)
+            self._downstream[key] = found
+        return self._downstream[key]
+
+    def equals_output(self, index: int, value: Any) -> bool:
+        """Whether a value is what A puts out where B puts out that of an operation."""
+        x = self.roots[index]
+        return equal(self.a.values([x])[x], value)
+
+    def repair(self, trial: Trial, size: int) -> Repair | None:
+        """B fed as in a trial; None if no less of B parts from A, or B still does right behind it."""
+        x, y, fed = trial.x, trial.y, trial.feed(self.b)
+        outputs = self.a.values([each for each, _ in self.pairs])
+        of_b = fed.values([each for _, each in self.pairs])
+        roots = {b for a, b in self.pairs if not equal(outputs[a], of_b[b])}
+        met = set(meet(fed.operations, self.index)) | noise(fed)
+        after = reach(fed, roots, met - roots)
+        if len(after) >= len(self.reach_b):
+            return None  # it mends nothing: a norm yields the same of a value and of that value centred
+        for each in trial.readers or [r for r in self.readers[y] if r in self.reach_b]:
+            if each in after and not any(i in after for i in fed.operations[each].inputs):
+                return None
+        order = not size and self.a.operations[x] in self.index.meets(self.b.operations[y])
+        return Repair(trial, self.window[y], fed, size, len(after), order, self.strange(x, y))
+
+    def strange(self, x: int, y: int) -> int:
+        """How many values B reads before an end that A does not read before another."""
+        of_a = _read(self.a, x, self.reach_a)
+        of_b = [self.b.operations[i] for i in _read(self.b, y, self.reach_b)]
+        return sum(
+            not is_weak(op) and not any(each.index in of_a for each in self.index.meets(op))
+            for op in of_b
+        )
+
+    def found(self, best: Repair) -> Found:
+        """The place that a repair closes."""
+        x, y = best.trial.x, best.trial.y
+        region_a = Region(self.a, x, before_of(self.a, x, self.reach_a))
+        if x not in self.reach_a:
+            region_a.readers = [r for r in self.a.consumers()[x] if r in self.reach_a]
+        region_b = Region(self.b, y, before_of(self.b, y, self.reach_b), list(best.trial.readers))
+        return Found(region_a, region_b, best.trial.value, best.own, repaired=best.fed)
+
+    def open_end(self) -> Found:
+        """The first operations alone, where no value of A's makes the rest meet."""
+        x = (first(self.a, self.reach_a) or sorted(self.roots_a))[0]
+        y = (first(self.b, self.reach_b) or sorted(self.roots))[0]
+        region_a = Region(self.a, x, before_of(self.a, x, self.reach_a))
+        region_b = Region(self.b, y, before_of(self.b, y, self.reach_b))
+        return Found(region_a, region_b, np.zeros(0), np.zeros(0), closed=False)

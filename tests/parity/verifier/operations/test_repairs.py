@@ -1,0 +1,88 @@
+"""Which of A's values repairs B where several would."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.verifier.operations import compare, compare_programs, record
+from parity.verifier.operations.meeting import Index
+
+ROWS, COLUMNS = np.arange(1.0, 8.0) / 7, np.arange(3.0, 10.0) ** 2 / 50
+RNG = np.random.default_rng(3)
+WEIGHTS = {
+    "scales": RNG.uniform(1, 2, 3),
+    "gains": RNG.normal(size=3),
+    "kernel": RNG.normal(size=(6, 5)),
+}
+
+
+def sines(scale, *, columns_first=False):
+    def function(p, rows, columns):
+        def of(places):
+            return jnp.tanh(jnp.sin(scale(places)[:, None] / p["scales"]) * p["gains"])
+
+        found = {}
+        for name in ("columns", "rows") if columns_first else ("rows", "columns"):
+            found[name] = of(rows if name == "rows" else columns)
+        return jnp.concatenate([found["rows"], found["columns"]], -1) @ p["kernel"]
+
+    return function, (WEIGHTS, ROWS, COLUMNS)
+
+
+def test_of_two_branches_that_part_alike_each_is_repaired_with_its_own_value():
+    # the columns' sines in the place of the rows' would leave "halves exchanged" behind
+    a = sines(lambda places: places * 6.25, columns_first=True)
+    found = compare(a, sines(lambda places: 6.25 / places))
+    assert {place.cause for place in found.places} == {"operation"}, found.to_text()
+
+
+def test_the_mean_of_squares_rules_out_no_value_that_meets():
+    def function(x):
+        y = jnp.where(x > 0, x, -jnp.inf)
+        return y * 2, jax.nn.softmax(y), x.astype(int) + jnp.arange(len(x)), x * 1e200
+
+    program = record((function, ROWS - 0.5), "A")
+    index = Index(program)
+    values = program.values(range(len(program)))
+    marked = [op for op in program.operations if op.mark is not None and op.size]
+    assert len(marked) > 8
+    assert all(index.may_have(values[op.index]) for op in marked)
+    assert not index.may_have(ROWS + 0.25)
+    assert compare_programs(program, record((function, ROWS - 0.5), "B")).verdict == "EQUAL"
+
+
+def buckets(exact):
+    def function(p, distance):
+        large = exact(jnp.log(distance / 3)).astype(int)  # of no distance, the least integer
+        return p["table"][jnp.where(distance < 2, distance.astype(int), jnp.minimum(large, 5))] * 1.5
+
+    return function, ({"table": RNG.normal(size=(6, 5))}, np.arange(7.0) * 3)
+
+
+def test_the_least_integer_hides_no_others():
+    a, b = buckets(lambda x: 2.5 + x), buckets(lambda x: 1 + x)
+    b = (b[0], a[1])
+    found = compare(a, b)
+    (place,) = found.places
+    assert {line.text for line in place.b.lines} >= {
+        "a, b = buckets(lambda x: 2.5 + x), buckets(lambda x: 1 + x)"
+    }
+    assert place.error < 10, found.to_text()
+
+
+def powers(factor):
+    def function(p, x):
+        power = jnp.arange(1.0, 6.0)
+        for _ in range(35):
+            power = power * factor + 0.125
+        return jnp.tanh(x * power * p["gains"]) @ p["kernel"]
+
+    return function, ({"gains": RNG.normal(size=5), "kernel": RNG.normal(size=(5, 3))}, ROWS[:, None])
+
+
+def test_a_constant_may_have_many_operations_before_it():
+    a, b = powers(1.0625), powers(1.03125)
+    found = compare(a, (b[0], a[1]))
+    assert found.verdict == "DIFFERENT"
+    assert [place.kind for place in found.places] == ["operations"], found.to_text()
+    assert found.places[0].b.lines[-1].text == "power = power * factor + 0.125"

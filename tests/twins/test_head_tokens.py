@@ -1,0 +1,72 @@
+"""Where the logits are enough, the last block computes only the tokens that the head reads."""
+
+import jax
+import pytest
+import torch
+
+import vit_torch
+from tests.support.peers import EXACT, nchw, random_images, redrawn, run_jax, run_torch
+from tests.support.tiny import TINY, error, variant
+from vit_jax.functional import get_params, make_apply
+from vit_jax.weights import abstract_model
+
+KINDS = (
+    "plain", "distilled", "registers", "rope_mixed", "rel_pos_bias", "grouped", "narrow_heads",
+    "sub_norms", "swiglu", "res_post", "parallel", "branches", "differential", "differential_parallel",
+    "per_head_bare", "tanh_before_head", "softmax",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("run", [run_torch, run_jax])
+@pytest.mark.parametrize("name", KINDS)
+def test_the_logits_are_the_same(name, run):
+    cfg = variant(name)
+    arrays, images = redrawn(cfg), random_images(cfg)
+    whole, short = run(cfg, arrays, images), run(cfg, arrays, images, return_tokens=False)
+    assert error(short.logits, whole.logits) <= EXACT
+    assert error(short.pooled, whole.pooled) <= EXACT
+    assert short.prefix_tokens is None
+    assert short.patch_tokens is None
+
+
+def test_the_gradients_are_the_same():
+    arrays, images = redrawn(TINY), random_images(TINY)
+    found = []
+    for return_tokens in (True, False):
+        model = vit_torch.from_arrays(TINY, arrays)
+        model(nchw(images), return_tokens=return_tokens).logits.square().sum().backward()
+        found.append({name: p.grad for name, p in model.named_parameters()})
+    whole, short = found
+    assert all(error(short[name], whole[name]) <= EXACT for name in whole)
+
+
+def operations(cfg, **options):
+    """FLOPs of a forward pass, as XLA counts them before it compiles."""
+    apply, params = make_apply(cfg), get_params(abstract_model(cfg))
+    images = jax.ShapeDtypeStruct((2, *cfg.image_size, cfg.in_channels), "float32")
+    lowered = jax.jit(lambda p, x: apply(p, x, **options).logits).lower(params, images)
+    return lowered.cost_analysis()["flops"]
+
+
+@pytest.mark.quick
+def test_the_last_block_is_cheap_where_a_token_is_pooled_and_as_it_was_where_all_are():
+    for name, cheaper in {
+        "plain": True,
+        "registers": True,
+        "mean_post_norm": False,
+        "map": False,
+    }.items():
+        cfg = variant(name).replace(depth=1)
+        whole, short = operations(cfg), operations(cfg, return_tokens=False)
+        assert (short < 0.8 * whole) if cheaper else short == whole, name
+
+
+@pytest.mark.quick
+def test_blocks_and_attention_are_whole_where_they_are_asked_for():
+    model = vit_torch.from_arrays(TINY, redrawn(TINY))
+    with torch.no_grad():
+        images = nchw(random_images(TINY))
+        output = model(images, return_tokens=False, return_blocks=True, return_attention=True)
+    tokens = TINY.num_prefix_tokens + TINY.num_patches
+    assert output.blocks[-1].shape[1] == tokens
+    assert output.attention[-1].shape[2] == tokens

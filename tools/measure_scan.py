@@ -1,0 +1,76 @@
+"""What it takes to compile a training step, by depth, with the blocks as a loop and one by one.
+
+    python tools/measure_scan.py [--topology v5e:1x1] [--depths 12 48] [--scan on off] [--remat none]
+
+Each program is compiled in a process of its own, for a model of ViT-Ti/16's width, 8 images and AdamW
+with clipping: CPU seconds of tracing, lowering and compiling (over all cores), those of the initial
+state, and XLA's own count of temporaries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+BATCH = 8
+
+
+def measure(topology: str, depth: int, scan: str, remat: str, dtype: Any) -> dict[str, float]:
+    """Compile one step here and now."""
+    import jax
+
+    from vit_config import Recipe, preset
+    from vit_config.job import Job
+    from vit_jax.train.preflight import fly
+    from vit_jax.train.topology import get_topology
+
+    recipe = Recipe(dtype=dtype, batch_size=BATCH, clip_norm=1.0)
+    job = Job(preset("vit_tiny_patch16_224").replace(depth=depth), recipe)
+    how = {"mesh": "data=1", "parallel": "jit", "sharding": "replicated", "scan": scan, "remat": remat}
+    jax.config.update("jax_enable_compilation_cache", False)
+    flight = fly(job, get_topology(topology), how, BATCH, limit=float("inf"))
+    assert flight.memory is not None
+    return {"cpu": flight.cpu_seconds, "temporaries": flight.memory.temporaries / 2**20}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--topology", default="local")
+    parser.add_argument("--depths", type=int, nargs="+", default=[12, 48])
+    parser.add_argument("--scan", nargs="+", default=["on", "off"])
+    parser.add_argument("--remat", default="none")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(*json.loads(options.one))))
+        return
+    local = options.topology == "local"
+    dtype = "float32" if local else "bfloat16"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
+    if not local:
+        environment["JAX_PLATFORMS"] = "cpu"  # nothing runs
+    for scan in options.scan:
+        seconds = []
+        for depth in options.depths:
+            given = json.dumps([options.topology, depth, scan, options.remat, dtype])
+            command = [sys.executable, __file__, "--one", given]
+            found = json.loads(subprocess.check_output(command, env=environment))
+            seconds.append(found["cpu"])
+            print(
+                f"{options.topology}  {dtype}  scan {scan:3}  remat {options.remat}  {depth} blocks:"
+                f" {found['cpu']:5.1f} s CPU, temporaries {found['temporaries']:,.0f} MiB",
+                flush=True,
+            )
+        print(
+            f"{options.topology}  scan {scan}: {seconds[-1] / seconds[0]:.2f} times as long", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What a checkpoint says of its tensors, written while they are.
+
+Each process describes what it writes: the first in the file that Orbax names ``metadata``, every other
+in one of its own. A description is sealed by a digest of itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
+
+from vit_config.files.json_digest import json_digest
+from vit_jax.train.digests import joined
+
+FILE = "metadata"
+
+
+class Handler(ocp.JsonCheckpointHandler):
+    """Writes a description that is not finished yet; reads those of all processes as one."""
+
+    async def async_save(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, directory: epath.Path, args: Save
+    ) -> list[Future]:
+        """Wait for the digests beside the writing of the tensors, which waits for nothing."""
+
+        async def write() -> None:
+            part = {**args.head, "tensors": args.tensors()}
+            name = FILE if not jax.process_index() else f"{FILE}.{jax.process_index()}"
+            (directory / name).write_text(json.dumps({**part, "seal": seal(part)}))
+
+        return [CommitFutureAwaitingContractedSignals(write(), name="description")]
+
+    def restore(self, directory: epath.Path, item: Any = None, args: Any = None) -> dict[str, Any]:
+        """The description, with the parts of every process.
+
+        Raises:
+            ValueError: it is not as it was written.
+        """
+        del item, args
+        first = _read(directory / FILE)
+        others = [_read(directory / f"{FILE}.{i}") for i in range(1, first.get("processes", 1))]
+        if any((other["step"], other["run_id"]) != (first["step"], first["run_id"]) for other in others):
+            raise ValueError("its descriptions are of several checkpoints")
+        return {**first, "tensors": joined(part["tensors"] for part in (first, *others))}
+
+
+@ocp.args.register_with_handler(Handler, for_save=True)
+@dataclass
+class Save(ocp.args.CheckpointArgs):
+    """What to write."""
+
+    head: Mapping[str, Any]
+    """Which checkpoint it is."""
+    tensors: Callable[[], Mapping[str, list[Any]]]
+    """Waits for the digests; see `vit_jax.train.digests.describe`."""
+
+
+@ocp.args.register_with_handler(Handler, for_restore=True)
+@dataclass
+class Restore(ocp.args.CheckpointArgs):
+    """Nothing is asked for."""
+
+
+def seal(description: Mapping[str, Any]) -> str:
+    """The digest of all that is said but itself."""
+    return json_digest({key: value for key, value in description.items() if key != "seal"})
+
+
+def _read(path: epath.Path) -> dict[str, Any]:
+    part = json.loads(path.read_text())
+    if not isinstance(part, dict) or part.get("seal") != seal(part):
+        raise ValueError("it was changed after writing")
+    return part

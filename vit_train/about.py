@@ -1,0 +1,52 @@
+"""What a run's weights file says besides the parameters, kept beside the checkpoints from the start, so
+that weights of a run that has not ended can be used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vit_config import CheckpointError, Preprocess
+from vit_config.files.weights_file import write_atomically
+
+FILE = "about.json"
+
+
+@dataclass(frozen=True)
+class About:
+    """How images are prepared for the model, and where the weights that it began with come from."""
+
+    preprocess: Preprocess
+    provenance: Sequence[Any] = ()
+    """The oldest file first; JSON values."""
+
+    def save(self, run_dir: Path) -> None:
+        """Write it into the folder of a run."""
+        content = {
+            "preprocess": json.loads(self.preprocess.to_json()),
+            "provenance": list(self.provenance),
+        }
+        write_atomically(run_dir / FILE, json.dumps(content, indent=1).encode())
+
+    @classmethod
+    def load(cls, run_dir: Path) -> About | None:
+        """What the folder of a run says; None for a run of before there was this file.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        path = run_dir / FILE
+        if not path.is_file():
+            return None
+        try:
+            content = json.loads(path.read_bytes())
+            preprocess = Preprocess.from_json(json.dumps(content["preprocess"]))
+            return cls(preprocess, tuple(content["provenance"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(
+                f"{path}: is damaged ({error}); delete it, and go on with the run by the command that"
+                " began it, which writes it anew"
+            ) from None

@@ -1,0 +1,8 @@
+"""The frameworks that there is a twin in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Framework = Literal["jax", "torch"]
+NAMES: dict[Framework, str] = {"jax": "JAX", "torch": "PyTorch"}

@@ -1,0 +1,38 @@
+"""Memory that a step on a CPU frees is kept for the next one."""
+
+import ctypes
+import os
+import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+
+# the options of glibc's mallopt, from its malloc.h
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_NEVER = 2**31 - 1
+
+
+def keep_freed_memory() -> bool:
+    """Have the C library keep what is freed, if JAX computes on the CPU; whether it will.
+
+    XLA's CPU client asks the C library for the temporaries of each step anew and gives them back behind
+    it: hundreds of MiB, which glibc maps and unmaps each time, and whose pages the kernel clears one
+    by one as they are touched. That is a sixth of the time of a step (docs/performance.md).
+
+    To be called before JAX computes anything: threads that have a heap of their own already keep it.
+    It changes the whole process, so programs call it, and the library never does. Elsewhere than with
+    glibc, or where an accelerator may be found, nothing is done.
+    """
+    if not sys.platform.startswith("linux") or not _cpu_alone():
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is None:
+        return False
+    # one heap for all threads, which never shrinks, for blocks of any size; musl's mallopt answers 0
+    options = ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER))
+    return all(mallopt(option, value) == 1 for option, value in options)
+
+
+def _cpu_alone() -> bool:
+    if chosen := os.environ.get("JAX_PLATFORMS"):
+        return chosen == "cpu"
+    return not entry_points(group="jax_plugins") and find_spec("libtpu") is None

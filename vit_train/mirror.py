@@ -1,0 +1,264 @@
+"""Run folders on object storage, by fsspec: a run works in a folder of this machine, which is copied.
+
+Object storage has no rename, no append and no flush, so a checkpoint counts there only once all its
+files are, which an object written last says: ``checkpoints/STEP.complete``, with the size of each. A run
+that begins makes its folder on this machine what is there, unless the folder is further: of the
+same run, whose last checkpoint could not be sent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from vit_config import CheckpointError, ConfigError
+from vit_train.manifest import FILE as MANIFEST
+from vit_train.manifest import locked
+from vit_train.sources.place import Remote, place
+
+EVERY = 5.0
+"""Seconds between two copies while a run goes on."""
+CHECKPOINTS = "checkpoints"
+COMPLETE = ".complete"
+_CHECKPOINT = re.compile(r"\d+(\.pt)?")
+"""The folders of JAX and the files of PyTorch that have been written to their end."""
+
+
+def working_folder(url: str) -> Path:
+    """Where a run of object storage works on this machine: ``$XDG_CACHE_HOME/vit-parity/runs/DIGEST``
+    (``~/.cache`` by default)."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    return Path(cache, "vit-parity", "runs", hashlib.sha256(url.encode()).hexdigest()[:16]).absolute()
+
+
+@dataclass
+class Mirror:
+    """A run folder on object storage and the folder that it is copied from.
+
+    Args:
+        url: with its scheme, such as ``s3://BUCKET/RUN``.
+        folder: on this machine.
+    """
+
+    url: str
+    folder: Path
+    _sent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Size and time of change of each file that is there, by its path in the folder."""
+    _complete: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    """The checkpoints that are there, with the files of each."""
+    _left: set[str] = field(default_factory=set)
+    """What is there of checkpoints that never were complete."""
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Take from there what is complete, and send what changes for the duration, and at its end.
+
+        Raises:
+            CheckpointError: another process works in the folder, or the storage cannot be read or, in
+                the end, written.
+        """
+        with locked(self.folder.with_name(f"{self.folder.name}.lock")):
+            self.fetch()
+            over = threading.Event()
+
+            def send_on() -> None:
+                while not over.wait(EVERY):
+                    with suppress(CheckpointError):  # it is tried again
+                        self.send()
+
+            thread = threading.Thread(target=send_on, name="mirror", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                over.set()
+                thread.join()
+                self.send()
+
+    def fetch(self) -> None:
+        """Make the folder what is complete there.
+
+        Raises:
+            CheckpointError: the storage cannot be read.
+        """
+        with self._said("read"):
+            system, root = self._system()
+            if hasattr(system, "invalidate_cache"):
+                system.invalidate_cache()
+            found = system.find(root, detail=True) if system.exists(root) else {}
+            sizes = {path[len(root) + 1 :]: about["size"] for path, about in found.items()}
+            whole = dict(self._whole(system, root, sizes))
+            self._sent, self._complete = {}, whole
+            self._left = {name for name in sizes if name.startswith(f"{CHECKPOINTS}/")}.difference(
+                (f"{CHECKPOINTS}/{entry}{COMPLETE}" for entry in whole), *whole.values()
+            )
+            if self._is_further(system, root, whole, sizes):
+                return
+            wanted = {name for name in sizes if not name.startswith(f"{CHECKPOINTS}/")}
+            wanted.update(*whole.values())
+            for path in _files(self.folder):
+                name = path.relative_to(self.folder).as_posix()
+                in_checkpoint = name.startswith(f"{CHECKPOINTS}/")  # which never changes
+                if name not in wanted or not in_checkpoint or path.stat().st_size != sizes[name]:
+                    path.unlink()
+            for name in sorted(wanted):
+                path = self.folder / name
+                if not path.is_file():
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    system.get_file(f"{root}/{name}", str(path))
+                self._sent[name] = _version(path)
+            for entry in self._entries():
+                if entry.name not in whole:
+                    shutil.rmtree(entry)  # only empty folders are left in it
+
+    def send(self) -> None:
+        """Copy what changed; checkpoints that are no longer here are deleted there.
+
+        Raises:
+            CheckpointError: the storage cannot be written.
+        """
+        with self._said("written"):
+            system, root = self._system()
+            finished = {entry.name: entry for entry in self._entries()}
+            _delete(system, root, self._left)
+            self._left = set()
+            # the log first: it has no less than the checkpoints that were finished before it is read
+            for path in _files(self.folder):
+                name = path.relative_to(self.folder).as_posix()
+                if not name.startswith(f"{CHECKPOINTS}/"):
+                    self._put(system, root, path, name)
+            for name in sorted(finished.keys() - self._complete.keys(), key=_step):
+                self._put_checkpoint(system, root, finished[name])
+            newest = max(self._complete, key=_step, default=None)  # stays, whatever is here by now
+            for name in self._complete.keys() - finished.keys() - {newest}:
+                # the first says that it counts no more
+                _delete(system, root, [f"{CHECKPOINTS}/{name}{COMPLETE}", *self._complete[name]])
+                del self._complete[name]
+
+    def _put(self, system: Any, root: str, path: Path, name: str) -> None:
+        with suppress(FileNotFoundError):  # a temporary file that has got its name
+            version = _version(path)
+            if self._sent.get(name) != version:
+                system.pipe_file(f"{root}/{name}", path.read_bytes())
+                self._sent[name] = version
+
+    def _put_checkpoint(self, system: Any, root: str, entry: Path) -> None:
+        """Copy it by links, so that it can be sent to its end when the run deletes it meanwhile."""
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".sending.") as linked:
+            here = Path(linked, entry.name)
+            try:
+                if entry.is_file():
+                    os.link(entry, here)
+                else:
+                    shutil.copytree(entry, here, copy_function=os.link)
+            except (FileNotFoundError, shutil.Error):
+                if entry.exists():
+                    raise
+                return  # a newer one has taken its place
+            files = [here] if here.is_file() else sorted(p for p in here.rglob("*") if p.is_file())
+            sizes = {}
+            for path in files:
+                name = f"{CHECKPOINTS}/{path.relative_to(linked).as_posix()}"
+                sizes[name] = path.stat().st_size
+                system.put_file(str(path), f"{root}/{name}")
+        system.pipe_file(
+            f"{root}/{CHECKPOINTS}/{entry.name}{COMPLETE}", json.dumps({"files": sizes}).encode()
+        )
+        self._complete[entry.name] = sizes
+
+    def _is_further(
+        self, system: Any, root: str, whole: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> bool:
+        """Whether the folder has a later step of the same run."""
+        here = self.folder / MANIFEST
+        if not here.is_file():
+            return False
+        if MANIFEST in sizes and system.cat_file(f"{root}/{MANIFEST}") != here.read_bytes():
+            return False
+        steps = [
+            max(map(_step, names), default=-1)
+            for names in ((entry.name for entry in self._entries()), whole)
+        ]
+        return steps[0] > steps[1]
+
+    def _whole(
+        self, system: Any, root: str, sizes: Mapping[str, int]
+    ) -> Iterator[tuple[str, Mapping[str, int]]]:
+        """The checkpoints all of whose files are there, and their sizes."""
+        for name in sizes:
+            entry = name.removeprefix(f"{CHECKPOINTS}/").removesuffix(COMPLETE)
+            if name == f"{CHECKPOINTS}/{entry}{COMPLETE}":
+                told = json.loads(system.cat_file(f"{root}/{name}"))["files"]
+                if all(sizes.get(file) == size for file, size in told.items()):
+                    yield entry, told
+
+    def _entries(self) -> list[Path]:
+        """The checkpoints in the folder that are written to their end."""
+        found = (self.folder / CHECKPOINTS).glob("*")
+        return sorted(path for path in found if _CHECKPOINT.fullmatch(path.name))
+
+    def _system(self) -> tuple[Any, str]:
+        from fsspec.core import url_to_fs
+
+        system, root = url_to_fs(self.url)
+        return system, root.rstrip("/")
+
+    @contextmanager
+    def _said(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except CheckpointError:
+            raise
+        except Exception as error:  # of whatever kind the storage's package has
+            said = str(error).partition("\n")[0] or type(error).__name__
+            raise CheckpointError(
+                f"{self.url}: cannot be {what} ({said}); what the run wrote is in {self.folder}"
+            ) from None
+
+
+def make_mirror(url: str) -> Mirror:
+    """The mirror of a run folder on object storage.
+
+    Raises:
+        ConfigError: fsspec, or what it needs for that scheme, is not installed.
+    """
+    try:
+        assert isinstance(place(url), Remote)
+    except ValueError as error:
+        raise ConfigError(f"--run-dir {error}") from None
+    return Mirror(url.rstrip("/"), working_folder(url.rstrip("/")))
+
+
+def _step(entry: str) -> int:
+    return int(entry.partition(".")[0])
+
+
+def _delete(system: Any, root: str, names: Iterable[str]) -> None:
+    """One by one, in order: what a storage says of whole folders may be of before."""
+    for name in names:
+        with suppress(FileNotFoundError):
+            system.rm_file(f"{root}/{name}")
+
+
+def _files(folder: Path) -> list[Path]:
+    """What is to be kept: no locks, no temporary files."""
+    return sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+
+
+def _version(path: Path) -> tuple[int, int]:
+    about = path.stat()
+    return about.st_size, about.st_mtime_ns
