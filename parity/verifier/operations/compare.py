@@ -182,7 +182,9 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
     a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
-    return Place(kind, a, b, error, limit, message or said, cause, found=found)
+    modules = tuple(found.b.program.operations[each].module for each in found.twins)
+    times = 1 + len(modules)
+    return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
 
 
 def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
@@ -219,7 +221,8 @@ def _together(places: list[Place]) -> list[Place]:
         else:
             first = found[key]
             found[key] = replace(
-                first, times=first.times + 1, modules=(*first.modules, place.b.module),
+                first, times=first.times + place.times,
+                modules=(*first.modules, place.b.module, *place.modules),
                 error=max(first.error, place.error), limit=max(first.limit, place.limit),
             )  # fmt: skip
     return list(found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
@@ -106,6 +106,48 @@ def meet(
         partners = index.meets(op, marks.get(op.index))
         if partners:
             found[op.index] = [each.index for each in partners]
+    return found
+
+
+def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iterable[int]) -> set[int]:
+    """Operations of B that meet because they change nothing, as a sum with a mask of zeros, where A does
+    the same with the same value and gets another: what they add is what is wrong."""
+    of_a = {(a.operations[each].name, i) for each in reached for i in a.operations[each].inputs}
+    found = set()
+    for index in met:
+        op = b.operations[index]
+        if op.name not in ("add", "sub", "mul", "div") or len(set(op.inputs)) != 2 or op.mark is None:
+            continue
+        marks = [b.operations[i].mark for i in op.inputs]
+        kept = [m is not None and same(m, op.mark) for m in marks]
+        if sum(kept) != 1:
+            continue
+        value, other = op.inputs if kept[0] else op.inputs[::-1]
+        made = b.operations[other]
+        while made.is_layout and made.inputs:
+            made = b.operations[made.inputs[0]]
+        partners = met.get(value, ())
+        if made.inputs and any((op.name, i) in of_a for i in partners):
+            found.add(index)
+    return found
+
+
+def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[int]:
+    """Operations of B that join equal parts and so meet one of these alone: cosines beside cosines."""
+    return {
+        index
+        for index, partners in met.items()
+        if b.operations[index].name in ("concat", "stack")
+        and all(a.operations[each].size != b.operations[index].size for each in partners)
+    }
+
+
+def moved(program: Program, values: Set[int]) -> set[int]:
+    """Values, and what only moves them."""
+    found = set(values)
+    for op in program.operations[min(found, default=len(program)) :]:
+        if op.is_layout and any(i in found for i in op.inputs):
+            found.add(op.index)
     return found
 
 

@@ -61,6 +61,7 @@ def origin(found: Found, index: Index) -> Found:
         made[first],
         program.values([first])[first],
         repaired=found.repaired,
+        twins=found.twins,
         traced=True,
     )
 

@@ -45,19 +45,38 @@ def _callers(found: Found, index: Index) -> list[Source]:
     for op in region:
         if op.source is not None and not op.is_layout:
             wrong.setdefault(op.source, set()).add(op.name)
-    callers = (source.caller for source, names in wrong.items()
-               if not found.closed or _innocent(program, source, names, index))  # fmt: skip
+    callers = (
+        _parting(program, source, names, index) if found.closed else source.caller
+        for source, names in wrong.items()
+    )
     return list(dict.fromkeys(each for each in callers if each is not None))
 
 
-def _innocent(program: Program, source: Source, names: set[str], index: Index) -> bool:
-    right = {
-        op.name
-        for op in program.operations
-        if op.name in names and op.source is not None and op.source == source
-        and op.source.caller != source.caller and index.meets(op)
-    }  # fmt: skip
-    return right == names
+def _parting(program: Program, source: Source, names: set[str], index: Index) -> Source | None:
+    """Of the lines that called one, the first that is not where it is called to compute A's values; None
+    where no call computes these."""
+    alike = [
+        op for op in program.operations
+        if op.name in names and op.source is not None and op.source == source and index.meets(op)
+    ]  # fmt: skip
+    own = _callers_of(source)
+    for depth, caller in enumerate(own):
+        elsewhere = (
+            op for op in alike
+            if op.source and (chain := _callers_of(op.source))[:depth] == own[:depth]
+            and chain[depth : depth + 1] not in ([], [caller])
+        )  # fmt: skip
+        if {op.name for op in elsewhere} == names:
+            return caller
+    return None
+
+
+def _callers_of(source: Source) -> list[Source]:
+    found = []
+    while source.caller is not None:
+        source = source.caller
+        found.append(source)
+    return found
 
 
 def _maker(program: Program, index: int) -> Source | None:

@@ -20,7 +20,8 @@ from parity.verifier.operations.meeting import Index, is_weak
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, distance
-from parity.verifier.operations.round import Pairs, Repair, Round, Trial, equal
+from parity.verifier.operations.round import Pairs, Round, equal
+from parity.verifier.operations.trials import Repair, Trial
 
 ORDER_ROOM = 12
 """Operations by which a better repair may be larger, where one mends an order alone: another order here
@@ -87,7 +88,7 @@ class Search:
         b, y = step.before, front.b.end
         if y >= len(b) or step.repair.trial.y not in b.behind({y}):
             return step
-        b = Trial(front.a.end, y, front.value, tuple(front.b.readers)).feed(b)
+        b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
         inside = {*step.found.b.operations, *step.found.b.readers}
         now = self._round(b)
         if now is None or not inside & now.reach_b:
@@ -153,7 +154,7 @@ def _trials(
                 continue
             numbers = hash(way.tobytes()), x if is_weak(now.a.operations[x]) else -1
             for trial in now.trials(x, y, way):
-                key = (y, hash(trial.readers), *numbers)
+                key = (y, hash(trial.readers), len(trial.twins), *numbers)
                 if key not in tried:
                     tried.add(key)
                     yield size_a + size_b, trial

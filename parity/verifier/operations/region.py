@@ -35,6 +35,8 @@ class Found:
     closed: bool = True
     repaired: Program | None = None
     """B fed with A's value here."""
+    twins: tuple[int, ...] = ()
+    """Further values of B that the same line makes just so, fed with A's, too."""
     traced: bool = False
     """Whether it was moved to where an order arose."""
 

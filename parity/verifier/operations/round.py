@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +11,10 @@ import numpy as np
 from parity.verifier.operations.ends import ends_of, window_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.layouts import arrangements
-from parity.verifier.operations.meeting import Index, is_weak, meet, noise, reach
+from parity.verifier.operations.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import Found, Region, before_of, distance, first
+from parity.verifier.operations.trials import Repair, Trial, Twins
 
 DEPTH = 14
 """Operations behind a fed value within which all must meet again."""
@@ -29,50 +29,6 @@ near 1e-14."""
 
 Pairs = list[tuple[int, int]]
 """Outputs of A and of B that are compared."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A value of A's in the place of one of B's."""
-
-    x: int
-    y: int
-    value: np.ndarray
-    """A's, in B's layout."""
-    readers: tuple[int, ...]
-    """The operations of B that read it; empty where it replaces what B computed."""
-
-    def feed(self, b: Program) -> Program:
-        """B with A's value there."""
-        edges = {(self.y, reader): self.value for reader in self.readers}
-        return b.fed({}, edges) if edges else b.fed({self.y: self.value}, {})
-
-
-@dataclass(frozen=True)
-class Repair:
-    """A trial that closes, and B fed with it."""
-
-    trial: Trial
-    own: np.ndarray
-    """B's own value there."""
-    fed: Program
-    size: int
-    """Operations before its two ends."""
-    left: int
-    """How many operations of B still part from A."""
-    order: bool
-    """Whether nothing is computed between: the same numbers in another order."""
-    strange: int
-    """How many values B reads before its end that A does not read before its own."""
-
-    @property
-    def rank(self) -> tuple[int, int, int]:
-        """Of two repairs, the lower is the better.
-
-        Of two branches that part alike, such as sines of rows and of columns, the value of either closes
-        either; but only its own is computed from the same.
-        """
-        return self.left, self.size, self.strange
 
 
 def equal(of_a: Any, of_b: Any) -> bool:
@@ -101,9 +57,15 @@ class Round:
         self.roots_a = {x for x, _ in unequal}
         self.roots = {y: x for x, y in unequal}
         self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
+        met_b -= moved(b, idle(a, b, met, self.reach_a) | repeated(a, b, met))
         self.reach_b = reach(b, self.roots, met_b - set(self.roots))
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
+        self.twins = Twins(
+            b,
+            self.readers,
+            {i for each in self.reach_b for i in b.operations[each].inputs} | self.reach_b,
+        )
         self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
         self.ends_b = ends_of(b, self.reach_b, set(self.roots))
         self.window = b.values(sorted(window_of(b, self.reach_b, self.ends_b)))
@@ -127,12 +89,23 @@ class Round:
         A's by chance, as the normalised input of a block that another block normalises alike.
         """
         if y in self.reach_b:
-            return [Trial(x, y, value, ())]
-        parting = tuple(r for r in self.readers[y] if r in self.reach_b)
+            twins = self.twins.of(y)
+            together = [Trial(x, y, value, (), twins)] if twins else []
+            return [*together, Trial(x, y, value, ())]
+        parting = self.parting(y)
+        twins = tuple(each for each in self.twins.of(y) if self.parting(each)) if parting else ()
+        all_parting = tuple(
+            dict.fromkeys((*parting, *(r for each in twins for r in self.parting(each))))
+        )
+        found = [Trial(x, y, value, all_parting, twins)] if twins else []
         if x not in self.reach_a:
-            return [Trial(x, y, value, parting)] if parting else []
+            return [*found, Trial(x, y, value, parting)] if parting else []
         living = tuple(r for r in self.readers[y] if r in self.live)
-        return [Trial(x, y, value, each) for each in dict.fromkeys((parting, living)) if each]
+        return [*found, *(Trial(x, y, value, each) for each in dict.fromkeys((parting, living)) if each)]
+
+    def parting(self, y: int) -> tuple[int, ...]:
+        """The readers of a value that do not meet."""
+        return tuple(r for r in self.readers[y] if r in self.reach_b)
 
     def closes(self, trial: Trial) -> bool:
         """Whether, with a value of A's in the place of one of B's, everything behind it meets.
@@ -149,10 +122,12 @@ class Round:
             self.live if trial.readers and not self.reach_b.issuperset(trial.readers) else self.reach_b
         )
         downstream, before = self.downstream(y, reached), self.before(y)
-        known: dict[int, Any] = {y: trial.value}
-        row: dict[int, int] = {y: 0}
+        for twin in trial.twins:
+            downstream, before = downstream | self.downstream(twin, reached), before | self.before(twin)
+        known: dict[int, Any] = {each: trial.at(self.b, each) for each in trial.places}
+        row: dict[int, int] = dict.fromkeys(trial.places, 0)
         """How many operations in a row have met, and whether one of them read something else."""
-        beside: dict[int, bool] = {y: False}
+        beside: dict[int, bool] = dict.fromkeys(trial.places, False)
         queue: list[int] = []
         seen: set[int] = set()
 
@@ -164,7 +139,7 @@ class Round:
 
         if not trial.readers and y in self.roots and not self.equals_output(y, trial.value):
             return False
-        follow(trial.readers or self.readers[y])
+        follow(trial.readers or [r for each in trial.places for r in self.readers[each]])
         unmet = 0
         while queue:
             index = heapq.heappop(queue)
@@ -284,7 +259,9 @@ class Round:
         if x not in self.reach_a:
             region_a.readers = [r for r in self.a.consumers()[x] if r in self.reach_a]
         region_b = Region(self.b, y, before_of(self.b, y, self.reach_b), list(best.trial.readers))
-        return Found(region_a, region_b, best.trial.value, best.own, repaired=best.fed)
+        return Found(
+            region_a, region_b, best.trial.value, best.own, repaired=best.fed, twins=best.trial.twins
+        )
 
     def open_end(self) -> Found:
         """The first operations alone, where no value of A's makes the rest meet."""

@@ -19,6 +19,8 @@ FRAMEWORKS = frozenset(
 )  # fmt: skip
 """Packages whose lines say nothing of the model; what is written in any other is the model's own."""
 
+CALLERS = 4
+"""Lines of callers that are kept of a line."""
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGE = Path(__file__).parents[2]
 _OWN = (f"{_PACKAGE / 'verifier'}/", f"{_PACKAGE / 'measure'}/")
@@ -38,14 +40,17 @@ def is_user(file: str) -> bool:
 
 def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     """The first user's frame of those given as (file, line, function), innermost first, with its
-    caller."""
+    callers."""
     found: list[tuple[str, int, str]] = []
     for frame in frames:
         if is_user(frame[0]):
             found.append(frame)
-            if len(found) == 2:
-                return Source(*found[0], Source(*found[1]))
-    return Source(*found[0]) if found else None
+            if len(found) > CALLERS:
+                break
+    source: Source | None = None
+    for frame in reversed(found):
+        source = Source(*frame, source)
+    return source
 
 
 def raised_at(error: BaseException) -> Source | None:

@@ -155,9 +155,18 @@ def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
         return name, f"only {side} has {op.name} {base.label}"
     what = "factor"
     if sums:
-        what = "residual" if base.index in {kept, *upstream(region, kept)} else "term"
+        own = base.index in {kept, *upstream(region, kept)} and _from_input(region, base)
+        what = "residual" if own else "term"
     return (f"one {what} too many" if too_many else f"{what} left out"), (
         f"only {side} {'adds' if sums else 'multiplies by'} the value of {where(base)}"
+    )
+
+
+def _from_input(region: Region, op: Operation) -> bool:
+    """Whether a value depends on an input: a table of positions that every layer adds does not."""
+    program = region.program
+    return op.kind == "input" or any(
+        program.operations[i].kind == "input" for i in upstream(region, op.index)
     )
 
 
