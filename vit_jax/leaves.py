@@ -38,9 +38,9 @@ class Leaf(NamedTuple):
         return shape if self.axes is None else tuple(shape[axis] for axis in self.axes)
 
     def to_common(self, value: Any) -> np.ndarray:
-        """A JAX-layout array as a numpy array of its own memory, in PyTorch's layout."""
-        value = np.array(value, copy=True)
-        return value if self.axes is None else value.transpose(self.axes)
+        """A JAX-layout array as a numpy array of its own memory, in PyTorch's layout and in C order."""
+        value = np.asarray(value)  # on a CPU JAX's own memory
+        return np.array(value if self.axes is None else value.transpose(self.axes), order="C")
 
     def from_common(self, array: Any) -> Any:
         """A PyTorch-layout array, numpy's or JAX's, in JAX's layout."""

@@ -51,12 +51,14 @@ def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str
     return model.eval()
 
 
-def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A copy of a tensor of any floating type, bit for bit."""
+def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> np.ndarray:
+    """A copy of a tensor of any floating type, bit for bit; not `copy`: its own memory, if on a CPU."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
-        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16).copy()
-    return tensor.numpy().copy()
+        array = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    else:
+        array = tensor.numpy()
+    return array.copy() if copy else array
 
 
 def from_numpy(array: np.ndarray) -> torch.Tensor:

@@ -66,6 +66,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
 
     from parity.measure.shown import write_json
     from parity.twins.check_report import print_report, to_dict, write_svg
+    from vit_train.host_memory import keep_freed_memory
 
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
     if not math.isfinite(arguments.token_offset):
@@ -75,6 +76,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     subjects = arguments.subjects
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
+    keep_freed_memory()  # what one twin has freed the other takes
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from vit_config.files.seal import array_bytes
+
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
     """SHA-256 (hex) of names, types, shapes and values, in the order of names."""
@@ -19,5 +21,5 @@ def digest_each(names: Iterable[str], load: Callable[[str], np.ndarray]) -> str:
     for name in sorted(names):
         value = load(name)
         found.update(f"{name} {value.dtype} {value.shape}\n".encode())
-        found.update(value.tobytes())
+        found.update(array_bytes(value))
     return found.hexdigest()

@@ -63,7 +63,9 @@ def redraw(
     is_gain = (kind == "norm" and name.endswith("weight")) or name.endswith(gains)
     inputs = math.prod(shape[1:]) if kind in ("linear", "conv") and len(shape) > 1 else 1
     spread = SPREAD * min(1.0, math.sqrt(WIDE / inputs))
-    values = spread * stream.standard_normal(shape) + float(is_gain)
+    values = np.asarray(stream.standard_normal(shape))
+    values *= spread  # in place: of a wide matrix each copy costs as much as drawing it
+    values += float(is_gain)
     ends_branch = re.fullmatch(r"blocks\.\d+\.norm[12]\.weight", name)
     return values / math.sqrt(branch_norms) if branch_norms and ends_branch else values
 

@@ -286,6 +286,6 @@ def _narrower(a: str, b: str) -> str:
 def _rounded(weights: Weights, batch: Batch, held: str) -> tuple[Weights, Batch]:
     dtype: Any = np.dtype(ml_dtypes.bfloat16) if held == "bfloat16" else np.dtype(held)
     images = batch.images.astype(dtype).astype(np.float64)
-    return lambda name, kind, shape: weights(name, kind, shape).astype(dtype), Batch(
+    return lambda name, kind, shape: weights(name, kind, shape).astype(dtype, copy=False), Batch(
         images, batch.labels
     )

@@ -84,6 +84,7 @@ class JaxTwin:
             images = jnp.asarray(batch.images.astype(jnp.dtype(dtype)))
             labels = jnp.asarray(batch.labels.astype(np.int32))
             (_, (arrays, fields, loss)), grads = self._step(params, images, labels)
+            del params
             values = [np.asarray(array) for array in arrays]
             for site, index in self._orders[dtype]:
                 recording.add(site, values[index])
@@ -91,14 +92,14 @@ class JaxTwin:
                 recording.add(output_site(name), np.asarray(value))
             recording.add(Site(0, "loss", "cross entropy per image"), np.asarray(loss))
             for leaf in self._leaves if grads else ():
-                recording.add(Site(0, "gradients", leaf.name), leaf.to_common(grads[leaf.name]))
+                recording.add(Site(0, "gradients", leaf.name), leaf.to_common(grads.pop(leaf.name)))
         return recording
 
     def _params(self, weights: Weights, dtype: np.dtype) -> Params:
         """The parameters on the device, one by one: of a huge model there is room for one copy."""
 
         def place(leaf: Leaf) -> jax.Array:
-            array = weights(leaf.name, leaf.kind, leaf.shape).astype(dtype)
+            array = weights(leaf.name, leaf.kind, leaf.shape).astype(dtype, copy=False)
             return from_numpy(leaf.from_common(array))
 
         return {leaf.name: place(leaf) for leaf in self._leaves}

@@ -56,14 +56,16 @@ class TorchTwin:
         model = abstract_model(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)
         # converted one by one: of a huge model there is room for one copy
         state = {
-            leaf.name: from_numpy(weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype))
+            leaf.name: from_numpy(
+                weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype, copy=False)
+            )
             for leaf in leaves(model)
         }
         model.load_state_dict(state, strict=True, assign=True)
         del state
         model.to(self._device)
         for leaf in leaves(model):
-            recording.add(Site(0, "parameters", leaf.name), to_numpy(leaf.variable))
+            recording.add(Site(0, "parameters", leaf.name), to_numpy(leaf.variable, copy=False))
 
         images = from_numpy(batch.images.astype(numpy_dtype)).permute(0, 3, 1, 2)  # NHWC to NCHW
         images, labels = images.to(self._device), from_numpy(batch.labels).to(self._device)
@@ -89,7 +91,7 @@ class TorchTwin:
             grad = leaf.variable.grad
             # torch leaves None where JAX gives zeros: a parameter that the loss does not reach
             grad = torch.zeros_like(leaf.variable) if grad is None else grad
-            recording.add(Site(0, "gradients", leaf.name), to_numpy(grad))
+            recording.add(Site(0, "gradients", leaf.name), to_numpy(grad, copy=False))
         return recording
 
 
