@@ -16,6 +16,7 @@ from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
 from vit_config.job import Job
+from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -254,8 +255,9 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
             f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave it"
             " out"
         )
-    if recipe.kernel != "reference":
-        raise ConfigError(
-            f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'
-            " --recipe.kernel reference"
-        )
+    for field, usual in ONLY_JAX.items():
+        if (there := getattr(recipe, field)) != usual:
+            raise ConfigError(
+                f'--framework {options.framework} with {field} = "{there}", which only JAX has; add'
+                f" --recipe.{field.replace('_', '-')} {usual}"
+            )
