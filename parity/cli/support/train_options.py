@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -112,14 +112,21 @@ class Request(typing.NamedTuple):
     def together(self) -> Iterator[bool]:
         """Join the other processes of the run, if any, and keep its folder on object storage, if it has
         one there; gives whether this one speaks for all."""
-        with self.mirror.kept() if self.mirror and not self.dry_run else nullcontext():
+        mirror = None if self.dry_run else self.mirror
+        with ExitStack() as last:  # sends what is left when the others have been let go
             if self.framework != "jax":
+                if mirror:
+                    last.enter_context(mirror.kept())
                 yield True
                 return
             from vit_jax.compiling import kept
-            from vit_jax.train.hosts import joined
+            from vit_jax.train.hosts import joined, see_same
 
             with kept(self.compiled), joined(self.coordinator, self.process) as leads:
+                if mirror and leads:
+                    last.enter_context(mirror.kept())
+                if mirror:
+                    see_same(mirror.folder)
                 yield leads
 
 
@@ -207,15 +214,10 @@ def _mirror(options: Options) -> Mirror | None:
     """That of a run folder on object storage.
 
     Raises:
-        ConfigError: several processes, or what it needs is not installed.
+        ConfigError: what it needs is not installed.
     """
     if options.run_dir is None or "://" not in options.run_dir:
         return None
-    if options.coordinator is not None:
-        raise ConfigError(
-            f"--run-dir {options.run_dir} and --coordinator {options.coordinator}: several processes"
-            " need a run folder on a disk that they share"
-        )
     from vit_train.mirror import make_mirror
 
     return make_mirror(options.run_dir)
