@@ -1,6 +1,6 @@
 """Kill one of several processes that train together, again and again, and go on with all of them.
 
-    python tools/kill_hosts.py [--kills 100] [--processes 2 4] [--seed 0]
+    python tools/kill_hosts.py [--kills 100] [--processes 2 4] [--seed 0] [--folder DIR [--write]]
 
 Real processes on this machine, over Gloo, four emulated devices between them on data=2,fsdp=2, in
 float64: dropout, mixup, clipping, an average, a best checkpoint. For each number of processes one run
@@ -10,7 +10,8 @@ it (after 10 seconds here); all are started again. Half of the kills are of runs
 as many processes, which have to end with every bit of parameters, moments, average and log the same. In
 the other half one, two or four go on, chosen at random each time, and every tensor has to be the same
 to 1e-10 of its norm, as sums are taken in another order. Kills count once their run has come to its end
-and was compared, and are printed then.
+and was compared, and are printed then. With --folder what was done is kept, and the same command goes on
+where it ended; --write makes docs/killed_hosts.md of it.
 
 Programs are compiled once, with the least effort: a start takes three seconds of CPU time a process.
 On a busy machine the processes may not find each other in the 30 seconds that Gloo gives them, or be
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -30,9 +32,10 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from kill_ledger import PAGE, Ledger, kills_of, page
 from kill_runs import MODEL, count_lines, differences, write_images
 
 from parity.measure.compiling import QUICKLY
@@ -237,21 +240,30 @@ class Way:
         whole: the run that nobody disturbed.
         starting: seconds to its first step.
         pause: seconds of training between two kills, on average.
+        ledger: where runs that were compared are noted.
     """
 
     def __init__(
-        self, count: int, others: Sequence[int], whole: Processes, starting: float, pause: float
+        self,
+        count: int,
+        others: Sequence[int],
+        whole: Processes,
+        starting: float,
+        pause: float,
+        ledger: Ledger,
     ) -> None:
         self.count, self.others, self._whole = count, others, whole
-        self._starting, self._pause = starting, pause
-        self.places: Counter[str] = Counter()
-        self.numbers: Counter[int] = Counter()
-        self.runs = self.apart = 0
+        self._starting, self._pause, self._ledger = starting, pause, ledger
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Its runs so far."""
+        return self._ledger.of(self.count, self.others)
 
     @property
     def kills(self) -> int:
         """How many there were, of runs that were compared."""
-        return self.places["start"] + self.places["training"]
+        return sum(map(kills_of, self.rows))
 
     def kill_run(self, most: int, rng: np.random.Generator) -> None:
         """One run, killed at most so often; compared at its end.
@@ -259,9 +271,8 @@ class Way:
         Raises:
             SystemExit: it came to another end than the one that nobody disturbed.
         """
-        self.runs += 1
-        name = f"broken{self.count}-{len(self.others)}-{self.runs}"
-        broken = Processes(self._whole.folder, self._whole.folder / name)
+        name = f"broken{self.count}-{len(self.others)}-{len(self.rows) + 1}"
+        broken = fresh(self._whole.folder, name)
         places: Counter[str] = Counter()
         numbers: Counter[int] = Counter()
         place, going = "", self.count
@@ -274,41 +285,58 @@ class Way:
         compare = differences if len(self.others) == 1 else far
         if found := compare(broken.run_dir, self._whole.run_dir):
             sys.exit("\n".join([f"{broken.run_dir.name} is not the same:", *found]))
-        self.places += places
-        self.apart += broken.apart
-        self.numbers += numbers
+        shutil.rmtree(broken.run_dir)
+        by = {str(number): times for number, times in numbers.items()}
+        others = list(self.others)
+        self._ledger.add(count=self.count, others=others, places=places, numbers=by, apart=broken.apart)
 
     def __str__(self) -> str:
-        by = ", ".join(f"{times} of {number}" for number, times in sorted(self.numbers.items()))
+        numbers, places = Counter[str](), Counter[str]()
+        for row in self.rows:
+            numbers.update(row["numbers"])
+            places.update(row["places"], lost=row["apart"])
+        by = ", ".join(f"{times} of {number}" for number, times in sorted(numbers.items()))
         same = "every bit" if len(self.others) == 1 else f"every tensor to {CLOSE:g}"
-        apart = f", {self.apart} times apart" if self.apart else ""
+        apart = f", {places['lost']} times apart" if places["lost"] else ""
         return (
             f"{self.count} processes, then {' or '.join(map(str, self.others))}: {self.kills} kills in"
-            f" {self.runs} runs ({by}), {self.places['start']} while starting{apart}; {same} as nobody"
+            f" {len(self.rows)} runs ({by}), {places['start']} while starting{apart}; {same} as nobody"
             " had killed any"
         )
 
 
+def fresh(folder: Path, name: str) -> Processes:
+    """A run from its start, whatever was in its folder."""
+    shutil.rmtree(folder / name, ignore_errors=True)
+    return Processes(folder, folder / name)
+
+
 def kill_hosts(folder: Path, kills: int, counts: Sequence[int], seed: int) -> list[str]:
-    """Kill so many processes; a sentence on each way.
+    """Kill so many processes, those that the folder tells of among them; a sentence on each way.
 
     Raises:
         SystemExit: a run came to another end than the one that nobody disturbed.
     """
-    write_images(folder / "images")
+    ledger = Ledger(folder)
+    if not (folder / "images").is_dir():
+        write_images(folder / "images")
     (folder / "job.toml").write_text(JOB)
-    rng, ways = np.random.default_rng(seed), []
+    rng, ways = np.random.default_rng([seed, len(ledger.rows)]), []
     (alone := Processes(folder, folder / "alone")).finish(1)
     for count in counts:
         whole = Processes(folder, folder / f"whole{count}")
-        whole.finish(count)  # compiles, which those that are killed need not
+        whole.finish(
+            count
+        )  # compiles, which those that are killed need not; of before, is left as it is
         if found := far(whole.run_dir, alone.run_dir):
             sys.exit("\n".join([f"{count} processes are not one:", *found]))
-        again = Processes(folder, folder / f"again{count}")
+        again = fresh(folder, f"again{count}")
         starting, training = again.finish(count)
         if found := differences(again.run_dir, whole.run_dir):
             sys.exit("\n".join([f"{count} processes are not the same again:", *found]))
-        ways += [Way(count, others, whole, starting, training / 6) for others in ((count,), COUNTS)]
+        ways += [
+            Way(count, others, whole, starting, training / 6, ledger) for others in ((count,), COUNTS)
+        ]
     wanted = -(-kills // len(ways))
     while short := [way for way in ways if way.kills < wanted]:
         for way in short:
@@ -322,9 +350,14 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--processes", type=int, nargs="+", default=[2, 4], choices=[2, 4])
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="where what was done is kept, and goes on")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name} of it")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        kill_hosts(Path(name), options.kills, options.processes, options.seed)
+        folder = (options.folder or Path(name)).absolute()
+        ways = kill_hosts(folder, options.kills, options.processes, options.seed)
+        if options.write:
+            PAGE.write_text(page(Ledger(folder), ways))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """What bfloat16 costs the gradients on each layout, beside the float64 gradients of the same layout.
 
-    python tools/measure_layouts.py
+    python tools/measure_layouts.py                        # eight emulated CPU devices
+    python tools/measure_layouts.py --topology v5e:2x4     # eight chips; compiled only, by libtpu
 
-Eight emulated CPU devices, a ViT of 6 blocks of width 192, 64 images, weights re-drawn. For each mesh,
-for `pmap`, and for one device: the error of a step's gradients in bfloat16, ||g - g64|| / ||g64||, the
-median over all tensors, and of all together; and in which types the compiled program sums over devices.
+A ViT of 6 blocks of width 192 (of one where it is compiled only), 64 images, weights re-drawn. For one
+device, for `pmap`, for each mesh, and for each type that the recipe may say gradients are added in
+(`reduce_dtype`): the error of a step's gradients in bfloat16, ||g - g64|| / ||g64||, the median over all
+tensors, and of all together; in which types, and of how many bytes, the compiled program sums over
+devices. Then what it costs to add in bfloat16 one share after the other: links that add in the type they
+send do that, CPUs do not.
 """
 
 from __future__ import annotations
@@ -14,9 +18,12 @@ import os
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
+import argparse
 import re
+from collections import Counter
+from collections.abc import Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,31 +35,38 @@ from parity.measure.redraw import redraw
 from vit_config import Recipe, ViTConfig
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
-from vit_jax.train.layout import make_layout
+from vit_jax.train.hlo import shape_bytes
+from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
+from vit_jax.train.preflight import QUICKLY
+from vit_jax.train.spread import make_shares
+from vit_jax.train.topology import get_topology
 from vit_jax.weights import abstract_model
 
 CFG = ViTConfig(
     image_size=(64, 48), patch_size=(16, 16), hidden_size=192, depth=6, num_heads=4, num_classes=10
 )  # fmt: skip
 BATCH = 64
-LAYOUTS = (
-    "one device",
-    "pmap",
-    "data=8",
-    "fsdp=8",
-    "data=2,fsdp=4",
-    "data=4,tensor=2",
-    "data=2,fsdp=2,tensor=2",
-)
-_SUM = re.compile(r"= \(?(\w+)\[.*? (?:all-reduce|reduce-scatter)(?:-start)?\(")
+DType = Literal["float64", "bfloat16"]
+Reduce = Literal["auto", "float32", "bfloat16", "float64"]
+LAYOUTS: dict[str, tuple[Reduce, ...]] = {
+    "one device": ("auto",),
+    "pmap": ("auto", "bfloat16"),
+    **dict.fromkeys(
+        ("data=8", "fsdp=8", "data=2,fsdp=4", "data=4,tensor=2", "data=2,fsdp=2,tensor=2"),
+        ("auto", "float32", "bfloat16"),
+    ),
+}
+"""And the types to add in; with `pmap`, auto is float32."""
+_SUM = re.compile(r"= (\(?\w+\[.*?) (?:all-reduce|reduce-scatter)(?:-start)?\(")
+_TYPE = re.compile(r"(\w+)\[[\d,]*\]")
 
 
-def make_params(dtype: Any) -> dict[str, np.ndarray]:
+def make_params(dtype: Any, cfg: ViTConfig = CFG) -> dict[str, np.ndarray]:
     """Re-drawn parameters, which hide no fault."""
     return {
         leaf.name: np.asarray(leaf.from_common(redraw(leaf.name, leaf.kind, leaf.shape, 0)), dtype)
-        for leaf in leaves(abstract_model(CFG))
+        for leaf in leaves(abstract_model(cfg))
     }
 
 
@@ -65,36 +79,48 @@ def make_batch() -> dict[str, np.ndarray]:
     }
 
 
-def run(how: str, dtype: Any) -> tuple[dict[str, np.ndarray], str]:
-    """The gradients of one step, and the types of sums over devices with how many there are."""
-    recipe = Recipe(dtype=dtype, batch_size=BATCH)
-    params, batch = make_params(np.float64 if dtype == "float64" else np.float32), make_batch()
+class Step(NamedTuple):
+    """The gradients of a batch, over some devices."""
+
+    function: Any
+    given: tuple[Any, ...]
+    unpack: Any
+    """What is made of gradients as the devices hold them."""
+
+
+def make_step(
+    how: str, dtype: DType, reduce: Reduce, devices: Sequence[Any], cfg: ViTConfig = CFG
+) -> Step:
+    """A layout's program."""
+    recipe = Recipe(dtype=dtype, batch_size=BATCH, reduce_dtype=reduce)
+    params, batch = make_params(np.float64 if dtype == "float64" else np.float32, cfg), make_batch()
     if how == "pmap":
-        step = jax.pmap(
-            make_gradients(CFG, recipe, axis_name="i"), axis_name="i", in_axes=(None, 0, None)
-        )
+        gradients = make_gradients(cfg, recipe, axis_name="i")
         batch = {name: x.reshape(8, -1, *x.shape[1:]) for name, x in batch.items()}
-        given = params, batch, np.int32(0)
-        first, unpack = itemgetter(0), dict
-    else:
-        mesh = "data=1" if how == "one device" else how
-        devices = jax.devices()[: 1 if how == "one device" else 8]
-        layout = make_layout(CFG, make_mesh(parse_mesh(mesh, len(devices)), devices))
-        params = layout.pack(params)
-        places = layout.of(params)
-        split = NamedSharding(layout.mesh, P(BATCH_AXES))
-        whole = NamedSharding(layout.mesh, P())
-        step = jax.jit(
-            make_gradients(CFG, recipe, gather=layout.gather),
-            in_shardings=(places, split, whole),
-            out_shardings=(places, None),
+        function = jax.pmap(gradients, axis_name="i", in_axes=(None, 0, None), devices=devices)
+        first = itemgetter(0)
+        return Step(
+            function, (params, batch, np.int32(0)), lambda tree: {n: first(x) for n, x in tree.items()}
         )
-        given, first, unpack = (params, batch, np.int32(0)), np.asarray, layout.unpack
-    compiled = step.lower(*given).compile()
-    kinds = _SUM.findall(compiled.as_text() or "")
-    sums = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds))) or "none"
-    grads = step(*given)[0]
-    return {name: np.asarray(first(x)) for name, x in unpack(dict(grads)).items()}, sums
+    mesh, used = ("data=1", devices[:1]) if how == "one device" else (how, devices)
+    layout: Layout = make_layout(cfg, make_mesh(parse_mesh(mesh, len(used)), used))
+    params = layout.pack(params)
+    places = layout.of(params)
+    split, whole = (NamedSharding(layout.mesh, spec) for spec in (P(BATCH_AXES), P()))
+    gradients = make_gradients(cfg, recipe, gather=layout.gather, shares=make_shares(layout, recipe))
+    function = jax.jit(gradients, in_shardings=(places, split, whole), out_shardings=(places, None))
+    return Step(function, (params, batch, np.int32(0)), layout.unpack)
+
+
+def sums(text: str) -> str:
+    """The types of sums over devices in a compiled program, and the bytes of their results."""
+    nbytes: Counter[str] = Counter()
+    for shapes in _SUM.findall(text):
+        for kind in set(_TYPE.findall(shapes)):
+            nbytes[kind] += sum(
+                shape_bytes(one[0]) for one in re.finditer(rf"\b{kind}\[[\d,]*\]", shapes)
+            )
+    return ", ".join(f"{kind} {size / 2**20:.2f} MiB" for kind, size in sorted(nbytes.items())) or "none"
 
 
 def added(count: int) -> dict[str, np.ndarray]:
@@ -121,19 +147,53 @@ def say(how: str, found: dict[str, np.ndarray], exact: dict[str, np.ndarray], su
     ]
     error = np.sqrt(sum(np.sum((found[name] - ref) ** 2) for name, ref in exact.items()))
     size = np.sqrt(sum(np.sum(ref**2) for ref in exact.values()))
-    print(f"{how:<24} {np.median(errors):8.2e} {error / size:9.2e}  {sums}", flush=True)
+    print(f"{how} {np.median(errors):8.2e} {error / size:9.2e}  {sums}", flush=True)
+
+
+def measure() -> None:
+    """All layouts on emulated devices."""
+    print(f"{'layout':<24} {'added in':<9} {'median':>8} {'together':>9}  sums over devices")
+    exact: dict[str, np.ndarray] = {}
+    for how, reductions in LAYOUTS.items():
+        with jax.enable_x64(True):
+            step = make_step(how, "float64", "auto", jax.devices())
+            exact = run(step)
+        for reduce in reductions:
+            if reduce == "bfloat16" and "tensor" in how:
+                continue  # XLA cannot compile it for CPUs
+            step = make_step(how, "bfloat16", reduce, jax.devices())
+            compiled = step.function.lower(*step.given).compile()
+            say(f"{how:<24} {reduce:<9}", run(step), exact, sums(compiled.as_text() or ""))
+    for count in (8, 32):
+        words = f"{f'{count} shares':<24} {'bfloat16':<9}"
+        say(words, added(count), exact, f"{count} in bfloat16, one after the other")
+
+
+def run(step: Step) -> dict[str, np.ndarray]:
+    """The gradients of one step, by name."""
+    return {name: np.asarray(x) for name, x in step.unpack(dict(step.function(*step.given)[0])).items()}
+
+
+def compile_only(topology: str) -> None:
+    """In which types a program for TPU adds."""
+    devices = get_topology(topology).devices
+    print(f"{'layout':<24} {'added in':<9} sums over devices")
+    for how, reductions in LAYOUTS.items():
+        for reduce in reductions if how not in ("one device", "pmap") else ():
+            step = make_step(how, "bfloat16", reduce, devices, CFG.replace(depth=1))
+            given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), step.given)
+            compiled = step.function.lower(*given).compile(QUICKLY)
+            print(f"{how:<24} {reduce:<9} {sums(compiled.as_text() or '')}", flush=True)
 
 
 def main() -> None:
-    print(f"{'layout':<24} {'median':>8} {'together':>9}  sums over devices")
-    exact = {}
-    for how in LAYOUTS:
-        with jax.enable_x64(True):
-            exact, _ = run(how, "float64")
-        found, sums = run(how, "bfloat16")
-        say(how, found, exact, sums)
-    for count in (8, 32):
-        say(f"{count} shares", added(count), exact, f"{count} in bfloat16, one after the other")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--topology", help="a slice to compile for, such as v5e:2x4; nothing is run")
+    options = parser.parse_args()
+    if options.topology:
+        compile_only(options.topology)
+    else:
+        measure()
 
 
 if __name__ == "__main__":

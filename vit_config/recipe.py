@@ -20,6 +20,9 @@ from vit_config.errors import ConfigError, InputError
 from vit_config.recipe_rules import contradictions
 from vit_config.schema import ViTConfig
 
+ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
+"""What only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
+
 
 class Recipe(Schema, frozen=True):
     """One training run: optimiser, schedule, data order, numerics and what is kept.
@@ -127,6 +130,9 @@ class Recipe(Schema, frozen=True):
     """Images and labels of a batch mixed with each other."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
     """Type the model computes in; parameters are float64 for float64, else float32."""
+    reduce_dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
+    """Type in which devices that share a batch add their gradients; auto leaves it to the compiler: that
+    of computing on a TPU, at least float32 on a CPU."""
     kernel: Literal["reference", "xla", "cudnn"] = "reference"
     """Attention: plain einsum and softmax, or jax.nn.dot_product_attention through XLA or cuDNN, which
     never computes in float64."""

@@ -87,6 +87,12 @@ def _types(recipe: Recipe) -> Iterator[str]:
                 f'{field} = {value} is no whole number, and schedule_unit = "epoch" counts whole'
                 ' epochs; round it, or set schedule_unit = "step"'
             )
+    reduced = recipe.reduce_dtype
+    if reduced not in ("auto", recipe.dtype) and "float64" in (reduced, recipe.dtype):
+        yield (
+            f'reduce_dtype = "{reduced}" with dtype = "{recipe.dtype}": float64 goes with float64 alone;'
+            ' use reduce_dtype = "auto"'
+        )
     if recipe.dtype == "float64" and recipe.kernel != "reference":
         yield (
             f'kernel = "{recipe.kernel}" computes in float32 even where dtype = "float64"; use'

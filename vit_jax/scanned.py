@@ -253,7 +253,8 @@ def _again(block: Callable[..., jax.Array], loop: Loop, gathers: bool) -> Callab
 def _all_but_gathered(primitive: Any, *_: Any, **params: Any) -> bool:
     """A policy that keeps everything, except what `gather` brought together."""
     inside = getattr(params.get("call_jaxpr"), "eqns", ())  # it has a derivative of its own
-    return "sharding_constraint" not in (primitive.name, *(eqn.primitive.name for eqn in inside))
+    names = {primitive.name, *(eqn.primitive.name for eqn in inside)}
+    return names.isdisjoint(("sharding_constraint", "all_gather"))
 
 
 class _Keys:

@@ -18,6 +18,7 @@ from vit_jax.loss import correct, cross_entropy, distillation
 from vit_jax.model import ViT
 from vit_jax.optim import init_ema, make_optimizer, update_ema
 from vit_jax.scanned import UNROLLED, Gather, Loop
+from vit_jax.shares import Shares, mean_of
 
 Batch = dict[str, jax.Array]
 """``image`` (B, H, W, C), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
@@ -60,6 +61,7 @@ def make_train_step(
     *,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    shares: Shares | None = None,
     loop: Loop = UNROLLED,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """The pure function of one update.
@@ -67,13 +69,14 @@ def make_train_step(
     Args:
         axis_name: the mapped axis over which `jax.pmap` splits the batch; None where the batch is
             whole, as under `jax.jit`.
-        gather, loop: see `make_gradients`.
+        gather, shares, loop: see `make_gradients`.
 
     Returns:
         ``(state, batch) -> (state, metrics)``; metrics are the mean loss, the accuracy, the global
         norm of the gradient and the learning rate, all scalars, of the batch before the update.
     """
-    gradients = make_gradients(cfg, recipe, axis_name=axis_name, gather=gather, loop=loop)
+    how: dict[str, Any] = {"axis_name": axis_name, "gather": gather, "shares": shares, "loop": loop}
+    gradients = make_gradients(cfg, recipe, **how)
     update = make_update(recipe, steps_per_epoch)
 
     def train_step(state: TrainState, batch: Batch) -> tuple[TrainState, Metrics]:
@@ -93,6 +96,7 @@ def make_gradients(
     *,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    shares: Shares | None = None,
     loop: Loop = UNROLLED,
     lora: Lora | None = None,
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
@@ -105,6 +109,8 @@ def make_gradients(
     Args:
         axis_name: see `make_train_step`.
         gather: what becomes of the parameters, in the type of computing, before the model has them.
+        shares: devices that compute their rows by themselves and add gradients in the recipe's type, in
+            place of `gather`.
         loop: how the blocks of the model are run.
         lora: adapters among the parameters, merged into the weights before the model is called.
 
@@ -112,12 +118,15 @@ def make_gradients(
         ConfigError: the recipe distills, and the model has no head for it.
     """
     check_distillation(recipe, cfg)
-    apply = make_apply(cfg, kernel=recipe.kernel, loop=loop, gather=gather)
-    dtype = jnp.dtype(recipe.dtype)
+    apply = make_apply(
+        cfg, kernel=recipe.kernel, loop=loop, gather=gather if shares is None else shares.gather
+    )
+    dtype, mapped = jnp.dtype(recipe.dtype), axis_name if shares is None else shares.batch_axes
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        whole = merged(params, lora, transposed=True)
-        computed = {name: value.astype(dtype) for name, value in whole.items()}
+        computed = merged(params, lora, transposed=True)
+        if shares is None:  # whose `gather` does it: gradients leave it in their type of adding
+            computed = {name: value.astype(dtype) for name, value in computed.items()}
         images = batch["image"].astype(dtype)
         output = apply(computed, images, return_tokens=False, rngs=nnx.Rngs(dropout=key))
         loss = image_loss(recipe, output, batch)
@@ -146,15 +155,20 @@ def make_gradients(
     def gradients(params: Params, batch: Batch, step: jax.Array) -> tuple[Params, Metrics]:
         check_parts(recipe, len(batch["image"]))
         key = jax.random.fold_in(jax.random.key(recipe.seed), step)
-        if axis_name is not None:
-            key = jax.random.fold_in(key, jax.lax.axis_index(axis_name))
-        found = (in_parts if recipe.accumulate > 1 else grad_fn)(params, batch, key)
-        if axis_name is not None:
-            found = jax.lax.pmean(found, axis_name)
-        (loss, accuracy), grads = found
+        if mapped is not None:
+            key = jax.random.fold_in(key, jax.lax.axis_index(mapped))
+        means, grads = (in_parts if recipe.accumulate > 1 else grad_fn)(params, batch, key)
+        if shares is not None:
+            means, grads = jax.lax.pmean(means, mapped), shares.mean(grads)
+        elif axis_name is not None and recipe.reduce_dtype == "auto":
+            means, grads = jax.lax.pmean((means, grads), axis_name)
+        elif axis_name is not None:
+            count, means = jax.lax.axis_size(axis_name), jax.lax.pmean(means, axis_name)
+            grads = {n: mean_of(x, axis_name, count, recipe.reduce_dtype) for n, x in grads.items()}
+        loss, accuracy = means
         return grads, {"loss": loss, "accuracy": accuracy}
 
-    return gradients
+    return gradients if shares is None else shares.over(gradients)
 
 
 def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> jax.Array:

@@ -59,6 +59,11 @@ class Mirror:
     _left: set[str] = field(default_factory=set)
     """What is there of checkpoints that never were complete."""
 
+    @property
+    def lock(self) -> Path:
+        """What is locked while a run works in the folder."""
+        return self.folder.with_name(f"{self.folder.name}.lock")
+
     @contextmanager
     def kept(self) -> Iterator[None]:
         """Take from there what is complete, and send what changes for the duration, and at its end.
@@ -67,7 +72,7 @@ class Mirror:
             CheckpointError: another process works in the folder, or the storage cannot be read or, in
                 the end, written.
         """
-        with locked(self.folder.with_name(f"{self.folder.name}.lock")):
+        with locked(self.lock):
             self.fetch()
             over = threading.Event()
 
@@ -235,7 +240,7 @@ def make_mirror(url: str) -> Mirror:
     try:
         assert isinstance(place(url), Remote)
     except ValueError as error:
-        raise ConfigError(f"--run-dir {error}") from None
+        raise ConfigError(str(error)) from None
     return Mirror(url.rstrip("/"), working_folder(url.rstrip("/")))
 
 

@@ -12,6 +12,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
 
@@ -61,7 +62,7 @@ class ConvertRun:
 
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
     """Run the command, which the user calls `prog`."""
-    arguments = parse(ConvertRun, argv, prog=prog)
+    arguments = parse(ConvertRun, runs_here(argv), prog=prog)
 
     from parity.runs.folder import NAMES, check_out, framework_of, read_manifest, write_run
 

@@ -13,6 +13,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config import ConfigError, InputError
 from vit_train.frameworks import Framework
@@ -54,7 +55,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity eval") -> int:
     """Run the command, which the user calls `prog`; 0."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(Arguments, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
     from vit_config.files.atomic import write_atomically

@@ -6,6 +6,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
+from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError, InputError, MissingFileError
 
 USAGE = """usage: {prog} RUN
@@ -31,6 +32,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     if argv and argv[0] in ("-h", "--help"):
         print(USAGE.format(prog=prog))
         return 0
+    argv = runs_here(argv)
     if len(argv) != 1 or argv[0].startswith("-"):
         raise ConfigError("expected one argument, the folder of a training run")
     from parity.porting.export import IMAGES, WEIGHTS

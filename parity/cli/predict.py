@@ -10,6 +10,7 @@ import tyro
 from parity.cli.eval import installed
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_train.frameworks import Framework
 
@@ -34,7 +35,7 @@ class Arguments:
 
 def main(argv: list[str], prog: str = "parity predict") -> int:
     """Run the command, which the user calls `prog`; 0."""
-    arguments = parse(Arguments, argv, prog=prog)
+    arguments = parse(Arguments, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
 

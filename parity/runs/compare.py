@@ -19,6 +19,7 @@ from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, re
 from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
+from vit_config.recipe import ONLY_JAX
 
 T = TypeVar("T")
 JSON_VERSION = 1
@@ -150,8 +151,8 @@ def to_dict(found: Comparison, limit: float | None) -> dict[str, Any]:
 def _check_same(a: Path, b: Path) -> None:
     """Refuse runs that were never meant to be the same.
 
-    The attention kernel may differ: it is the only field of a recipe that a run may have to change when
-    it moves.
+    The attention kernel and the type that devices add gradients in may differ: they are the only fields
+    of a recipe that a run may have to change when it moves.
     """
 
     def job(folder: Path) -> dict[str, Any]:
@@ -159,7 +160,8 @@ def _check_same(a: Path, b: Path) -> None:
         manifest = read_manifest(folder)
         what = read_job(folder, manifest)
         parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
-        del parts["recipe"]["kernel"]
+        for field in ONLY_JAX:
+            del parts["recipe"][field]
         further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}
         return flatten({**parts, **further})
 

@@ -14,6 +14,7 @@ from vit_config.adapters import draw_adapters, untrained
 from vit_config.job import flatten
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
+from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import NAMES, Framework
 from vit_train.manifest import COMPUTING, ENVIRONMENT, FILE, FORMAT, RUN_FORMAT, VERSIONS, Manifest
 from vit_train.start import frozen_names
@@ -87,9 +88,10 @@ def move(
         source: whose run it was; None for another library's.
     """
     recipe, notes = run.recipe, []
-    if framework == "torch" and recipe.kernel != "reference":
-        notes.append(f'kernel = "{recipe.kernel}" is one of JAX; the run goes on with "reference"')
-        recipe = recipe.replace(kernel="reference")
+    for field, usual in ONLY_JAX.items() if framework == "torch" else ():
+        if (there := getattr(recipe, field)) != usual:
+            notes.append(f'{field} = "{there}" is one of JAX; the run goes on with "{usual}"')
+            recipe = recipe.replace(**{field: usual})
     said = {"model": json.loads(run.config.to_json()), "recipe": json.loads(recipe.to_json())}
     before = flatten({part: manifest[part] for part in said})
     added = [name for name in flatten(said) if name not in before]

@@ -167,6 +167,7 @@ RECIPE_FLIPS = {
     "mix": RecipeFlip(Mix(mixup=0.8), "batches"),
     "dtype": RecipeFlip("bfloat16", "gradients", SINGLE),
     "kernel": RecipeFlip("xla", "gradients", SINGLE),
+    "reduce_dtype": RecipeFlip("bfloat16", "sums", SINGLE),
     "matmul_precision": RecipeFlip("highest", "numerics"),
     "validation_fraction": RecipeFlip(0.2, "events"),
     "watch_test": RecipeFlip(True, "events", {"eval_every_epochs": 1}),

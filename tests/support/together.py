@@ -27,9 +27,10 @@ class Together:
     Args:
         folder: where what they print goes, a file each.
         program: what is run.
+        caches: the folder of each for what it keeps; all have the usual one without.
     """
 
-    def __init__(self, argv, folder, *, count=2, devices=2, program=ROOT / "train.py"):
+    def __init__(self, argv, folder, *, count=2, devices=2, program=ROOT / "train.py", caches=()):
         environment = os.environ | {
             "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICKLY}",
             "PYTHONPATH": str(ROOT),
@@ -40,10 +41,15 @@ class Together:
         for number, file in enumerate(self.files):
             own = ["--coordinator", coordinator, "--process", f"{number}/{count}"]
             command = [sys.executable, str(program), *argv, *own]
+            its = {"XDG_CACHE_HOME": str(caches[number])} if caches else {}
             with file.open("w") as printed:
                 self.processes.append(
                     subprocess.Popen(
-                        command, env=environment, cwd=folder, stdout=printed, stderr=subprocess.STDOUT
+                        command,
+                        env=environment | its,
+                        cwd=folder,
+                        stdout=printed,
+                        stderr=subprocess.STDOUT,
                     )
                 )
 

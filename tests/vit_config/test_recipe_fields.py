@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 from rich.console import Console
 
 import vit_jax.train.run as run_room
@@ -21,6 +22,7 @@ from vit_config.errors import ConfigError
 from vit_config.job import Job
 from vit_config.recipe import Recipe
 from vit_jax.functional import get_params
+from vit_jax.model import ViT
 from vit_jax.step import TrainState, make_gradients
 from vit_jax.train.run import numerics, train
 from vit_jax.train.sharding import Program
@@ -122,7 +124,17 @@ def number_formats(recipe, data_dir, folder):
         return [str(jax.make_jaxpr(jnp.dot)(jnp.ones((2, 3)), jnp.ones((3, 2))))]
 
 
+def sums(recipe, data_dir, folder):
+    """The program of JAX's gradients on one of several devices; PyTorch has one."""
+    state = jax.eval_shape(lambda: get_params(ViT(CFG, rngs=nnx.Rngs(0))))
+    image = jax.ShapeDtypeStruct((4, *CFG.image_size, CFG.in_channels), jnp.float32)
+    batch = {"image": image, "label": jax.ShapeDtypeStruct((4,), jnp.int32)}
+    step = make_gradients(CFG, recipe, axis_name="i")
+    return [str(jax.make_jaxpr(step, axis_env=[("i", 8)])(state, batch, jnp.int32(0)))]
+
+
 PROBES = {
+    "sums": sums,
     "updates": updates,
     "gradients": gradients_of_a_model,
     "batches": batches,

@@ -46,6 +46,8 @@ RECIPE = Recipe(
 STEPS, STEPS_PER_EPOCH = 20, 4
 MESHES = ("data=8", "fsdp=-1", "tensor=2", "data=2,fsdp=2,tensor=2")
 SCANNED = "data=2,fsdp=2,tensor=2 scanned"  # as a loop over the blocks, and all computed again
+# gradients added in a type of the recipe's
+ADDED = ("data=8 added", "data=2,fsdp=4 added", "data=2,fsdp=2,tensor=2 scanned added", "pmap added")
 
 
 def test_there_are_eight_devices():
@@ -57,15 +59,17 @@ def test_there_are_eight_devices():
 @cache
 def build(how):
     """The program of a mesh, of ``pmap``, or of one device."""
+    mesh, *words = how.split()
+    recipe = RECIPE.replace(reduce_dtype="float64") if "added" in words else RECIPE
     with jax.enable_x64(True):
-        if how in ("none", "pmap"):
-            count, parallel = (1, "jit") if how == "none" else (8, "pmap")
+        if mesh in ("none", "pmap"):
+            count, parallel = (1, "jit") if mesh == "none" else (8, "pmap")
             devices = jax.devices()[:count]
-            return make_program(CFG, RECIPE, STEPS_PER_EPOCH, parallel=parallel, devices=devices)
-        count, mesh = 2 if how == "tensor=2" else 8, how.partition(" ")[0]
+            return make_program(CFG, recipe, STEPS_PER_EPOCH, parallel=parallel, devices=devices)
+        count = 2 if mesh == "tensor=2" else 8
         options = {"mesh": mesh, "devices": jax.devices()[:count]}
-        options |= {"loop": Loop(scan=True, remat="full")} if how == SCANNED else {}
-        return make_mesh_program(CFG, RECIPE, STEPS_PER_EPOCH, **options)
+        options |= {"loop": Loop(scan=True, remat="full")} if "scanned" in words else {}
+        return make_mesh_program(CFG, recipe, STEPS_PER_EPOCH, **options)
 
 
 def start(program):
@@ -135,7 +139,7 @@ def compilations():
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-@pytest.mark.parametrize("how", [*MESHES, SCANNED, "pmap"])
+@pytest.mark.parametrize("how", [*MESHES, SCANNED, *ADDED, "pmap"])
 def test_any_layout_trains_as_one_device_does(alone, how):
     with jax.enable_x64(True):
         program = build(how)

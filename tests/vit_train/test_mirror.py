@@ -175,12 +175,22 @@ def test_one_at_a_time_works_in_a_folder(mirror):
 
 
 def test_what_cannot_be_mirrored_is_one_line():
-    with pytest.raises(
-        ConfigError, match=r"--run-dir nosuch://b/r: nosuch cannot be read .*vit-parity\["
-    ):
+    with pytest.raises(ConfigError, match=r"nosuch://b/r: nosuch cannot be read .*vit-parity\["):
         parse(["--run-dir", "nosuch://b/r"], prog="train")
-    words = ["--run-dir", "memory://b/r", "--coordinator", "auto", "--mesh", "data=-1"]
-    with pytest.raises(
-        ConfigError, match=r"several processes need a run folder on a disk that they share"
-    ):
-        parse(words, prog="train")
+
+
+def test_commands_take_a_run_that_is_there(bucket, tmp_path, monkeypatch, capsys):
+    write_tiny_set(tmp_path / "data")
+    argv = ["--data", "tfds:tiny_rectangles", "--data-dir", str(tmp_path / "data")]
+    argv += [word for name, value in FLAGS.items() for word in (f"--{name}", *value.split())]
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "first"))
+    url = f"{bucket}/run"
+    assert run("train", [*argv, "--framework", "torch", "--run-dir", url, "--stop-after", "4"]) == 0
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "second"))
+    assert run("eval", [url, "--data-dir", str(tmp_path / "data")]) == 0
+    assert run("convert-run", [url, str(tmp_path / "as_jax"), "--to", "jax"]) == 0
+    ours, theirs = (read_run(folder).state for folder in (tmp_path / "as_jax", working_folder(url)))
+    assert ours.step == theirs.step == 4
+    capsys.readouterr()
+    assert run("plot", [f"{bucket}/none"]) == 2
+    assert f"{bucket}/none: no run.json there" in capsys.readouterr().err

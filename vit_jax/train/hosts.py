@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import signal
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
 from vit_config import ConfigError
@@ -21,6 +24,10 @@ from vit_train.hosts import ALONE, Hosts
 
 DEAD_AFTER = 60
 """Seconds without a sign of life after which a process counts as dead, and all others end."""
+FETCHED_IN = 3600
+"""Seconds in which the first process has to have what is on object storage."""
+SEEN = ".seen"
+"""The file by which processes see that they have the same folder."""
 MOST_SAID = 1000
 """Bytes of a sentence that one process sends to all."""
 
@@ -84,6 +91,31 @@ def _of_leader(numbers: np.ndarray) -> np.ndarray:
     """Send them as bits: JAX would round float64 where that is off."""
     bits = multihost_utils.broadcast_one_to_all(numbers.view(np.uint32))
     return np.asarray(bits, np.uint32).view(np.float64)
+
+
+def see_same(folder: Path) -> None:
+    """Wait until the first process has the folder of a run, and see that it is there for all of them:
+    each writes its part of a checkpoint, which the first then puts together.
+
+    Raises:
+        ConfigError: some have a disk of their own.
+    """
+    if jax.process_count() == 1:
+        return
+    known = folder / SEEN
+    if jax.process_index() == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        known.write_text(uuid.uuid4().hex)
+    # not by a collective, which waits for half a minute only
+    ocp.multihost.sync_global_processes("have the folder of the run", timeout=FETCHED_IN)
+    text = known.read_text() if known.is_file() else ""
+    ours = np.frombuffer(text.encode().ljust(32, b"\0")[:32], np.float64)
+    same = _of_leader(ours).tobytes() == ours.tobytes()
+    if said := said_by_any(None if same else f"{folder} is not that of the first"):
+        raise ConfigError(
+            f"{said}; a run of several processes on object storage works in a folder on a disk that they"
+            " share: set XDG_CACHE_HOME to one"
+        )
 
 
 def said_by_any(sentence: str | None) -> str | None:

@@ -27,6 +27,7 @@ from vit_jax.drop import Dropout
 from vit_jax.functional import Params
 from vit_jax.kernels import attend
 from vit_jax.scanned import UNROLLED, Gather, Loop, stacks
+from vit_jax.shares import Shares
 from vit_jax.stacks import is_stack, members, stack, unstack
 from vit_jax.step import (
     Batch,
@@ -103,13 +104,18 @@ def make_program(
         loop: how the blocks of the model are run.
 
     Raises:
-        ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, or an attention
-            kernel that the devices do not run.
+        ConfigError: a batch that the devices cannot share evenly, ``full`` under pmap, gradients in
+            another type under jit, or an attention kernel that the devices do not run.
         InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.local_devices())
     check_batch_size(recipe, len(devices))
     check_kernel(cfg, recipe, devices)
+    if parallel == "jit" and recipe.reduce_dtype != "auto" and len(devices) > 1:
+        raise ConfigError(
+            f'reduce_dtype = "{recipe.reduce_dtype}" over {len(devices)} devices needs a mesh or pmap;'
+            f" add --mesh {'fsdp' if sharding == 'full' else 'data'}=-1"
+        )
     if parallel == "jit":
         return _jit_program(cfg, recipe, steps_per_epoch, sharding, devices, frozen, lora, loop)
     if sharding != "replicated":
@@ -198,12 +204,13 @@ def make_step(
     loop: Loop,
     axis_name: str | None = None,
     gather: Gather | None = None,
+    shares: Shares | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
     """One update, or one in which some parameters have no gradient, moments, decay or average of theirs.
 
     The compiler drops what only leads to a gradient that is replaced by zeros.
     """
-    how: dict[str, Any] = {"axis_name": axis_name, "gather": gather, "loop": loop}
+    how: dict[str, Any] = {"axis_name": axis_name, "gather": gather, "shares": shares, "loop": loop}
     if not frozen:
         return make_train_step(cfg, recipe, steps_per_epoch, **how)
     gradients = make_gradients(cfg, recipe, lora=lora, **how)

@@ -13,9 +13,10 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from vit_config import Recipe, ViTConfig
+from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
 from vit_jax.scanned import UNROLLED, Loop
+from vit_jax.shares import Shares
 from vit_jax.step import TrainState, init_state, make_eval_step
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
@@ -49,7 +50,8 @@ def make_mesh_program(
         devices: default: all of them, on all hosts.
 
     Raises:
-        ConfigError: the mesh does not fit the devices or the model, or the batch the mesh.
+        ConfigError: the mesh does not fit the devices or the model, or the batch the mesh, or what
+            the recipe adds gradients in.
         InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.devices())
@@ -68,7 +70,10 @@ def make_mesh_program(
 
     abstract, several = jax.eval_shape(initialise), jax.process_count() > 1
     of_state, usual = layout.of(abstract), layout.unpack(abstract)
-    step = make_step(cfg, recipe, steps_per_epoch, frozen, lora, loop, gather=layout.gather)
+    shares = make_shares(layout, recipe, lora)
+    step = make_step(
+        cfg, recipe, steps_per_epoch, frozen, lora, loop, gather=layout.gather, shares=shares
+    )
     eval_step = make_eval_step(cfg, recipe, gather=layout.gather, loop=loop, lora=lora)
     return Program(
         num_devices=len(devices),
@@ -86,6 +91,30 @@ def make_mesh_program(
         own_part=make_own_part(layout, usual) if several else None,
         rows=batch_rows(split, recipe.batch_size) if several else None,
     )
+
+
+def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Shares | None:
+    """What adds gradients in the type that the recipe chooses; None where it chooses none, or where no
+    devices share a batch.
+
+    Raises:
+        ConfigError: adapters, which are merged into whole weights, where weights are split; or bfloat16
+            where XLA for CPUs ends the process.
+    """
+    sizes, platform = layout.mesh.shape, layout.mesh.devices.flat[0].platform
+    if recipe.reduce_dtype == "auto" or all(sizes[axis] == 1 for axis in BATCH_AXES):
+        return None
+    if lora is not None and sizes["fsdp"] > 1:
+        raise ConfigError(
+            f'reduce_dtype = "{recipe.reduce_dtype}" with adapters needs whole weights, but the mesh has'
+            f" fsdp = {sizes['fsdp']}; use --mesh data=-1"
+        )
+    if recipe.reduce_dtype == "bfloat16" and platform == "cpu" and sizes["tensor"] > 1:
+        raise ConfigError(  # it fails to widen sums within a mesh of which it splits the rest itself
+            f'reduce_dtype = "bfloat16" with tensor = {sizes["tensor"]}: XLA cannot compile that for'
+            ' CPUs; use reduce_dtype = "float32", or no tensor axis'
+        )
+    return Shares(layout.mesh, layout.specs, BATCH_AXES, "fsdp", recipe.dtype, recipe.reduce_dtype)
 
 
 def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import typing
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from parity.cli.support.run_names import first_name, run_name
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
 from vit_config.job import Job
+from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -111,14 +112,21 @@ class Request(typing.NamedTuple):
     def together(self) -> Iterator[bool]:
         """Join the other processes of the run, if any, and keep its folder on object storage, if it has
         one there; gives whether this one speaks for all."""
-        with self.mirror.kept() if self.mirror and not self.dry_run else nullcontext():
+        mirror = None if self.dry_run else self.mirror
+        with ExitStack() as last:  # sends what is left when the others have been let go
             if self.framework != "jax":
+                if mirror:
+                    last.enter_context(mirror.kept())
                 yield True
                 return
             from vit_jax.compiling import kept
-            from vit_jax.train.hosts import joined
+            from vit_jax.train.hosts import joined, see_same
 
             with kept(self.compiled), joined(self.coordinator, self.process) as leads:
+                if mirror and leads:
+                    last.enter_context(mirror.kept())
+                if mirror:
+                    see_same(mirror.folder)
                 yield leads
 
 
@@ -206,15 +214,10 @@ def _mirror(options: Options) -> Mirror | None:
     """That of a run folder on object storage.
 
     Raises:
-        ConfigError: several processes, or what it needs is not installed.
+        ConfigError: what it needs is not installed.
     """
     if options.run_dir is None or "://" not in options.run_dir:
         return None
-    if options.coordinator is not None:
-        raise ConfigError(
-            f"--run-dir {options.run_dir} and --coordinator {options.coordinator}: several processes"
-            " need a run folder on a disk that they share"
-        )
     from vit_train.mirror import make_mirror
 
     return make_mirror(options.run_dir)
@@ -254,8 +257,9 @@ def _check_framework(options: Options, recipe: Recipe) -> None:
             f"--{flag} {value} goes with --framework jax, not --framework {options.framework}; leave it"
             " out"
         )
-    if recipe.kernel != "reference":
-        raise ConfigError(
-            f'--framework {options.framework} with kernel = "{recipe.kernel}", which only JAX has; add'
-            " --recipe.kernel reference"
-        )
+    for field, usual in ONLY_JAX.items():
+        if (there := getattr(recipe, field)) != usual:
+            raise ConfigError(
+                f'--framework {options.framework} with {field} = "{there}", which only JAX has; add'
+                f" --recipe.{field.replace('_', '-')} {usual}"
+            )

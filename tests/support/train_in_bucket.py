@@ -1,0 +1,28 @@
+"""`train.py` with object storage of its own, ``bucket://``: a folder that every process can reach."""
+
+import sys
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+
+class Bucket(LocalFileSystem):
+    """Objects are files, and folders come by themselves."""
+
+    protocol = "bucket"
+
+    def __init__(self, **options):
+        super().__init__(**{**options, "auto_mkdir": True})
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(str(path).removeprefix("bucket://"))
+
+
+fsspec.register_implementation("bucket", Bucket, clobber=True)
+
+if __name__ == "__main__":
+    import train
+    from parity.cli.dispatch import in_one_line
+
+    sys.exit(in_one_line(lambda: train.main(sys.argv[1:]), "train"))
