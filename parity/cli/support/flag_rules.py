@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import sys
 import typing
 from functools import cache
+from itertools import pairwise
+from pathlib import Path
 
 import tyro
 from tyro import constructors
@@ -56,8 +60,21 @@ def docstring_of(name: str, kind: type) -> str | None:
 
 @cache
 def _docstrings(kind: type) -> dict[str, str]:
-    """What stands below each field that a class itself has."""
-    import docstring_parser  # only help asks for it
+    """What stands below each field that a class itself has, as running text."""
+    body = _classes(kind.__module__).get(kind.__qualname__, [])
+    return {
+        field.target.id: " ".join(below.value.value.split())
+        for field, below in pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(below, ast.Expr)
+        and isinstance(below.value, ast.Constant)
+        and isinstance(below.value.value, str)
+    }
 
-    found = docstring_parser.parse_from_object(kind).params
-    return {each.arg_name: " ".join(each.description.split()) for each in found if each.description}
+
+@cache
+def _classes(module: str) -> dict[str, list[ast.stmt]]:
+    """The statements of each class at the top of a module, which is parsed once for all of them."""
+    source = Path(sys.modules[module].__file__ or "").read_bytes()
+    return {each.name: each.body for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}
