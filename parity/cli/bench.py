@@ -25,7 +25,8 @@ JSON_VERSION = 1
 @dataclass(frozen=True)
 class Arguments:
     """Time a forward pass and a training step (float32, AdamW) of a preset: images per second, and
-    ratios to the first side. Sides run by turns, each in a process of its own; numbers are medians.
+    ratios to the first side. Each side is a process of its own, and each of its runs is between two of
+    the first side, to which it is compared; numbers are medians.
     """
 
     preset: Annotated[str, tyro.conf.Positional] = "vit_tiny_patch16_224"
@@ -68,7 +69,7 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     flops = costs(arguments.preset).flops
     if arguments.json:
         check_writable(arguments.json)
-    console = Console(width=None if Console().is_terminal else 120)
+    console = Console(width=None if Console().is_terminal else 144)
     described = machine()
     peak = arguments.peak or peak_flops()
     with Console(stderr=True).status("") as status:
@@ -111,45 +112,41 @@ def _print(
     console.print(versions, highlight=False)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("side", no_wrap=True)
-    columns = ("images/s", "ratio", "CPU time", "MFU", "first")
+    columns = ("images/s", "ratio", "quartiles", "CPU time", "MFU", "first")
     for which in PASSES:
         for column in columns:
             heading = f"{which}\n{column}" if column == "images/s" else f"\n{column}"
             table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("\nMiB", justify="right", no_wrap=True)
-    first = next((each for each in results if each.error is None), None)
     for each in results:
-        if each.error is None and first is not None:
-            cells = [c for which in PASSES for c in _cells(each, first, which, arguments, flops, peak)]
+        if each.error is None:
+            cells = [c for which in PASSES for c in _cells(each, which, arguments, flops, peak)]
             table.add_row(each.side, *cells, f"{(each.peak_bytes or 0) / 2**20:,.0f}")
     console.print(table)
     for each in results:
         if each.error is not None:
             console.print(f"{each.side} left out: {each.error}", highlight=False, markup=False)
     console.print(
-        "ratio: speed over that of the first side; CPU time: the same in CPU seconds, which other"
-        " programs disturb less; first: the first run, with compiling, in seconds; MFU:"
+        "ratio: speed over that of the first side's runs right before and after, the median and the"
+        " quartiles; of the first side, over its own next run, which is what chance alone does; CPU"
+        " time: the same in CPU seconds, which other programs disturb less; first: the first run, with"
+        " compiling, in seconds; MFU:"
         f" {flops / 1e9:.2f} GFLOP an image (matrix products, two for each multiply-add), three times"
         f" that for a step, of {peak / 1e9:.0f} GFLOP/s",
         highlight=False,
     )
 
 
-def _cells(
-    each: Result, first: Result, which: str, arguments: Arguments, flops: int, peak: float
-) -> list[str]:
-    seconds, base = each.median(which), first.median(which)
-    cpu, cpu_base = each.median(which, cpu=True), first.median(which, cpu=True)
+def _cells(each: Result, which: str, arguments: Arguments, flops: int, peak: float) -> list[str]:
+    seconds, ratio, cpu = each.median(which), each.ratio(which), each.ratio(which, cpu=True)
     assert seconds is not None
-    assert base is not None
-    assert cpu is not None
-    assert cpu_base is not None
     speed = arguments.batch / seconds
     work = flops * (3 if which == "step" else 1)
     return [
         f"{speed:.1f}",
-        f"{base / seconds:.2f}",
-        f"{cpu_base / cpu:.2f}",
+        f"{ratio[1]:.2f}" if ratio else "-",
+        f"{ratio[0]:.2f}-{ratio[2]:.2f}" if ratio else "-",
+        f"{cpu[1]:.2f}" if cpu else "-",
         f"{speed * work / peak:.0%}",
         f"{each.first_seconds[which]:.1f}",
     ]

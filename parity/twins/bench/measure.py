@@ -1,4 +1,8 @@
-"""Running all sides by turns, so that what else the machine does hits them alike."""
+"""Running all sides by turns, so that what else the machine does hits them alike.
+
+A machine's speed drifts by a fifth within seconds, which hides a true tenth between medians. So each
+run of a side is between two runs of the first side, and what counts is its ratio to these.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,18 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 PASSES = ("forward", "step")
+
+
+class Run(NamedTuple):
+    """One pass, run once."""
+
+    seconds: float
+    cpu_seconds: float
 
 
 @dataclass
@@ -32,6 +43,11 @@ class Result:
     """Of each pass, every run but the first."""
     cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
     """The same as CPU time of all threads: less troubled by other programs."""
+    ratios: dict[str, list[float]] = field(default_factory=dict)
+    """Of each pass, the speed of every run over that of the first side's two runs around it; of the
+    first side itself, over its next run: what two runs of the same program differ by."""
+    cpu_ratios: dict[str, list[float]] = field(default_factory=dict)
+    """The same of CPU time."""
     peak_bytes: int | None = None
     """Of the process, or of the accelerator, after all runs."""
 
@@ -39,6 +55,23 @@ class Result:
         """The median run of that pass in seconds, or None."""
         found = (self.cpu_seconds if cpu else self.seconds).get(which)
         return statistics.median(found) if found else None
+
+    def ratio(self, which: str, *, cpu: bool = False) -> tuple[float, float, float] | None:
+        """The lower quartile, the median and the upper quartile of the ratios of that pass, or None."""
+        found = (self.cpu_ratios if cpu else self.ratios).get(which)
+        if not found:
+            return None
+        several = found if len(found) > 1 else found * 2
+        low, middle, high = statistics.quantiles(several, method="inclusive")
+        return low, middle, high
+
+    def add(self, which: str, run: Run, before: Run, after: Run) -> None:
+        """Take down a run's ratios to two of the first side, whose geometric mean is free of drift."""
+        for found, own, *around in (
+            (self.ratios, run.seconds, before.seconds, after.seconds),
+            (self.cpu_ratios, run.cpu_seconds, before.cpu_seconds, after.cpu_seconds),
+        ):
+            found.setdefault(which, []).append(statistics.geometric_mean(around) / own)
 
 
 class Worker:
@@ -60,22 +93,24 @@ class Worker:
             self.result.error = reply["error"]
         return reply
 
-    def run(self, which: str) -> None:
-        """Run one pass once, unless the side is dead."""
+    def run(self, which: str) -> Run | None:
+        """Run one pass once, unless the side is dead; None for the first run, which compiles."""
         if self.result.error is not None:
-            return
+            return None
         assert self._process.stdin is not None
         self._process.stdin.write(which + "\n")
         self._process.stdin.flush()
         reply = self._reply()
         if "error" in reply:
-            return
+            return None
+        self.result.peak_bytes = reply["peak_bytes"]
         if which not in self.result.first_seconds:
             self.result.first_seconds[which] = reply["seconds"]
-        else:
-            self.result.seconds.setdefault(which, []).append(reply["seconds"])
-            self.result.cpu_seconds.setdefault(which, []).append(reply["cpu_seconds"])
-        self.result.peak_bytes = reply["peak_bytes"]
+            return None
+        run = Run(reply["seconds"], reply["cpu_seconds"])
+        self.result.seconds.setdefault(which, []).append(run.seconds)
+        self.result.cpu_seconds.setdefault(which, []).append(run.cpu_seconds)
+        return run
 
     def close(self) -> None:
         """End the process."""
@@ -90,17 +125,29 @@ def measure(
     repeats: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
-    """Run each pass of each side `repeats` times after a first one, by turns."""
+    """Run each pass of each side `repeats` times after a first one, each between two of the first side."""
     workers: list[Worker] = []
     try:
         for side in sides:
             progress(f"{side}: starts")
             workers.append(Worker(side, model, batch_size))
         for which in PASSES:
-            for turn in range(repeats + 1):
-                for worker in workers:
+            for worker in workers:
+                progress(f"{which}, first run: {worker.result.side}")
+                worker.run(which)
+        first, *others = [each for each in workers if each.result.error is None] or workers
+        for which in PASSES:
+            before = first.run(which)
+            for turn in range(1, repeats + 1):
+                for worker in others or [first]:
                     progress(f"{which} {turn} of {repeats}: {worker.result.side}")
-                    worker.run(which)
+                    run = worker.run(which) if others else None
+                    after = first.run(which)
+                    if before and after:
+                        first.result.add(which, before, after, after)
+                        if run:
+                            worker.result.add(which, run, before, after)
+                    before = after
     finally:
         for worker in workers:
             worker.close()

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from parity.cli import main
-from parity.twins.bench.measure import Result, Worker
+from parity.twins.bench import measure as bench
+from parity.twins.bench.measure import Result, Run, Worker
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,51 @@ def test_medians_are_of_the_runs_after_the_first():
     assert result.median("forward") is None
 
 
+def test_a_ratio_is_to_the_runs_around_it_whatever_the_machine_does_between():
+    result = Result("twice as fast")
+    for drift in (1.0, 1.3, 0.4):  # this side takes half of what the first takes at that moment
+        before, own, after = (Run(drift * s, drift * 3 * s) for s in (2 * 0.8, 1.0, 2 / 0.8))
+        result.add("step", own, before, after)
+    assert result.ratio("step") == pytest.approx((2, 2, 2))
+    assert result.ratio("step", cpu=True) == pytest.approx((2, 2, 2))
+    assert result.ratio("forward") is None
+
+
+def test_ratios_have_quartiles():
+    assert Result("any", ratios={"step": [1.0, 5.0, 2.0, 4.0, 3.0]}).ratio("step") == (2.0, 3.0, 4.0)
+    assert Result("any", ratios={"step": [7.0]}).ratio("step") == (7.0, 7.0, 7.0)
+
+
+class Slow:
+    """A worker whose runs take what the clock says, which a shared machine slows down steadily."""
+
+    clock = 0.0
+
+    def __init__(self, side, *_):
+        self.result = Result(side)
+        self.first = set()
+
+    def run(self, which):
+        if which not in self.first:
+            return self.first.add(which)
+        seconds = {"first": 2.0, "other": 1.0, "third": 4.0}[self.result.side] * 1.1**Slow.clock
+        Slow.clock += 1
+        return Run(seconds, seconds)
+
+    def close(self):
+        pass
+
+
+def test_every_run_is_between_two_of_the_first_side(monkeypatch):
+    monkeypatch.setattr(bench, "Worker", Slow)
+    first, other, third = bench.measure(["first", "other", "third"], "any", 1, 4)
+    assert other.ratios["step"] == pytest.approx([2.0] * 4)
+    assert third.ratios["forward"] == pytest.approx([0.5] * 4)
+    assert first.ratios["step"] == pytest.approx([1.21] * 8)  # two turns of the clock between its runs
+    (alone,) = bench.measure(["first"], "any", 1, 3)
+    assert alone.ratios["step"] == pytest.approx([1.1] * 3)
+
+
 @pytest.mark.slow
 def test_both_twins_are_timed(tmp_path, capfd):
     file = tmp_path / "bench.json"
@@ -50,7 +96,8 @@ def test_both_twins_are_timed(tmp_path, capfd):
     assert "vit_torch" in printed
     content = json.loads(file.read_text())
     assert [side["side"] for side in content["sides"]] == ["vit_torch", "vit_jax"]
-    for side in content["sides"]:
+    for side, runs in zip(content["sides"], (3, 2), strict=True):
         assert side["error"] is None
-        assert {len(runs) for runs in side["seconds"].values()} == {2}
+        assert {len(each) for each in side["seconds"].values()} == {runs}
+        assert {len(each) for each in side["ratios"].values()} == {2}
         assert side["peak_bytes"] > 2**20
