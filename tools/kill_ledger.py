@@ -14,6 +14,8 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "killed_hosts.md"
 FILE = "kills.jsonl"
+CLOSE = 1e-10
+"""How near a tensor of a run that went on with others has to be, as a share of its norm."""
 PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint", "numpy")
 HEAD = """# Processes killed while they train together
 
@@ -75,25 +77,42 @@ def kills_of(row: dict[str, Any]) -> int:
     return row["places"].get("start", 0) + row["places"].get("training", 0)
 
 
-def page(ledger: Ledger, ways: Sequence[str]) -> str:
-    """All runs, and a sentence on each way."""
+def sentence(count: int, others: Sequence[int], rows: Sequence[dict[str, Any]]) -> str:
+    """What was done in one way."""
+    numbers, places = Counter[str](), Counter[str]()
+    for row in rows:
+        numbers.update(row["numbers"])
+        places.update(row["places"], lost=row["apart"])
+    by = ", ".join(f"{times} of {number}" for number, times in sorted(numbers.items()))
+    same = "every bit" if len(others) == 1 else f"every tensor to {CLOSE:g}"
+    apart = f", {places['lost']} times apart" if places["lost"] else ""
+    return (
+        f"{count} processes, then {' or '.join(map(str, others))}: {sum(map(kills_of, rows))} kills in"
+        f" {len(rows)} runs ({by}), {places['start']} while starting{apart}; {same} as nobody"
+        " had killed any"
+    )
+
+
+def page(ledger: Ledger) -> str:
+    """A sentence on each way, and all runs."""
     rows = ledger.rows
+    ways = dict.fromkeys((row["count"], tuple(row["others"])) for row in rows)
     table = ["| finished (UTC) | processes | went on with | kills of | while starting | apart |"]
     table += ["|---|---|---|---|---|---|"]
     for row in rows:
         going = "as many" if len(row["others"]) == 1 else "others"
         by = ", ".join(f"{times} of {count}" for count, times in sorted(row["numbers"].items()) if times)
-        start = row["places"].get("start", 0)
-        table.append(
-            f"| {row['finished']} | {row['count']} | {going} | {by} | {start} | {row['apart']} |"
-        )
-    total = Counter[str]()
-    for row in rows:
-        total.update(kills=kills_of(row), apart=row["apart"], start=row["places"].get("start", 0))
+        last = f"{by} | {row['places'].get('start', 0)} | {row['apart']} |"
+        table.append(f"| {row['finished']} | {row['count']} | {going} | {last}")
+    start, apart = (
+        sum(row["places"].get("start", 0) for row in rows),
+        sum(row["apart"] for row in rows),
+    )
     said = (
-        f"**{total['kills']} kills in {len(rows)} runs**, {total['start']} of them while starting;"
-        f" {total['apart']} times apart. No run came to another end: one that does ends the command with"
-        " an error, and is not in the table."
+        f"**{sum(map(kills_of, rows))} kills in {len(rows)} runs**, {start} of them while starting;"
+        f" {apart} times apart. No run came to another end: one that does ends the command with an"
+        " error."
     )
     made = f"By `python tools/kill_hosts.py --folder DIR --write`, with {rows[-1]['packages']}:"
-    return "\n".join([HEAD, made, "", "```", *ways, "```", "", said, "", *table]) + "\n"
+    told = [sentence(*way, ledger.of(*way)) for way in sorted(ways)]
+    return "\n".join([HEAD, made, "", "```", *told, "```", "", said, "", *table]) + "\n"

@@ -135,7 +135,7 @@ def added(count: int) -> dict[str, np.ndarray]:
         for name, x in step(params, batch, np.int32(0))[0].items():
             part = np.asarray(x).astype(jnp.bfloat16) / jnp.bfloat16(count)
             total[name] = total[name] + part if name in total else part
-    return {name: x.astype(np.float64) for name, x in total.items()}
+    return {name: np.asarray(x).astype(np.float64) for name, x in total.items()}
 
 
 def say(how: str, found: dict[str, np.ndarray], exact: dict[str, np.ndarray], sums: str) -> None:

@@ -150,16 +150,21 @@ def test_adapters_need_whole_weights():
 
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed; make tpu")
 @pytest.mark.slow
-def test_a_program_for_tpu_adds_in_that_type():
-    """Where the compiler might add before it widens, and sends what it adds."""
+def test_a_program_for_tpu_adds_in_that_type_and_gathers_what_it_computes_with():
+    """Where the compiler might add before it widens, or gather before it rounds, and sends that."""
     devices, seen = get_topology("v5e:2x4").devices, {}
     for reduced in ("auto", "float32", "bfloat16"):
         recipe = RECIPE.replace(dtype="bfloat16", reduce_dtype=reduced)
         step, given, _ = build("data=2,fsdp=4", recipe, cfg=CFG.replace(depth=1), devices=devices)
         given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), given)
         text = step.lower(*given).compile(QUICKLY).as_text()
-        sums = re.findall(r"= (.*?) (?:all-reduce|reduce-scatter)(?:-start)?\(", text)
-        seen[reduced] = {"bf16": sum(x.count("bf16[") for x in sums)}
-    assert seen["auto"]["bf16"] > 0
-    assert seen["bfloat16"]["bf16"] > 0
-    assert seen["float32"]["bf16"] == 0
+        # small tables are gathered by adding them to zeros
+        sums = re.findall(
+            r"= (.*?) (?:all-reduce|reduce-scatter)(?:-start)?\((?!%dynamic-update-slice)", text
+        )
+        seen[reduced] = sum(each.count("bf16[") for each in sums)
+        gathered = re.findall(r"= \(?(\w+)\[.* all-gather(?:-start)?\(", text)
+        assert set(gathered) == {"bf16"}, reduced
+    assert seen["auto"] > 0
+    assert seen["bfloat16"] > 0
+    assert seen["float32"] == 0

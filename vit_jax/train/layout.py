@@ -111,7 +111,9 @@ class Layout:
 
         @jax.custom_vjp
         def gathered(value: jax.Array) -> jax.Array:
-            return jax.lax.with_sharding_constraint(value, place[whole])
+            # said twice, or the compiler gathers what the value was rounded from, and rounds it after
+            part = jax.lax.with_sharding_constraint(value, place[split])
+            return jax.lax.with_sharding_constraint(part, place[whole])
 
         gathered.defvjp(
             lambda value: (gathered(value), None),
