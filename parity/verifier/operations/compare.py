@@ -181,7 +181,8 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         found = origin(found, index)
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
-    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    a = part_of(found.a, letters, found)
+    b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
     modules = tuple(found.b.program.operations[each].module for each in found.twins)
     times = 1 + len(modules)
     return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
