@@ -139,33 +139,3 @@ def test_of_a_call_within_a_call_the_line_that_asks_for_it():
     found = compare((a, given), (encoder_and_decoder(False)[0], given))
     (place,) = found.places
     assert place.b.lines[0].text == "x = jnp.tanh(x + positions(w, len(x), both))", found.to_text()
-
-
-def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
-    w = RNG.normal(size=(2, 6, 6)) / 3
-    x, at = RNG.normal(size=(5, 6)), RNG.normal(size=(5, 6))
-
-    def function(skipped):
-        def of(w, x, at):
-            at = jnp.tanh(at)
-            for i, each in enumerate(w):
-                x = jnp.tanh(x @ each) + (0 if i == skipped else at)
-            return x @ w[0]
-
-        return lambda w, x: of(w, x, at), (w, x)
-
-    found = compare(function(None), function(1))
-    assert [place.cause for place in found.places] == ["term left out"]
-
-
-def test_how_a_given_number_was_computed_is_not_said():
-    def function(p, x):
-        return jax.nn.softmax(x * p["slopes"]) @ p["kernel"]
-
-    def port(p, x):
-        return jax.nn.softmax(x * 2.0 ** (-8 * jnp.arange(4) / 4)) @ p["kernel"]
-
-    p = {"slopes": 2.0 ** (-8 * (np.arange(4) + 1) / 4), "kernel": RNG.normal(size=(4, 3))}
-    x = RNG.normal(size=(5, 4))
-    found = compare((function, (p, x)), (port, (p, x)))
-    assert [place.cause for place in found.places] == ["factor"]
