@@ -24,6 +24,7 @@ from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
+from parity.verifier.operations.steps import turned_loops
 from parity.verifier.operations.threads import one_thread
 
 Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
@@ -65,6 +66,11 @@ def compare_programs(
                 Place(
                     "operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found
                 )
+            )
+        for found, (cause, message) in turned_loops(search):
+            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+            faults.append(
+                Place("order", of_a, of_b, found.error, limit_of(found), message, cause, found=found)
             )
         for found in search.places():
             place = _place(found, letters, search.index)

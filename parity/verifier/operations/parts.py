@@ -43,7 +43,11 @@ def _callers(found: Found, index: Index) -> list[Source]:
     """The lines of B that called what a region's lines are part of, where the same operations, called
     from elsewhere, compute A's values: then not they are wrong, but the call."""
     program = found.b.program if found.twins or found.repaired is None else found.repaired
-    region = [found.b.program.operations[i] for i in found.b.operations or found.b.readers]
+    operations = found.b.program.operations
+    region = [operations[i] for i in found.b.operations]
+    if not region:  # what a line reads of its own
+        made = operations[found.b.end].source
+        region = [operations[i] for i in found.b.readers if operations[i].source == made]
     wrong: dict[Source, set[str]] = {}
     for op in region:
         if op.source is not None and not op.is_layout:

@@ -56,6 +56,29 @@ def test_a_wrong_cell_is_one_place_in_every_step(fault, cause):
     assert all("# wrong" in place.b.lines[0].text for place in found.places)
 
 
+def test_layers_under_a_scan_that_runs_backwards_are_one_place():
+    p = {"g": (4, 9), "b": (4, 9), "up": (4, 9, 13), "down": (4, 13, 9)}
+    p = {name: RNG.normal(size=shape) / 3 for name, shape in p.items()}
+    x = RNG.normal(size=(5, 9))
+
+    def layer(x, p):
+        y = jax.nn.standardize(x) * p["g"] + p["b"]
+        return x + jax.nn.gelu(y @ p["up"]) @ p["down"], None
+
+    def unrolled(p, x):
+        for i in range(4):
+            x, _ = layer(x, {name: each[i] for name, each in p.items()})
+        return x
+
+    def scanned(reverse):
+        return lambda p, x: jax.lax.scan(layer, x, p, reverse=reverse)[0]  # wrong
+
+    assert compare((unrolled, (p, x)), (scanned(False), (p, x))).verdict == "EQUAL"
+    (place,) = compare((unrolled, (p, x)), (scanned(True), (p, x))).places
+    assert (place.cause, place.kind) == ("reversed", "order")
+    assert "# wrong" in place.b.lines[0].text
+
+
 def turned(x, function=jnp.cos):
     """Queries or keys (tokens, heads, 4), turned by their places."""
     angles = jnp.arange(len(x))[:, None] / 10.0 ** jnp.arange(2)
