@@ -233,14 +233,11 @@ the running variance is not, because torch keeps that of a sample, over n - 1, a
 
 What is known of the causes:
 
-- Queries and keys that are both turned by wrong angles (gemma) are multiplied with each other before
-  either has met enough of A's values to be sure of a repair; so the product of both is the place.
-- A mask that comes out as zeros (swin:49) is reported where it is added. Where nothing is left of a
-  statement but a number of Python's, and the original made its table in the constructor (swin:39), no
-  line of the statement runs on either side.
-- Of a function that is called by a function, the line of the call is known, not that of the call before
-  it (t5:78).
-- Not looked into: t5:89, detr:81.
+- Of the cosines of a rotary table A holds both halves, the port one (gemma:55): a value of A's that
+  repeats what B has once is not tried in its place, so the product of queries and keys is the place.
+- Where nothing is left of a statement but a number of Python's, and the original made its table in the
+  constructor (swin:39), no line of the statement runs on either side.
+- A term that is left out before others are added (t5:89) is reported where the sum is read.
 
 ## Too small to be a difference
 

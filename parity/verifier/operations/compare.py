@@ -24,6 +24,7 @@ from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, distance
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
+from parity.verifier.operations.steps import turned_loops
 from parity.verifier.operations.threads import one_thread
 
 Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
@@ -65,6 +66,11 @@ def compare_programs(
                 Place(
                     "operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found
                 )
+            )
+        for found, (cause, message) in turned_loops(search):
+            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+            faults.append(
+                Place("order", of_a, of_b, found.error, limit_of(found), message, cause, found=found)
             )
         for found in search.places():
             place = _place(found, letters, search.index)
@@ -181,7 +187,8 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
         found = origin(found, index)
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
-    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    a = part_of(found.a, letters, found)
+    b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
     modules = tuple(found.b.program.operations[each].module for each in found.twins)
     times = 1 + len(modules)
     return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)

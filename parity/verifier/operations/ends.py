@@ -53,6 +53,19 @@ def ends_of(
     )
 
 
+def spread(program: Program, reached: set[int]) -> list[tuple[int, int]]:
+    """Values that are moved in several ways to what reads them, as ends: a row of cosines that is
+    repeated once for each half that it turns."""
+    ways: dict[int, set[int]] = {}
+    for each in reached:
+        for i in program.operations[each].inputs:
+            while i not in reached and program.operations[i].is_layout and program.operations[i].inputs:
+                (made,) = program.operations[i].inputs
+                ways.setdefault(made, set()).add(i)
+                i = made
+    return [(i, 0) for i, found in sorted(ways.items()) if len(found) > 1]
+
+
 _FLOATING = ("flo", "com")
 
 

@@ -9,8 +9,9 @@ from parity.verifier.operations.program import Program, Source
 from parity.verifier.operations.region import Found, Region
 
 
-def part_of(region: Region, letters: Letters, found: Found) -> Part:
-    """The side of a place that a region is."""
+def part_of(region: Region, letters: Letters, found: Found, *, read: bool = False) -> Part:
+    """The side of a place that a region is; with the line that reads its value, if that one may be
+    wrong as well."""
     program, end = region.program, region.end
     operations = list(region.operations)
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
@@ -25,6 +26,8 @@ def part_of(region: Region, letters: Letters, found: Found) -> Part:
         made = [each for each in [_maker(program, end)] if each is not None]
         sources += [s for s in made if s not in sources]
     sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
+    if read:
+        sources += [s for s in _reading(program, end) if s not in sources]
     if not sources:
         sources = lines(program, [end])
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
@@ -39,8 +42,12 @@ def _matters(program: Program, index: int) -> bool:
 def _callers(found: Found, index: Index) -> list[Source]:
     """The lines of B that called what a region's lines are part of, where the same operations, called
     from elsewhere, compute A's values: then not they are wrong, but the call."""
-    program = found.repaired or found.b.program
-    region = [found.b.program.operations[i] for i in found.b.operations]
+    program = found.b.program if found.twins or found.repaired is None else found.repaired
+    operations = found.b.program.operations
+    region = [operations[i] for i in found.b.operations]
+    if not region:  # what a line reads of its own
+        made = operations[found.b.end].source
+        region = [operations[i] for i in found.b.readers if operations[i].source == made]
     wrong: dict[Source, set[str]] = {}
     for op in region:
         if op.source is not None and not op.is_layout:
@@ -77,6 +84,17 @@ def _callers_of(source: Source) -> list[Source]:
         source = source.caller
         found.append(source)
     return found
+
+
+def _reading(program: Program, end: int) -> list[Source]:
+    """The first line that computes with a value, moved or not."""
+    moved = {end}
+    for op in program.operations[end + 1 :]:
+        if any(i in moved for i in op.inputs):
+            if not op.is_layout and op.source is not None:
+                return [op.source]
+            moved.add(op.index)
+    return []
 
 
 def _maker(program: Program, index: int) -> Source | None:

@@ -62,7 +62,7 @@ class Search:
     def places(self) -> list[Found]:
         """The places where B parts from A, in B's order, each repaired before the next is looked for."""
         steps: list[_Step] = []
-        while len(steps) < MOST and (now := self._round(self.b)):
+        while len(steps) < MOST and (now := self.round(self.b)):
             best = _best(now)
             if best is None:
                 return [*_in_order(steps), now.open_end()]
@@ -71,7 +71,9 @@ class Search:
             self.b = best.fed
         return _in_order(steps)
 
-    def _round(self, b: Program) -> Round | None:
+    def round(self, b: Program | None = None) -> Round | None:
+        """B as it is now, or another, beside A; None if all outputs are equal."""
+        b = b or self.b
         unequal = self.unequal(b)
         return Round(self.a, b, self.index, self.pairs, unequal) if unequal else None
 
@@ -90,7 +92,7 @@ class Search:
             return step
         b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
         inside = {*step.found.b.operations, *step.found.b.readers}
-        now = self._round(b)
+        now = self.round(b)
         if now is None or not inside & now.reach_b:
             return None
         best = _best(now, among=inside)

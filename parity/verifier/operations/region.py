@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,3 +82,27 @@ def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
         found.add(index)
         stack += program.operations[index].inputs
     return sorted(found)
+
+
+def recurrent(program: Program, readers: Sequence[Sequence[int]]) -> set[int]:
+    """The parameters that one line reads several times in the same way, as in a loop over time."""
+    found = set()
+    for op in program.operations:
+        if op.kind != "parameter":
+            continue
+        seen: set[tuple[object, ...]] = set()
+        stack: list[tuple[int, tuple[str, ...]]] = [(op.index, ())]
+        while stack:
+            index, moves = stack.pop()
+            for reader in readers[index]:
+                each = program.operations[reader]
+                if each.is_layout:
+                    stack.append((reader, (*moves, each.name)))
+                    continue
+                shapes = tuple(program.operations[i].shape for i in each.inputs)
+                axes = str(each.extra.get("params", {}).get("dimension_numbers", ""))
+                key = each.name, each.source, each.label, shapes, axes, moves
+                if key in seen:
+                    found.add(op.index)
+                seen.add(key)
+    return found

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.operations.ends import ends_of, window_of
+from parity.verifier.operations.ends import ends_of, spread, window_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
 from parity.verifier.operations.program import Operation, Program
-from parity.verifier.operations.region import Found, Region, before_of, distance, first
+from parity.verifier.operations.region import Found, Region, before_of, distance, first, recurrent
 from parity.verifier.operations.trials import Repair, Trial, Twins
 
 DEPTH = 14
@@ -57,19 +57,17 @@ class Round:
         self.roots_a = {x for x, _ in unequal}
         self.roots = {y: x for x, y in unequal}
         self.reach_a = reach(a, self.roots_a, met_a - self.roots_a)
-        met_b -= moved(b, idle(a, b, met, self.reach_a) | repeated(a, b, met))
+        self.idle = idle(a, b, met, self.reach_a)
+        met_b -= moved(b, self.idle | repeated(a, b, met))
         self.reach_b = reach(b, self.roots, met_b - set(self.roots))
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
-        self.twins = Twins(
-            b,
-            self.readers,
-            {i for each in self.reach_b for i in b.operations[each].inputs} | self.reach_b,
-        )
+        self.recurrent = recurrent(b, self.readers)
         self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
-        self.ends_b = ends_of(b, self.reach_b, set(self.roots))
+        self.ends_b = [*spread(b, self.reach_b), *ends_of(b, self.reach_b, set(self.roots))]
+        self.twins = Twins(b, self.readers, self.reach_b | {index for index, _ in self.ends_b})
         self.window = b.values(sorted(window_of(b, self.reach_b, self.ends_b)))
-        self._follow: dict[int, set[int]] = {}
+        self._follow: dict[int, tuple[set[int], set[int]]] = {}
         self._before: dict[int, set[int]] = {}
         self._downstream: dict[tuple[int, bool], set[int]] = {}
 
@@ -92,20 +90,21 @@ class Round:
             twins = self.twins.of(y)
             together = [Trial(x, y, value, (), twins)] if twins else []
             return [*together, Trial(x, y, value, ())]
-        parting = self.parting(y)
-        twins = tuple(each for each in self.twins.of(y) if self.parting(each)) if parting else ()
-        all_parting = tuple(
-            dict.fromkeys((*parting, *(r for each in twins for r in self.parting(each))))
-        )
-        found = [Trial(x, y, value, all_parting, twins)] if twins else []
-        if x not in self.reach_a:
-            return [*found, Trial(x, y, value, parting)] if parting else []
-        living = tuple(r for r in self.readers[y] if r in self.live)
-        return [*found, *(Trial(x, y, value, each) for each in dict.fromkeys((parting, living)) if each)]
+        if self.idle and self.idle.issuperset(self.reading((y,), self.reach_b) or (-1,)):
+            return []  # what is added to it is wrong
+        found: dict[tuple[int, ...], Trial] = {}
+        for among in (self.reach_b, self.live) if x in self.reach_a else (self.reach_b,):
+            twins = tuple(each for each in self.twins.of(y) if self.reading((each,), among))
+            for others in (twins, ()) if twins else ((),):
+                readers = self.reading((y, *others), among)
+                found.setdefault(readers, Trial(x, y, value, readers, others))
+        found.pop((), None)
+        return list(found.values())
 
-    def parting(self, y: int) -> tuple[int, ...]:
-        """The readers of a value that do not meet."""
-        return tuple(r for r in self.readers[y] if r in self.reach_b)
+    def reading(self, values: Collection[int], among: set[int]) -> tuple[int, ...]:
+        """Those of some operations that read any of some values."""
+        readers = (r for each in values for r in self.readers[each] if r in among)
+        return tuple(dict.fromkeys(readers))
 
     def closes(self, trial: Trial) -> bool:
         """Whether, with a value of A's in the place of one of B's, everything behind it meets.
@@ -115,9 +114,10 @@ class Round:
         something else, such as a parameter: two blocks normalise alike what only then is weighted
         differently. An operation behind `SURE` that reads something else computed may differ for another
         fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
-        And what B computes from A's value must meet what A computes from it: x + a - a is not a + x.
+        And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
+        that value itself says nothing, such as the old state of a cell, mixed with itself.
         """
-        y, follows = trial.y, self.follows(trial.x)
+        y, (alike, follows) = trial.y, self.follows(trial.x)
         reached = (
             self.live if trial.readers and not self.reach_b.issuperset(trial.readers) else self.reach_b
         )
@@ -128,6 +128,8 @@ class Round:
         row: dict[int, int] = dict.fromkeys(trial.places, 0)
         """How many operations in a row have met, and whether one of them read something else."""
         beside: dict[int, bool] = dict.fromkeys(trial.places, False)
+        again: dict[int, bool] = dict.fromkeys(trial.places, False)
+        """Whether one of them read what every step of a loop reads."""
         queue: list[int] = []
         seen: set[int] = set()
 
@@ -157,17 +159,23 @@ class Round:
             if index in self.roots and not self.equals_output(index, result):
                 return False
             may_meet = isinstance(result, np.ndarray) and self.index.may_have(result)
-            partners = self.index.meets(op, fingerprint(result)) if may_meet else []
-            if any(each.index in follows for each in partners):
-                row[index] = min(row[i] for i in inputs if i in row) + (not op.is_layout)
+            partners = (
+                {e.index for e in self.index.meets(op, fingerprint(result))} if may_meet else set()
+            )
+            if partners & follows:
+                counts = not op.is_layout and not partners <= alike
+                row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
+                again[index] = any(again.get(i, self.recurs(i)) for i in inputs)
                 if row[index] < SURE or not beside[index]:
                     follow(self.readers[index])
                 continue
             other = [i for i in op.inputs if i not in known and i not in before and self.is_computed(i)]
-            if other and all(row[i] >= SURE for i in op.inputs if i in row):
+            fed = [i for i in op.inputs if i in row]
+            blamed = any(i in self.reach_b for i in other) or not any(again[i] for i in fed)
+            if other and blamed and all(row[i] >= SURE for i in fed):
                 continue
-            row[index], beside[index] = 0, False
+            row[index], beside[index], again[index] = 0, False, False
             unmet += not op.is_layout
             if unmet > DEPTH:
                 return False
@@ -182,7 +190,11 @@ class Round:
 
     def tells(self, index: int) -> bool:
         """Whether a value tells where in a program it is read: a parameter does, a constant does not."""
-        return self.maker(index).kind != "constant"
+        return self.maker(index).kind != "constant" and not self.recurs(index)
+
+    def recurs(self, index: int) -> bool:
+        """Whether a value is a parameter that one line reads again and again, as a cell in time does."""
+        return self.maker(index).index in self.recurrent
 
     def maker(self, index: int) -> Operation:
         """What made a value, seen through what only moves its elements."""
@@ -191,11 +203,11 @@ class Round:
             op = self.b.operations[op.inputs[0]]
         return op
 
-    def follows(self, x: int) -> set[int]:
-        """The operations of A that depend on a value or on another with its numbers."""
+    def follows(self, x: int) -> tuple[set[int], set[int]]:
+        """Of A, the values with the numbers of one; and these with what depends on them."""
         if x not in self._follow:
             alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
-            self._follow[x] = alike | self.a.behind(alike)
+            self._follow[x] = alike, alike | self.a.behind(alike)
         return self._follow[x]
 
     def is_computed(self, index: int) -> bool:

@@ -80,6 +80,7 @@ class Twins:
     ) -> None:
         self._program, self._readers = program, readers
         self._of: dict[int, list[int]] = {}
+        self._known: dict[int, tuple[int, ...]] = {}
         groups: dict[tuple[object, ...], list[int]] = {}
         for index in sorted(among):
             op = program.operations[index]
@@ -90,6 +91,11 @@ class Twins:
 
     def of(self, index: int) -> tuple[int, ...]:
         """The others, if a value is the first of several."""
+        if index not in self._known:
+            self._known[index] = self._find(index)
+        return self._known[index]
+
+    def _find(self, index: int) -> tuple[int, ...]:
         group = self._of.get(index, [])
         if len(group) < 2:
             return ()

@@ -125,8 +125,17 @@ def factor(found: Found, _: Index) -> Cause | None:
                     return which, f"B's value is {said}{wanted * n:.10g} / {n} times A's"
     of_a, of_b = (any(slot.operation.name in ("mul", "div") for slot in _slots(each))
                   for each in (found.a, found.b))  # fmt: skip
-    name = "factor" if of_a == of_b else "scale left out" if of_a else "one scale too many"
+    unknown = of_a == of_b or _is_given(found.a) or _is_given(found.b)
+    name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
     return name, f"B's value is {ratio:.10g} times A's"
+
+
+def _is_given(region: Region) -> bool:
+    """Whether a value is a leaf, moved at most: how it was computed is not known."""
+    op = region.program.operations[region.end]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return op.run is None
 
 
 def _reduced(found: Found) -> list[int]:
