@@ -4,7 +4,7 @@
 
 Both twins are built with the same weights, a fault is put into one of them, and the other is the
 reference: `diff` must find the difference in the module where the fault is, and `diagnose` must name its
-cause first - or none, for faults that no catalogue lists. Pairs without a fault must raise nothing. Exit
+cause first - or none, where no single exchange explains it. Pairs without a fault must raise nothing. Exit
 status: 0 if all that holds, 1 if not.
 """
 
