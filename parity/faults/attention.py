@@ -26,8 +26,8 @@ def _swapped_k_and_v(here: Here, mix: Callable, q: Any, k: Any, v: Any, **option
     return mix(q, v, k, **options)
 
 
-@fault("q, k, v of each head side by side: (h, 3, d) read for (3, h, d)", ATTN, "axis-split-the-other-way-round",
-       method="split_heads", **UNGROUPED)  # fmt: skip
+@fault("q, k, v of each head side by side: (h, 3, d) read for (3, h, d)", ATTN,
+       "axis-split-the-other-way-round", method="split_heads", **UNGROUPED)  # fmt: skip
 def _interleaved_qkv(here: Here, split_heads: Callable, x: Any) -> Any:
     parts = split_heads(x)
     B, N, h, d = parts[0].shape
@@ -65,8 +65,8 @@ def _permuted_heads(here: Here, mix: Callable, *args: Any, **options: Any) -> An
     return here.xp.flip(y, (2,)), weights
 
 
-@fault("heads joined as (d, h) instead of (h, d)", ATTN, "axis-split-the-other-way-round", method="mix", block="pre_norm",
-       num_heads=lambda heads: heads > 1)  # fmt: skip
+@fault("heads joined as (d, h) instead of (h, d)", ATTN, "axis-split-the-other-way-round",
+       method="mix", block="pre_norm", num_heads=lambda heads: heads > 1)  # fmt: skip
 def _heads_joined_inside_out(here: Here, mix: Callable, *args: Any, **options: Any) -> Any:
     y, weights = mix(*args, **options)  # (B, N, h, d)
     return here.xp.swapaxes(y, 2, 3), weights
@@ -115,8 +115,8 @@ def _lambda_of_the_next_block(here: Here, mix: Callable, *args: Any, **options: 
         return mix(*args, **options)
 
 
-@fault("the class token and registers rotated along with the patches", ATTN, "one-step-too-many-of-a-part",
-       rope=bool, num_prefix_tokens=bool)  # fmt: skip
+@fault("the class token and registers rotated along with the patches", ATTN,
+       "one-step-too-many-of-a-part", rope=bool, num_prefix_tokens=bool)  # fmt: skip
 def _rotated_prefix(here: Here, attn: Callable, x: Any, *, rotation: Any, **options: Any) -> Any:
     extra = x.shape[1] - rotation.sin.shape[1]
     wider = (here.xp.concatenate([part[:, :extra], part], axis=1) for part in rotation)

@@ -1,4 +1,4 @@
-"""Mistakes that no catalogue of causes lists: where they are must be found, and no cause be named."""
+"""Made-up mistakes that no list of causes foresees: where they are must be found."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _snake(here: Here, act: Callable, x: Any) -> Any:
     return x + here.xp.sin(x) ** 2
 
 
-@fault("the second token set to zero after attention's projection", "blocks.{i}.attn.proj", "one-factor-too-many",
-       attention_out_proj=True)  # fmt: skip
+@fault("the second token set to zero after attention's projection", "blocks.{i}.attn.proj",
+       "one-factor-too-many", attention_out_proj=True)  # fmt: skip
 def _zeroed_token(here: Here, linear: Callable, x: Any) -> Any:
     y = linear(x)
     return y * here.twin.constant(np.arange(y.shape[1]) != 1, y)[:, None]

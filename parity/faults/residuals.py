@@ -62,8 +62,8 @@ def _doubled_mlp(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, mlp=lambda x, branch: x + branch + branch)
 
 
-@fault("the attention branch added to the normalised stream", BLOCK, "other-value-read", block="pre_norm",
-       num_parallel=1)  # fmt: skip
+@fault("the attention branch added to the normalised stream", BLOCK, "other-value-read",
+       block="pre_norm", num_parallel=1)  # fmt: skip
 def _normed_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     def add(x: Any, branch: Any) -> Any:
         return here.module.norm1(x) + branch

@@ -16,20 +16,21 @@ from verifier_faults.scores import Clean, Result
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]
 
 WORDS = """\
-Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference.
-*Caught*: `parity diff` says that the two differ. *Located*: in the module where the fault is - of a
-training step: in the stage. *Named*: `parity diagnose` gives the fault's cause first, and none for
-a fault that has none. `yes` is all three. Faults of the model as a whole and of training stand under *all*.
+Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference. *Caught*:
+`parity diff` says that the two differ. *Located*: in the module where the fault is - of a training
+step: in the stage. *Named*: `parity diagnose` gives the fault's cause first, and none for a fault that
+has none. `yes` is all three. Faults of the model as a whole and of training stand under *all*.
 
-Causes of the forward and backward pass come from the operations that part ([operations.md](operations.md)): each
-was verified by that one exchange, so it is true of the two formulas. Which of them is *right* was judged by what
-the mistake is: that a scale is one too many, not that attention is at fault, for the formulas and lines say that.
-Where two names are accepted (`or`), both are true of the mistake, and it depends on how a framework writes the
-computation which is found first. `none` is honest: no single exchange explains the fault, or the fault was made up.
-`tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the operations
-agree, and the module and the size of the difference are all that is said. `fast_variance` has its positions moved by
-300 in float32, and by 1000 in float64. Steps of training are scored in float64 alone, by the rules of
-`parity/verifier/diagnose/steps`."""
+Causes of the forward and backward pass come from the operations that part
+([operations.md](operations.md)): each was verified by that one exchange, so it is true of the two
+formulas. Which of them is *right* was judged by what the mistake is: that a scale is one too many, not
+that attention is at fault, for the formulas and lines say that. Where two names are accepted (`or`),
+both are true of the mistake, and it depends on how a framework writes the computation which is found
+first. `none` is honest: no single exchange explains the fault, or the fault was made up.
+`tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the
+operations agree, and the module and the size of the difference are all that is said. `fast_variance`
+has its positions moved by 300 in float32, and by 1000 in float64. Steps of training are scored in
+float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
 
 
 def line(result: Result) -> str:

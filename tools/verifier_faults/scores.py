@@ -112,6 +112,7 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
     model = cfg, dtype, size, OFFSETS.get((fault.name, dtype), 0.0)
     with inject(f"{fault.name}@{twin}" + ("" if block is None else f":{block}"), cfg):
         difference = compare_sides(reference(_other(twin), *model), side(twin, *model))
+        cause = None if fault.unseen else _first_cause(difference)
     first = difference.first
     located = first is not None and first.stage in STAGES[fault.stage]
     return Result(
@@ -122,7 +123,7 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
         first is not None,
         first.where if first else "",
         located and first.where == fault.located(block, cfg.depth),
-        None if fault.unseen else _first_cause(difference),
+        cause,
         time.perf_counter() - started,
         fault.unseen,
         dtype,
