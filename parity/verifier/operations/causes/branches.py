@@ -71,7 +71,7 @@ def _last(region: Region) -> Operation | None:
     program, index = region.program, region.end
     while index in region.operations:
         op = program.operations[index]
-        if not op.is_layout:
+        if not op.is_layout or not op.inputs:
             return op if len(set(op.inputs)) == len(op.operands) == 2 else None
         index = op.inputs[0]
     return None

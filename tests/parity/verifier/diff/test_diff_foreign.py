@@ -140,7 +140,7 @@ def test_eager_softmax_runs_in_float32_which_float64_shows(hf_pair):
             lambda layer: setattr(layer.attention, "scaling", 1 / 6),
             "blocks.{}.attn",
             "vit.layers.{}.attention",
-            "attention-scale",
+            "factor",
         ),
     ],
 )
@@ -223,7 +223,7 @@ def test_a_scale_of_attention_that_is_an_attribute(tmp_path):
             block.attn.scale *= 1.5
 
     difference = compared(twins.torch, edited(model, edit), twins.images)
-    assert_located(difference, "forward", "blocks.{}.attn", "blocks.{}.attn", "attention-scale")
+    assert_located(difference, "forward", "blocks.{}.attn", "blocks.{}.attn", "factor")
 
 
 def test_another_activation_between_the_halves_of_a_swiglu(tmp_path):
