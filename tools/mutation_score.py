@@ -3,9 +3,9 @@
     python tools/mutation_score.py [--quick] [--only NAME ... | --share K/N] [--write]
 
 Both twins are built with the same weights, a fault is put into one of them, and the other is the
-reference: `diff` must find the difference in the module where the fault is, and `diagnose` must name its
-cause first - or none, for faults that no catalogue lists. Pairs without a fault must raise nothing. Exit
-status: 0 if all that holds, 1 if not.
+reference: `diff` must find the difference in the module where the fault is, and `diagnose` must name
+its cause first - or none, where no single exchange explains it. Pairs without a fault must raise
+nothing. Exit status: 0 if all that holds, 1 if not.
 """
 
 from __future__ import annotations

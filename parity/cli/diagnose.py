@@ -10,9 +10,10 @@ from parity.cli.support.comparing import Comparing
 
 @dataclass(frozen=True)
 class Diagnose(Comparing):
-    """Find the first difference as `parity diff` does, and say why: what both models computed there is
-    computed again from the captured tensors, under each hypothesis of a catalogue, until one reproduces
-    both. Then print the lines of source, as `parity locate` finds them. Exit status: 0 equal,
+    """Find the first difference as `parity diff` does, and say why. Of two models, the operations that
+    part tell it: a cause is named if exchanging that one thing makes everything behind it the same, and
+    the formulas and lines of source follow. Of recorded training, the step is computed again under each
+    known rule, until one reproduces both. Exit status: 0 equal,
     1 different, 2 bad input.
     """
 

@@ -11,32 +11,32 @@ from parity.faults.twin import Here
 ACT = "blocks.{i}.mlp.act"
 
 
-@fault("tanh GELU instead of exact GELU", ACT, "gelu-kind", act="gelu")
+@fault("tanh GELU instead of exact GELU", ACT, "activation", act="gelu")
 def _tanh_gelu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x)
 
 
-@fault("tanh GELU, in the float32 path only", ACT, "gelu-kind", twin="jax", act="gelu")
+@fault("tanh GELU, in the float32 path only", ACT, None, twin="jax", act="gelu")
 def _tanh_gelu_in_float32(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x) if "float32" in str(x.dtype) else act(x)
 
 
-@fault("quick GELU, x sigmoid(1.702 x), instead of exact GELU", ACT, "gelu-kind", act="gelu")
+@fault("quick GELU, x sigmoid(1.702 x), instead of exact GELU", ACT, "activation", act="gelu")
 def _quick_gelu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["quick_gelu"](x)
 
 
-@fault("ReLU instead of GELU", ACT, "activation-kind", act="gelu")
+@fault("ReLU instead of GELU", ACT, "activation", act="gelu")
 def _relu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["relu"](x)
 
 
-@fault("SiLU instead of GELU", ACT, "activation-kind", act="gelu")
+@fault("SiLU instead of GELU", ACT, "activation", act="gelu")
 def _silu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["silu"](x)
 
 
-@fault("no activation", ACT, "missing-activation")
+@fault("no activation", ACT, "activation")
 def _missing_activation(here: Here, act: Callable, x: Any) -> Any:
     return x
 
@@ -44,7 +44,7 @@ def _missing_activation(here: Here, act: Callable, x: Any) -> Any:
 @fault(
     "gate and value of a packed SwiGLU swapped",
     "blocks.{i}.mlp",
-    "gate-order",
+    "other-value-read",
     method="hidden",
     mlp="swiglu_packed",
 )

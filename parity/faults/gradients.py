@@ -16,20 +16,20 @@ def _detached_positions(here: Here, position_table: Callable, *args: Any) -> Any
     return here.twin.detached(position_table(*args))
 
 
-@fault("the residual around attention cut off from the gradient", "blocks.{i}", "gradient-residual",
+@fault("the residual around attention cut off from the gradient", "blocks.{i}", "residual-left-out",
        stage="backward", block="pre_norm", num_parallel=1)  # fmt: skip
 def _detached_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: here.twin.detached(x) + branch)
 
 
-@fault("the gradient through the activation doubled", "blocks.{i}.mlp.act", "gradient-scale",
+@fault("the gradient through the activation doubled", "blocks.{i}.mlp.act", "one-factor-too-many",
        stage="backward")  # fmt: skip
 def _doubled_gradient(here: Here, act: Callable, x: Any) -> Any:
     y = act(x)
     return y + (y - here.twin.detached(y))
 
 
-@fault("exact GELU with the gradient of tanh GELU", "blocks.{i}.mlp.act", "gradient-kind",
+@fault("exact GELU with the gradient of tanh GELU", "blocks.{i}.mlp.act", "activation",
        stage="backward", act="gelu")  # fmt: skip
 def _tanh_gelu_gradient(here: Here, act: Callable, x: Any) -> Any:
     tanh = here.twin.activations["gelu_tanh"](x)

@@ -48,7 +48,7 @@ def _layer_norm(
     return twin.cast(y, str(x.dtype).removeprefix("torch."))
 
 
-@fault("LayerNorm epsilon ten times too large", NORM, "norm-epsilon", at=NORMS, norm="layernorm")
+@fault("LayerNorm epsilon ten times too large", NORM, "epsilon", at=NORMS, norm="layernorm")
 def _norm_epsilon(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, epsilon=10.0)
 
@@ -56,7 +56,7 @@ def _norm_epsilon(here: Here, norm: Callable, x: Any) -> Any:
 @fault(
     "the one-pass variance E[x^2] - E[x]^2 (in float64 it needs --token-offset 1000 to be seen)",
     NORM,
-    "norm-variance",
+    None,
     at=NORMS,
     twin="jax",
     norm="layernorm",
@@ -65,27 +65,27 @@ def _fast_variance(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, one_pass=True)
 
 
-@fault("the unbiased variance, divided by n - 1", NORM, "norm-variance", at=NORMS, norm="layernorm")
+@fault("the unbiased variance, divided by n - 1", NORM, "one-scale-too-many", at=NORMS, norm="layernorm")
 def _unbiased_variance(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, lost=1)
 
 
-@fault("the gain of norms as 1 + weight", NORM, "norm-gain", at=NORMS, norm="layernorm")
+@fault("the gain of norms as 1 + weight", NORM, "one-term-too-many", at=NORMS, norm="layernorm")
 def _gain_plus_one(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, offset=1.0)
 
 
-@fault("LayerNorm without its bias", NORM, "norm-bias", at=NORMS, norm="layernorm")
+@fault("LayerNorm without its bias", NORM, "bias-left-out", at=NORMS, norm="layernorm")
 def _norm_without_bias(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, biased=False)
 
 
-@fault("LayerNorm that does not subtract the mean", NORM, "norm-centring", at=NORMS, norm="layernorm")
+@fault("LayerNorm that does not subtract the mean", NORM, "left-out", at=NORMS, norm="layernorm")
 def _uncentred_norm(here: Here, norm: Callable, x: Any) -> Any:
     return _layer_norm(here, x, centred=False)
 
 
-@fault("no norm before attention", NORM, "missing-norm")
+@fault("no norm before attention", NORM, "norm-left-out")
 def _missing_norm(here: Here, norm: Callable, x: Any) -> Any:
     return x
 
@@ -93,7 +93,7 @@ def _missing_norm(here: Here, norm: Callable, x: Any) -> Any:
 @fault(
     "no norm of queries and keys",
     "blocks.{i}.attn.q_norm",
-    "missing-norm",
+    "norm-left-out",
     at=("blocks.{i}.attn.q_norm", "blocks.{i}.attn.k_norm"),
     qk_norm=True,
 )
@@ -101,7 +101,7 @@ def _missing_qk_norm(here: Here, norm: Callable, x: Any) -> Any:
     return x
 
 
-@fault("no final norm", "", "missing-norm", final_norm="pre_pool")
+@fault("no final norm", "", "norm-left-out", final_norm="pre_pool")
 def _missing_final_norm(here: Here, forward: Callable, images: Any, **options: Any) -> Any:
     with here.twin.setting(here.module, norm=None):
         return forward(images, **options)

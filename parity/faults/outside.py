@@ -1,4 +1,4 @@
-"""Mistakes that no catalogue of causes lists: where they are must be found, and no cause be named."""
+"""Made-up mistakes that no list of causes foresees: where they are must be found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from parity.faults.residuals import two_lines
 from parity.faults.twin import Here
 
 
-@fault("a weight of the MLP moved by noise inside the forward pass", "blocks.{i}.mlp.fc1", None)
+@fault(
+    "a weight of the MLP moved by noise inside the forward pass",
+    "blocks.{i}.mlp.fc1",
+    "one-factor-too-many",
+)
 def _perturbed_weight(here: Here, linear: Callable, x: Any) -> Any:
     weight = here.twin.weight(here.module)
     noise = np.random.default_rng(0).standard_normal(tuple(weight.shape))
@@ -25,8 +29,8 @@ def _snake(here: Here, act: Callable, x: Any) -> Any:
     return x + here.xp.sin(x) ** 2
 
 
-@fault("the second token set to zero after attention's projection", "blocks.{i}.attn.proj", None,
-       attention_out_proj=True)  # fmt: skip
+@fault("the second token set to zero after attention's projection", "blocks.{i}.attn.proj",
+       "one-factor-too-many", attention_out_proj=True)  # fmt: skip
 def _zeroed_token(here: Here, linear: Callable, x: Any) -> Any:
     y = linear(x)
     return y * here.twin.constant(np.arange(y.shape[1]) != 1, y)[:, None]
@@ -38,7 +42,7 @@ def _sine_in_the_residual(here: Here, block: Callable, x: Any, **options: Any) -
     return two_lines(here, x, options, attention=lambda x, branch: x + branch + here.xp.sin(3 * x) / 4)
 
 
-@fault("each token mixed with the next one after the norm", "blocks.{i}.norm1", None)
+@fault("each token mixed with the next one after the norm", "blocks.{i}.norm1", "one-step-too-many")
 def _smeared_tokens(here: Here, norm: Callable, x: Any) -> Any:
     y = norm(x)
     return 0.9 * y + 0.1 * here.xp.roll(y, -1, 1)

@@ -39,31 +39,31 @@ def two_lines(
 
 
 @fault(
-    "the residual around attention dropped", BLOCK, "missing-residual", block="pre_norm", num_parallel=1
+    "the residual around attention dropped", BLOCK, "residual-left-out", block="pre_norm", num_parallel=1
 )
 def _dropped_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: branch)
 
 
 @fault(
-    "the residual around the MLP dropped", BLOCK, "missing-residual", block="pre_norm", num_parallel=1
+    "the residual around the MLP dropped", BLOCK, "residual-left-out", block="pre_norm", num_parallel=1
 )
 def _dropped_mlp_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, mlp=lambda x, branch: branch)
 
 
-@fault("the attention branch added twice", BLOCK, "branch-twice", block="pre_norm", num_parallel=1)
+@fault("the attention branch added twice", BLOCK, "other-value-read", block="pre_norm", num_parallel=1)
 def _doubled_attention(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: x + branch + branch)
 
 
-@fault("the MLP branch added twice", BLOCK, "branch-twice", block="pre_norm", num_parallel=1)
+@fault("the MLP branch added twice", BLOCK, "other-value-read", block="pre_norm", num_parallel=1)
 def _doubled_mlp(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, mlp=lambda x, branch: x + branch + branch)
 
 
-@fault("the attention branch added to the normalised stream", BLOCK, "wrong-residual", block="pre_norm",
-       num_parallel=1)  # fmt: skip
+@fault("the attention branch added to the normalised stream", BLOCK, "other-value-read",
+       block="pre_norm", num_parallel=1)  # fmt: skip
 def _normed_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     def add(x: Any, branch: Any) -> Any:
         return here.module.norm1(x) + branch
@@ -71,7 +71,7 @@ def _normed_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any
     return two_lines(here, x, options, attention=add)
 
 
-@fault("norms after the residual sums instead of before the branches", BLOCK, "norm-place",
+@fault("norms after the residual sums instead of before the branches", BLOCK, "norm-left-out",
        block="pre_norm", num_parallel=1)  # fmt: skip
 def _post_norm(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     own = here.module
@@ -81,14 +81,14 @@ def _post_norm(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return own.norm2(x + own.drop_path2(own.ls2(own.mlp(x, **draw)), **draw)), weights
 
 
-@fault("layer scales of the two branches swapped", "blocks.{i}.ls1", "layer-scale",
+@fault("layer scales of the two branches swapped", "blocks.{i}.ls1", "parameter",
        at=("blocks.{i}.ls1", "blocks.{i}.ls2"), **SCALED)  # fmt: skip
 def _swapped_layer_scales(here: Here, scale: Callable, x: Any) -> Any:
     other = "ls2" if here.path.endswith("ls1") else "ls1"
     return x * here.sibling(other).gamma[...]
 
 
-@fault("no layer scale", "blocks.{i}.ls1", "layer-scale",
+@fault("no layer scale", "blocks.{i}.ls1", "gain-left-out",
        at=("blocks.{i}.ls1", "blocks.{i}.ls2"), **SCALED)  # fmt: skip
 def _missing_layer_scale(here: Here, scale: Callable, x: Any) -> Any:
     return x

@@ -16,21 +16,21 @@ from verifier_faults.scores import Clean, Result
 COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one block", "all")]
 
 WORDS = """\
-Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference.
-*Caught*: `parity diff` says that the two differ. *Located*: in the module where the fault is - of a
-training step: in the stage. *Named*: `parity diagnose` gives the fault's cause first, and none for
-a fault that is outside of its catalogue. `yes` is all three. Faults of the model as a whole and of
-training stand under *all*.
+Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference. *Caught*:
+`parity diff` says that the two differ. *Located*: in the module where the fault is - of a training
+step: in the stage. *Named*: `parity diagnose` gives the fault's cause first, and none for a fault that
+has none. `yes` is all three. Faults of the model as a whole and of training stand under *all*.
 
-Which cause is expected was set with the catalogue in view, so the column *named* says that the
-catalogue is consistent, less that it is complete. Where it had been taken from what a diagnosis said,
-it was judged again by what the mistake would be called without one: `missing_tanh`, `active_drop_path`
-and `post_norm` kept their names; for `norm_behind_the_pooling` and `ignored_distillation_head` the
-catalogue learnt a better one. `rotary_offset` and `lambda_of_the_next_block` are mistakes that people
-make and that no module of the catalogue recomputes. The other faults outside of it were made up, to see
-that nothing is named. `fast_variance` is a matter of float32 and of large means: its positions are
-moved by 300 in float32, and by 1000 in float64, where it is the formula alone that is shown. Steps
-of training are scored in float64 alone."""
+Causes of the forward and backward pass come from the operations that part
+([operations.md](operations.md)): each was verified by that one exchange, so it is true of the two
+formulas. Which of them is *right* was judged by what the mistake is: that a scale is one too many, not
+that attention is at fault, for the formulas and lines say that. Where two names are accepted (`or`),
+both are true of the mistake, and it depends on how a framework writes the computation which is found
+first. `none` is honest: no single exchange explains the fault, or the fault was made up.
+`tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the
+operations agree, and the module and the size of the difference are all that is said. `fast_variance`
+has its positions moved by 300 in float32, and by 1000 in float64. Steps of training are scored in
+float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
 
 
 def line(result: Result) -> str:
@@ -39,7 +39,7 @@ def line(result: Result) -> str:
         f"in {result.place or '(model)'}" if result.caught else "not seen" if result.unseen else "MISSED"
     )
     wrong = "" if result.located or result.unseen else " (elsewhere)"
-    wanted = f" (expected {result.expected or 'none'})" if result.named != result.expected else ""
+    wanted = f" (expected {result.expected or 'none'})" if not result.is_named else ""
     return (
         f"{'ok  ' if result.passed else 'FAIL'} {result.label:33}{FRAMEWORKS[result.twin]:8}"
         f" {result.scope:11}{said}{wrong}: {result.named or 'no known cause'}{wanted},"
@@ -52,7 +52,7 @@ def summary(results: Sequence[Result], pairs: Sequence[Clean]) -> str:
     seen = [each for each in results if not each.unseen]
     caught = sum(each.caught for each in seen)
     located = sum(each.located for each in seen)
-    named = sum(each.caught and each.named == each.expected for each in seen)
+    named = sum(each.caught and each.is_named for each in seen)
     equal = sum(each.raised is None for each in pairs)
     return (
         f"{caught} of {len(seen)} caught, {located} located, {named} named rightly;"
@@ -72,7 +72,7 @@ def _rows(results: Sequence[Result]) -> dict[str, list[str]]:
     """For each fault its cause, and what was made of it by twin and scope."""
     rows: dict[str, list[str]] = {}
     for each in results:
-        cause = "cannot be seen" if each.unseen else each.expected or "outside the catalogue"
+        cause = "cannot be seen" if each.unseen else each.expected or "none"
         row = rows.setdefault(each.label, [cause, "", "", "", ""])
         row[1 + 2 * TWINS.index(each.twin) + (each.scope != "one block")] = _marks(each)
     return rows
@@ -86,7 +86,7 @@ def _marks(each: Result) -> str:
     words = (
         "caught" if each.caught else "MISSED",
         "located" if each.located else f"PLACED IN {each.place or '(model)'}",
-        "named" if each.named == each.expected else f"NAMED {each.named or 'nothing'}",
+        "named" if each.is_named else f"NAMED {each.named or 'nothing'}",
     )
     return ", ".join(words)
 

@@ -1,1 +1,1 @@
-"""Why two models differ: what they computed is computed again, under each hypothesis of a catalogue."""
+"""Why two models differ, by their operations; and two recordings of training, by the rules of a step."""

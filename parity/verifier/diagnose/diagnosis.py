@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from parity.verifier.diagnose.backward import explain_gradient
-from parity.verifier.diagnose.explain import explain
-from parity.verifier.diagnose.segments import batch_segments, gradient_segments, segments, step_segments
+from parity.verifier.diagnose.by_operation import explain_model
+from parity.verifier.diagnose.step_segments import step_segments
 from parity.verifier.diagnose.steps.explain import explain_step
 from parity.verifier.diagnose.verdict import Cause, Verdict
 from parity.verifier.diff.difference import Difference
@@ -15,7 +14,7 @@ from parity.verifier.operations.comparison import Comparison
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 MOST_PLACES = 8
-"""Kinds of places that are explained; what differs in more is better compared again after a repair."""
+"""Kinds of places that are listed; what differs in more is better compared again after a repair."""
 
 
 @dataclass(frozen=True)
@@ -67,32 +66,19 @@ class Diagnosis:
 
 
 def diagnose(difference: Difference) -> Diagnosis:
-    """Explain every place at which two models differ, as far as they can be told apart."""
+    """Explain what two models, or two recordings of training, do differently.
+
+    Of models the operations tell the causes of all places at once, which stand with the first one.
+    """
     places = []
     for group in difference.places[:MOST_PLACES]:
-        verdict = _explain(difference, group[0])
-        modules = tuple(dict.fromkeys(each.where for each in group))
-        causes = tuple(
-            replace(cause, where=modules) if group[0].stage == "forward" else cause
-            for cause in verdict.causes
-        )
-        places.append(Place(group, replace(verdict, causes=causes)))
+        if _is_of_a_step(difference, group[0]):
+            verdict = explain_step(*step_segments(difference, group[0]))
+        else:
+            verdict = Verdict() if places else explain_model(difference, group[0])
+        places.append(Place(group, verdict))
     return Diagnosis(difference, tuple(places))
 
 
-def _explain(difference: Difference, first: Divergence) -> Verdict:
-    if first.stage == "forward":
-        verdict = explain(*segments(difference, first))
-        if verdict.causes:
-            return verdict
-        # what one model has a module for, such as its activation, the other may compute in between
-        again = explain(*segments(difference, first, shared=True))
-        return again if again.causes else verdict
-    if first.mode == "fed":
-        found = gradient_segments(difference, first)
-        return explain_gradient(*found) if found else Verdict(unknown=f"{first}")
-    if first.stage in STEP_STAGES:
-        return explain_step(*step_segments(difference, first))
-    if first.stage == "batch":
-        return explain(*batch_segments(difference, first))
-    return Verdict(unknown=f"{first}; `parity match` finds which parameter is which")
+def _is_of_a_step(difference: Difference, first: Divergence) -> bool:
+    return difference.fed is None and first.stage in STEP_STAGES

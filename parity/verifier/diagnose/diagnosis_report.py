@@ -21,24 +21,32 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
         first, others = place.divergences[0], len(place.divergences) - 1
         more = f", and {others} more like it" if others else ""
         console.print(f"[bold]{escape(str(first))}[/]{more} [dim]({first.stage}, {first.mode})[/]")
-        for cause in place.verdict.causes[:1]:
-            _print_cause(cause, console)
-        for cause in place.verdict.causes[1:]:
-            console.print(
-                f"  [dim]also possible: {cause.name}: A {escape(cause.a)}; B {escape(cause.b)}[/]"
-            )
-        if not place.verdict.causes:
-            console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown or '')}")
+        _print_causes(place.verdict.causes, console)
+        if place.verdict.unknown:
+            console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown)}")
     print_lines(diagnosis.difference, console)
     print_verdict(diagnosis.difference, console)
 
 
-def _print_cause(cause: Cause, console: Console) -> None:
-    console.print(f"  cause: [bold]{cause.name}[/]")
-    console.print(f"    A  {escape(cause.a)}   [dim]recomputed to {_share(cause.residual_a, cause)}[/]")
-    console.print(f"    B  {escape(cause.b)}   [dim]recomputed to {_share(cause.residual_b, cause)}[/]")
-    if cause.advice:
-        console.print(f"    change: {escape(cause.advice)}")
+def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
+    """Of models one cause for each place, whose formulas follow; of steps the best."""
+    for number, cause in enumerate(causes):
+        if cause.residual_a is None or cause.residual_b is None:
+            said = f": {escape(cause.message)}" if cause.message else ""
+            console.print(f"  cause: [bold]{escape(cause.name)}[/]{said}")
+        elif number:
+            console.print(
+                f"  [dim]also possible: {cause.name}: A {escape(cause.a)}; B {escape(cause.b)}[/]"
+            )
+        else:
+            console.print(f"  cause: [bold]{cause.name}[/]")
+            for side, words, residual in (
+                ("A", cause.a, cause.residual_a), ("B", cause.b, cause.residual_b),
+            ):  # fmt: skip
+                share = _share(residual, cause)
+                console.print(f"    {side}  {escape(words)}   [dim]recomputed to {share}[/]")
+            if cause.advice:
+                console.print(f"    change: {escape(cause.advice)}")
 
 
 def _share(residual: float, cause: Cause) -> str:

@@ -1,4 +1,4 @@
-"""A stretch of one model's own code: what went in, what came out, and nothing of how."""
+"""A stage of a training step: what went in, what came out, and nothing of how."""
 
 from __future__ import annotations
 
@@ -10,53 +10,6 @@ import numpy as np
 
 from parity.measure.site import Stage
 from parity.measure.traces.format import ModuleFacts
-
-
-@dataclass(frozen=True)
-class Segment:
-    """The computation between the last tensor that agreed and the first that does not, in one model.
-
-    It lies within one module: either a leaf, whose whole function it is, or a module that calls others,
-    of whose own code it is the part between two of those calls. Images and feature maps are
-    channels-last, parameters in PyTorch's layout, whatever framework they are from; all values are
-    float64.
-    """
-
-    framework: str
-    """``torch``, ``jax`` or empty."""
-    module: ModuleFacts
-    """Whose code it is; the path is empty for the model itself."""
-    target: str
-    """What came out: ``out``, ``out[1]`` ... of the module, or ``norm2 in``, what a child was given."""
-    result: np.ndarray
-    """Its value."""
-    before: Mapping[str, np.ndarray]
-    """Every tensor the module had seen by then, oldest first: what it was given (``in``, ``in[1]``,
-    ``in.rotation``), and what its children returned (``attn.qkv out``)."""
-    parameters: Mapping[str, np.ndarray]
-    """The module's own, by their bare names: ``weight``, ``bias``, ``cls_token``, ``gamma``."""
-    children: Mapping[str, ModuleFacts] = field(default_factory=dict)
-    """The modules below it, by their paths relative to it."""
-    around: tuple[ModuleFacts, ...] = ()
-    """The modules it lies in, innermost first, the whole model last."""
-    dtype: str = "float64"
-    """The type it was computed in."""
-    beside: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The parameters of its siblings of the same class, by their names in the module around it:
-    ``ls2.gamma``."""
-    called: tuple[str, ...] = ()
-    """The modules below it that were called, in the order of their first calls; of two segments that are
-    compared, both as A calls them."""
-    given: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Every tensor that its children had been given by then, which its own code had made: ``kv in``."""
-
-    def fact(self, *names: str) -> Any:
-        """The first of these attributes that the module, or one around it, has; None if none has."""
-        for module in (self.module, *self.around):
-            for name in names:
-                if name in module.facts:
-                    return module.facts[name]
-        return None
 
 
 @dataclass(frozen=True)
@@ -111,12 +64,10 @@ class StepSegment:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One way in which a segment may have been computed."""
+    """One way in which a stage may have been computed."""
 
     choices: Mapping[str, str]
-    """What it assumes, aspect by aspect, in words: ``{"activation": "exact GELU"}``, or
-    ``{"scale": "1/sqrt(d)", "order": "q, k, v", "heads": "4 of 8"}``. Two hypotheses of the same aspects
-    that differ in one choice differ in one thing."""
+    """What it assumes, aspect by aspect, in words: ``{"momentum": "beta1 0.9"}``. Two
+    hypotheses of the same aspects that differ in one choice differ in one thing."""
     value: Any
-    """What would then have come out: an array like `Segment.result`, or a dictionary like
-    `StepSegment.result`."""
+    """What would then have come out: a dictionary like `StepSegment.result`."""

@@ -1,4 +1,4 @@
-"""One stage of one training step, read from a trace in the form that the catalogue takes."""
+"""One stage of one training step, read from a trace in the form in which it is explained."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
 from parity.verifier.diagnose.segment import StepSegment
+from parity.verifier.diff.difference import Difference
+from parity.verifier.diff.judge import Divergence
 
 
 class Leaves(Mapping[str, np.ndarray]):
@@ -28,6 +30,23 @@ class Leaves(Mapping[str, np.ndarray]):
 
     def __len__(self) -> int:
         return len(self._events)
+
+
+def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepSegment, StepSegment]:
+    """The stage of a training step that is the first to differ; parameters are called as A calls
+    them."""
+    traces, alignment = difference.flowing, difference.alignment
+    mine, theirs = divergence.judged.site, divergence.judged.partner
+    names = {}
+    for event in traces.a.of("parameters", mine.step):
+        module, _, leaf = event.path.rpartition(".")
+        other = alignment.path_in_b(module)
+        if other is not None:
+            names[f"{other}.{leaf}" if other else leaf] = event.path
+    return (
+        step_segment(traces.a, mine.step, mine.stage),
+        step_segment(traces.b, theirs.step, theirs.stage, names),
+    )
 
 
 def step_segment(

@@ -69,6 +69,11 @@ class Place:
     found: Found | None = field(default=None, repr=False, compare=False)
     """The regions of both programs; no part of the JSON."""
 
+    @property
+    def rule(self) -> str:
+        """The cause as a slug; where none is known, the kind of the place."""
+        return (self.cause or self.kind).replace(",", "").replace(" ", "-")
+
 
 @dataclass(frozen=True)
 class Counts:

@@ -38,7 +38,7 @@ def report_of_comparison(found: Comparison, a: str, b: str) -> Report:
 def _finding(place: Place, level: Level) -> Finding:
     said = place.message or KINDS[place.kind]
     return Finding(
-        rule=(place.cause or place.kind).replace(" ", "-"),
+        rule=place.rule,
         level=level,
         message=f"{place.cause}: {said}" if place.cause else said,
         a=place.a,

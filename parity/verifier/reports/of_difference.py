@@ -19,25 +19,29 @@ from parity.verifier.reports.report import Finding, Report, Table, Verdict, line
 def report_of_difference(difference: Difference) -> Report:
     """What `parity diff` found."""
     findings = [
-        _finding(difference, group[0], len(group), rule=f"{group[0].stage}-differs".replace(" ", "-"))
-        for group in difference.places
+        _finding(difference, group[0], len(group), rule=_rule(group[0])) for group in difference.places
     ]
     return _report("diff", difference, findings, difference_to_dict(difference))
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
-    """What `parity diagnose` found."""
+    """What `parity diagnose` found; causes that have lines of source stand at those."""
+    at_lines = diagnosis.lines is not None and bool(diagnosis.lines.places)
     findings = []
     for place in diagnosis.places:
         first, verdict = place.divergences[0], place.verdict
-        cause = verdict.causes[0] if verdict.causes else None
+        cause = verdict.causes[0] if verdict.causes and not at_lines else None
+        rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
         details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
-        rule = cause.name if cause else "unknown-cause"
         findings.append(
             _finding(diagnosis.difference, first, len(place.divergences), rule=rule, cause=cause,
                      details=details)
         )  # fmt: skip
     return _report("diagnose", diagnosis.difference, findings, diagnosis_to_dict(diagnosis))
+
+
+def _rule(first: Divergence) -> str:
+    return f"{first.stage}-differs".replace(" ", "-")
 
 
 def _report(command: str, difference: Difference, findings: list[Finding], own: dict) -> Report:
@@ -89,6 +93,8 @@ def _finding(
 
 
 def _evidence(cause: Cause) -> tuple[str, ...]:
+    if cause.residual_a is None or cause.residual_b is None:
+        return (cause.message,)
     share = [each / cause.difference if cause.difference else 0.0
              for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
     said = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"

@@ -32,7 +32,7 @@ def test_results_are_one_short_line():
         )
     ]
     assert all("\n" not in each and len(each) < 160 for each in said), said
-    assert "norm-epsilon" in said[0]
+    assert "causes: number>" in said[0]
     assert "DIFFERENT at 0: out" in said[1]
     assert "EQUAL" in said[2]
     assert said[4].startswith("<Comparison DIFFERENT: 1 output, relative error 0.0")

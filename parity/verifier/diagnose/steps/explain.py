@@ -191,7 +191,10 @@ def _cause(stage: str, gap: Gap, a: Fit, b: Fit, aspect: str) -> Cause:
             if len(texts) == 1:
                 where = tuple(texts.pop().split(", "))
     words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in said]
-    return Cause(name, stage, where, words[0], words[1], a.residual, b.residual, gap.difference, advice)
+    return Cause(
+        name, stage, where, words[0], words[1], gap.difference,
+        residual_a=a.residual, residual_b=b.residual, advice=advice,
+    )  # fmt: skip
 
 
 def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
@@ -205,7 +208,10 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
     lacking = [", ".join(name for name in names if name not in each.result) for each in (a, b)]
     words = [f"gradient: missing for {each or 'none of these'}" for each in lacking]
     name, advice = CAUSES["gradients", "gradient"]
-    return Cause(name, "gradients", names, words[0], words[1], 0.0, 0.0, difference, advice)
+    return Cause(
+        name, "gradients", names, words[0], words[1], difference,
+        residual_a=0.0, residual_b=0.0, advice=advice,
+    )  # fmt: skip
 
 
 def _other_optimizers(a: Side, b: Side) -> str | None:

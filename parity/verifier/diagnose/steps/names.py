@@ -1,4 +1,4 @@
-"""What the causes are called, and what to change: the one table of the catalogue of steps."""
+"""What the causes are called, and what to change: the one table of the rules of steps."""
 
 from __future__ import annotations
 

@@ -6,12 +6,27 @@ which everything is known to meet. What fits no exchange has no name.
 
 from __future__ import annotations
 
-from parity.verifier.operations.causes import activations, masks, numbers, operators, order, reads, skips
+from parity.verifier.operations.causes import (
+    activations,
+    branches,
+    masks,
+    numbers,
+    operators,
+    order,
+    pairs,
+    reads,
+    reductions,
+    rounded,
+    several,
+    skips,
+    slopes,
+)
 from parity.verifier.operations.causes.exchange import Cause
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found
 
 _JUDGES = (
+    slopes.nothing,
     numbers.judge,
     activations.judge,
     masks.judge,
@@ -22,6 +37,11 @@ _JUDGES = (
     reads.operand,
     operators.axes,
     numbers.factor,
+    slopes.judge,
+    reductions.judge,
+    rounded.judge,
+    several.judge,
+    pairs.judge,
 )
 """From what says most to what says least."""
 
@@ -39,7 +59,7 @@ def cause_of(found: Found, index: Index) -> Cause:
         said = judge(found, index)
         if said is not None:
             return said
-    return "", ""
+    return branches.judge(found, index, _JUDGES) or ("", "")
 
 
 __all__ = ["Cause", "cause_of"]

@@ -66,11 +66,12 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _read(region: Region, found: Found) -> Iterator[np.ndarray]:
-    """What a region reads, of the shape of its end; the end itself where nothing is computed."""
+    """What a region reads, of the size of its end, in its shape; the end itself where it is empty."""
     for value in region.program.values(outside(region)).values():
         if (
             isinstance(value, np.ndarray)
-            and value.shape == found.value.shape
+            and value.size == found.value.size
+            and value.ndim
             and value.dtype.kind == "f"
         ):
-            yield value
+            yield value.reshape(found.value.shape)

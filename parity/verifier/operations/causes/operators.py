@@ -110,6 +110,7 @@ def _along(name: str, axis: int) -> Any:
 def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
     """Reshapes and broadcasts of what was reduced, which would not fit, leave it as it is."""
     region, free, touched = found.b, {}, set(changed)
+    reduced = {region.program.operations[index].size for index in changed}
     for index in region.operations:
         op = region.program.operations[index]
         if index in changed or not any(i in touched for i in op.inputs):
@@ -117,4 +118,6 @@ def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
         if op.is_layout:
             touched.add(index)
             free[index] = replace(op, run=lambda operands: operands[0])
+        elif op.size in reduced:  # a guard of what was reduced, such as the largest logit and -inf
+            touched.add(index)
     return free

@@ -13,6 +13,8 @@ from parity.verifier.operations.region import Found, Region
 
 LARGEST = 1 << 20
 """Elements up to which orders are tried."""
+LONGEST = 64
+"""Rows of an axis up to which their order is told."""
 STEPS = 6
 """Operations before the end whose value's axes are tried in another order."""
 
@@ -35,7 +37,28 @@ def judge(found: Found, index: Index) -> Cause | None:
         if said is not None:
             return said
     moved = _moved(found, index)
-    return moved if moved and moved[0] != "transposed" else _split(found) or moved
+    said = moved if moved and moved[0] != "transposed" else _split(found) or moved
+    return said or _permuted(found)
+
+
+def _permuted(found: Found) -> Cause | None:
+    """The rows along one axis in another order."""
+    a, b = found.value, found.instead
+    if a.shape != b.shape:
+        return None
+    for axis, n in enumerate(b.shape):
+        if not 2 < n <= LONGEST:
+            continue
+        sums = (
+            each.reshape(n, -1).sum(1) for each in (np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0))
+        )
+        rank_a, rank_b = (np.argsort(each) for each in sums)
+        rows = np.empty(n, int)
+        rows[rank_a] = rank_b
+        if is_a(found, np.take(b, rows, axis)):
+            order = ", ".join(map(str, np.argsort(rows)[:8])) + (", ..." if n > 8 else "")
+            return "permuted", f"axis {axis} of {list(b.shape)} has A's rows in the order {order}"
+    return None
 
 
 def _split(found: Found) -> Cause | None:
@@ -44,7 +67,8 @@ def _split(found: Found) -> Cause | None:
     for source in _sources(found.b):
         for axis in range(b.ndim - 1):
             outer, inner = b.shape[axis : axis + 2]
-            if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner):
+            rest = math.prod(b.shape[axis + 2 :])
+            if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner, rest):
                 continue
             parts = source.reshape(*b.shape[:axis], inner, outer, *b.shape[axis + 2 :])
             if is_a(found, parts.swapaxes(axis, axis + 1)):
@@ -52,9 +76,10 @@ def _split(found: Found) -> Cause | None:
     return None
 
 
-def _has_axis(shape: tuple[int, ...], before: int, size: int) -> bool:
-    """Whether an axis of a size has so many numbers in front of it."""
-    return any(n == size and math.prod(shape[:i]) == before for i, n in enumerate(shape))
+def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool:
+    """Whether an axis of a size, or of that and all behind it, has so many numbers in front of it."""
+    wanted = (size, size * rest)
+    return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
 def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:

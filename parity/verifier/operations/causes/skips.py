@@ -25,14 +25,14 @@ def judge(found: Found, _: Index) -> Cause | None:
         (found.a, "A", found.instead),
         (found.b, "B", found.value),
     ):
-        for steps, kept in _skips(region):
+        for steps, kept in skips(region):
             end = steps[-1]
             value = _skipped(region, end, kept)
             if value is None:
                 continue
             ways = arrangements(value, wanted.shape) if region is found.a else (value,)
             if any(closer(wanted, way, found.error) for way in ways):
-                return _name(region, side, steps, kept)
+                return named(region, side, steps, kept)
     return _partly(found)
 
 
@@ -48,13 +48,15 @@ def _partly(found: Found) -> Cause | None:
             break
     else:
         return None
-    for steps, kept in _skips(found.a):
-        value = _skipped(found.a, steps[-1], kept)
-        for way in arrangements(value, b.shape) if value is not None else ():
-            if closer(b, np.where(apart, way, a), found.error):
-                name, said = _name(found.a, "A", steps, kept)
-                which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
-                return f"{name} of a part", f"{said} for row {which} of axis {axis} of {list(b.shape)}"
+    which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
+    where = f"for row {which} of axis {axis} of {list(b.shape)}"
+    for region, side, own, other in ((found.a, "A", a, b), (found.b, "B", b, a)):
+        for steps, kept in skips(region):
+            value = _skipped(region, steps[-1], kept)
+            for way in arrangements(value, b.shape) if value is not None else ():
+                if closer(other, np.where(apart, way, own), found.error):
+                    name, said = named(region, side, steps, kept)
+                    return f"{name} of a part", f"{said} {where}"
     return None
 
 
@@ -62,9 +64,9 @@ def _shape(region: Region) -> tuple[int, ...]:
     return region.program.operations[region.end].shape
 
 
-def _skips(region: Region) -> Iterator[tuple[list[int], int]]:
+def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], int]]:
     """Operations between two values of one shape, the last of them, and the value before: few first."""
-    if not region.operations or len(region.operations) > LARGEST:
+    if not region.operations or len(region.operations) > largest:
         return
     program, inside = region.program, set(region.operations)
     found = []
@@ -120,7 +122,8 @@ def _skipped(region: Region, end: int, kept: int) -> np.ndarray | None:
     return rerun(region, given={end: value})
 
 
-def _name(region: Region, side: str, steps: list[int], kept: int) -> Cause:
+def named(region: Region, side: str, steps: list[int], kept: int) -> Cause:
+    """What operations are that one side has alone, and where."""
     program = region.program
     ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
     names = {op.name for op in ops}
@@ -138,8 +141,9 @@ def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
     sums = op.name in ("add", "sub", "rsub")
     number = [each for each in op.operands if not isinstance(each, Ref)]
     others = [program.operations[i] for i in op.inputs if not _leads(region, i, kept)]
-    if len(others) < 1 and not number:
-        others = [program.operations[op.inputs[0]]]
+    if not others and not number:  # x + x is twice x
+        said = f"only {side} has {op.name} of a value and itself{_at(op)}"
+        return ("one factor too many" if too_many else "factor left out"), said
     if number or (others and others[0].size == 1):
         what = "term" if sums else "scale"
         if sums and number and abs(float(np.ravel(number[0])[0])) < SMALL and _guards(region, op):

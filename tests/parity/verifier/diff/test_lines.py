@@ -81,14 +81,14 @@ def printed(show, found):
     return out.getvalue()
 
 
-def test_the_two_formulas_stand_beside_the_cause(made):
+def test_the_two_formulas_stand_below_the_cause(made):
     diagnosis = diagnose(made["original"](), made["tanh"]())
     text = printed(print_diagnosis, diagnosis)
-    assert [each.name for each in diagnosis.causes] == ["gelu-kind"]
+    assert [each.name for each in diagnosis.causes] == ["activation"]
     assert "A perceptrons.py:11  erf(x * 0.707106781187)" in text
     assert 'torch.nn.functional.gelu(x, approximate="tanh")' in text
     (of_modules, of_lines) = report_of_diagnosis(diagnosis).findings
-    assert (of_modules.rule, of_lines.rule) == ("gelu-kind", "activation")
+    assert (of_modules.rule, of_lines.rule) == ("forward-differs", "activation")
     assert {line.line for line in of_lines.b.lines} == {line_of('approximate="tanh"')}
 
 
@@ -96,6 +96,7 @@ def test_a_part_in_float32_is_told_from_another_formula(made):
     diagnosis = diagnose(made["original"](), made["in_float32"]())
     assert not diagnosis.equal
     assert diagnosis.lines.verdict == "EQUAL"
+    assert [each.name for each in diagnosis.causes] == ["number-type"]
     text = printed(print_diagnosis, diagnosis)
     assert "the forward pass and the gradients are the same" in text
     assert f"B asks for float32 at perceptrons.py:{line_of('x.float()')}" in text

@@ -1,0 +1,82 @@
+"""A place that ends in a product or a sum of two values, both of which B computes otherwise: each judged
+on its own, and named where both have one cause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import Cause, is_a, rerun
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Operation
+from parity.verifier.operations.region import Found, Region, before_of
+
+MOST_WAYS = 6
+"""Orders of A's operand in which it may be B's."""
+LARGEST = 96
+"""Operations of a region up to which it is taken apart."""
+
+
+def judge(
+    found: Found, index: Index, judges: tuple[Callable[[Found, Index], Cause | None], ...]
+) -> Cause | None:
+    """The one cause of both operands of the last operation."""
+    if max(len(found.a.operations), len(found.b.operations)) > LARGEST:
+        return None
+    pair = _operands(found)
+    if pair is None:
+        return None
+    said: list[Cause] = []
+    for branch in pair:
+        causes = (each for judge in judges if (each := judge(branch, index)) is not None)
+        cause = next(causes, None)
+        if cause is None:
+            return None
+        said.append(cause)
+    name = said[0][0]
+    return (name, f"in both operands: {said[0][1]}") if name and said[1][0] == name else None
+
+
+def _operands(found: Found) -> list[Found] | None:
+    """Both operands of the last operation as places, where A's make its value A's."""
+    a, b = _last(found.a), _last(found.b)
+    if a is None or b is None or a.name != b.name:
+        return None
+    inside_a, inside_b = set(found.a.operations), set(found.b.operations)
+    if not inside_a.issuperset(a.inputs) or not inside_b.issuperset(b.inputs):
+        return None
+    ways = [list(islice(_ways(found, x, y), MOST_WAYS)) for x, y in zip(a.inputs, b.inputs, strict=True)]
+    own = found.b.program.values(b.inputs)
+    for left in ways[0]:
+        for right in ways[1]:
+            given = dict(zip(b.inputs, (left, right), strict=True))
+            if is_a(found, rerun(found.b, given=given)):
+                return [
+                    Found(
+                        Region(found.a.program, x, before_of(found.a.program, x, inside_a)),
+                        Region(found.b.program, y, before_of(found.b.program, y, inside_b)),
+                        given[y],
+                        np.asarray(own[y]),
+                    )
+                    for x, y in zip(a.inputs, b.inputs, strict=True)
+                ]
+    return None
+
+
+def _last(region: Region) -> Operation | None:
+    """The operation of two operands that makes the value at a region's end."""
+    program, index = region.program, region.end
+    while index in region.operations:
+        op = program.operations[index]
+        if not op.is_layout or not op.inputs:
+            return op if len(set(op.inputs)) == len(op.operands) == 2 else None
+        index = op.inputs[0]
+    return None
+
+
+def _ways(found: Found, x: int, y: int) -> Iterator[np.ndarray]:
+    value = np.asarray(found.a.program.values([x])[x])
+    return arrangements(value, found.b.program.operations[y].shape)

@@ -1,0 +1,33 @@
+"""Rotary positions that turn other pairs of channels: neighbours, or the two halves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.verifier.operations.causes.exchange import Cause, is_b, outside, rerun
+from parity.verifier.operations.layouts import arrangements
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.region import Found
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """A's operations on channels in the order that makes neighbours of the halves, or halves of the
+    neighbours, yield B's value in that order."""
+    read = found.a.program.values(outside(found.a))
+    for n in sorted({np.shape(v)[-1] for v in read.values() if np.ndim(v) > 1}):
+        if n % 2 or n < 4:
+            continue
+        meshed = np.arange(n).reshape(2, -1).T.ravel()  # 0, n/2, 1, n/2 + 1, ...
+        for order, of_a, of_b in (
+            (meshed, "neighbours", "the two halves"),
+            (np.argsort(meshed), "the two halves", "neighbours"),
+        ):
+            given = {i: v[..., order] for i, v in read.items() if np.ndim(v) > 1 and v.shape[-1] == n}
+            value = rerun(found.a, given=given)
+            if value is None:
+                continue
+            for axis in (i for i, size in enumerate(value.shape) if size == n):
+                back = np.take(value, np.argsort(order), axis)
+                if any(is_b(found, way) for way in arrangements(back, found.instead.shape)):
+                    return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
+    return None
