@@ -26,7 +26,7 @@ print(json.dumps(found))
 """
 
 
-class Narrower(ViTConfig):
+class Narrower(ViTConfig, frozen=True):
     """A schema with fields of its own."""
 
     width: int = 1
