@@ -3,8 +3,9 @@
     python tools/measure_conversion.py [--preset NAME] [--to DIALECT] [--folder DIR] [--repeat N]
 
 Writes a checkpoint of random weights in timm's names, copies it, converts it, and prints medians: the
-peak of resident memory above that of the imports, and the time against that of copying the file. Where
-other programs take their share of the time, compare the seconds of the cores.
+peak of resident memory above that of the imports, and the time against that of copying the file. Both
+end when the file is on the disk. A conversion is compared with the copies right before and after it.
+Where other programs take their share of the time, compare the seconds of the cores.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +49,7 @@ def main() -> None:
     parser.add_argument("--preset", default="vit_giant_patch14_dinov2")
     parser.add_argument("--to", default="hf")
     parser.add_argument("--folder", type=Path, default=None)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=7)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         measure(Path(folder), arguments.preset, arguments.to, arguments.repeat)
@@ -58,17 +60,19 @@ def measure(folder: Path, name: str, to: str, repeat: int) -> None:
     source = folder / "source.safetensors"
     count = write_random(source, name)
     print(f"{name}: {count:,} parameters, {source.stat().st_size / 2**30:.2f} GiB; to {to}")
-    copies, conversions = [], []
+    copies, conversions = [copy(source, folder / "copy.safetensors")], []
     for _ in range(repeat):
-        copies.append(copy(source, folder / "copy.safetensors"))
         conversions.append(convert(source, folder / "converted", to, name))
         shutil.rmtree(folder / "converted")
-    ratios = [copied[0] / converted[0] for copied, converted in zip(copies, conversions, strict=True)]
+        copies.append(copy(source, folder / "copy.safetensors"))
+    around = [statistics.geometric_mean(each) for each in pairwise(seconds for seconds, _ in copies)]
+    ratios = [copied / converted[0] for copied, converted in zip(around, conversions, strict=True)]
     copied, copied_cores = map(statistics.median, zip(*copies, strict=True))
     converted, cores, memory = map(statistics.median, zip(*conversions, strict=True))
     print(f"copy, flushed to the disk: {copied:.1f} s, {copied_cores:.1f} s of the cores")
     print(f"convert: {converted:.1f} s, {cores:.1f} s of the cores")
-    print(f"speed of converting: {copied / converted:.2f} of copying, {min(ratios):.2f} at worst")
+    said = f"{statistics.median(ratios):.2f} of copying, {min(ratios):.2f} to {max(ratios):.2f}"
+    print(f"speed of converting: {said}")
     print(f"peak resident memory above the imports: {memory:.0f} MiB")
 
 

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 
 from parity.cli.dispatch import COMMANDS
+from parity.cli.support.flag_rules import docstring_of
+from vit_config import Recipe, ViTConfig
 
 ROOT = Path(__file__).parents[2]
 TRAINING = ("train", "preflight")
@@ -24,6 +26,15 @@ print(json.dumps(found))
 """
 
 
+class Narrower(ViTConfig, frozen=True):
+    """A schema with fields of its own."""
+
+    width: int = 1
+    """Words in
+    two lines."""
+    silent: int = 2
+
+
 def _loaded(*argv):
     done = subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, check=True)
     return done
@@ -37,6 +48,15 @@ def test_help_loads_only_what_reads_the_command_line():
     for command, modules in loaded.items():
         assert not modules & WORK, command
         assert "pydantic" not in modules or command in TRAINING, command
+
+
+def test_every_field_of_schema_and_recipe_is_explained():
+    for kind in (ViTConfig, Recipe):
+        words = {name: docstring_of(name, kind) for name in kind.model_fields}
+        assert [name for name, said in words.items() if not said] == []
+    assert docstring_of("patch_size", Narrower) == docstring_of("patch_size", ViTConfig)
+    assert docstring_of("width", Narrower) == "Words in two lines."
+    assert docstring_of("silent", Narrower) is None
 
 
 def test_help_of_the_script_loads_no_more():

@@ -76,5 +76,8 @@ def _docstrings(kind: type) -> dict[str, str]:
 @cache
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
     """The statements of each class at the top of a module, which is parsed once for all of them."""
-    source = Path(sys.modules[module].__file__ or "").read_bytes()
+    try:
+        source = Path(sys.modules[module].__file__ or "").read_bytes()
+    except OSError:  # installed without its source: flags without words
+        return {}
     return {each.name: each.body for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}

@@ -125,7 +125,7 @@ def measure(
     repeats: int,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[Result]:
-    """Run each pass of each side `repeats` times after a first one, each between two of the first side."""
+    """Run each pass of each side `repeats` times after a first one, between two of the first side."""
     workers: list[Worker] = []
     try:
         for side in sides:
