@@ -37,6 +37,7 @@ _JUDGES = (
     reads.operand,
     operators.axes,
     numbers.factor,
+    skips.too_many_of_a_part,
     slopes.judge,
     reductions.judge,
     rounded.judge,

@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 
 from parity.verifier.operations.causes.exchange import Cause, is_a, rerun
+from parity.verifier.operations.causes.several import VAGUE
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation
@@ -37,7 +38,9 @@ def judge(
             return None
         said.append(cause)
     name = said[0][0]
-    return (name, f"in both operands: {said[0][1]}") if name and said[1][0] == name else None
+    if name != said[1][0] or name in ("", *VAGUE):
+        return None
+    return name, f"in both operands: {said[0][1]}"
 
 
 def _operands(found: Found) -> list[Found] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.operations.causes.exchange import Cause, is_b, outside, rerun
+from parity.verifier.operations.causes.exchange import Cause, is_b, outside, rerun, upstream
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found
@@ -13,7 +13,7 @@ from parity.verifier.operations.region import Found
 def judge(found: Found, _: Index) -> Cause | None:
     """A's operations on channels in the order that makes neighbours of the halves, or halves of the
     neighbours, yield B's value in that order."""
-    read = found.a.program.values(outside(found.a))
+    read = found.a.program.values([i for i in outside(found.a) if _is_computed(found, i)])
     for n in sorted({np.shape(v)[-1] for v in read.values() if np.ndim(v) > 1}):
         if n % 2 or n < 4:
             continue
@@ -31,3 +31,9 @@ def judge(found: Found, _: Index) -> Cause | None:
                 if any(is_b(found, way) for way in arrangements(back, found.instead.shape)):
                     return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
     return None
+
+
+def _is_computed(found: Found, index: int) -> bool:
+    """Whether a value comes from an input: tables of sines do not, and keep their order."""
+    ops = found.a.program.operations
+    return any(ops[i].kind == "input" for i in (index, *upstream(found.a, index)))

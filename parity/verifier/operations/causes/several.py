@@ -16,6 +16,8 @@ from parity.verifier.operations.region import Found, Region
 LARGEST = 48
 """Operations of a region up to which it is tried."""
 MOST_TRIALS = 40
+VAGUE = ("left out", "one step too many")
+"""Names that say nothing of operations that are skipped at several places at once."""
 
 _Skip = tuple[list[int], int]
 
@@ -35,7 +37,7 @@ def judge(found: Found, _: Index) -> Cause | None:
                 closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
             ):
                 name, said = named(region, side, *apart[0])
-                return name, f"{said}, {len(apart)} times"
+                return None if name in VAGUE else (name, f"{said}, {len(apart)} times")
     return None
 
 

@@ -33,11 +33,16 @@ def judge(found: Found, _: Index) -> Cause | None:
             ways = arrangements(value, wanted.shape) if region is found.a else (value,)
             if any(closer(wanted, way, found.error) for way in ways):
                 return named(region, side, steps, kept)
-    return _partly(found)
+    return _partly(found, found.a, "A")
 
 
-def _partly(found: Found) -> Cause | None:
-    """Operations that B has for some rows and not for others."""
+def too_many_of_a_part(found: Found, _: Index) -> Cause | None:
+    """Operations that B has for rows for which A has them not."""
+    return _partly(found, found.b, "B")
+
+
+def _partly(found: Found, region: Region, side: str) -> Cause | None:
+    """Operations that one side has for rows for which the other has them not."""
     a, b = found.value, found.instead
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
     if apart.all() or a.shape != b.shape:
@@ -50,13 +55,13 @@ def _partly(found: Found) -> Cause | None:
         return None
     which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
     where = f"for row {which} of axis {axis} of {list(b.shape)}"
-    for region, side, own, other in ((found.a, "A", a, b), (found.b, "B", b, a)):
-        for steps, kept in skips(region):
-            value = _skipped(region, steps[-1], kept)
-            for way in arrangements(value, b.shape) if value is not None else ():
-                if closer(other, np.where(apart, way, own), found.error):
-                    name, said = named(region, side, steps, kept)
-                    return f"{name} of a part", f"{said} {where}"
+    own, other = (a, b) if side == "A" else (b, a)
+    for steps, kept in skips(region):
+        value = _skipped(region, steps[-1], kept)
+        for way in arrangements(value, b.shape) if value is not None else ():
+            if closer(other, np.where(apart, way, own), found.error):
+                name, said = named(region, side, steps, kept)
+                return f"{name} of a part", f"{said} {where}"
     return None
 
 
