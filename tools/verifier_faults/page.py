@@ -26,7 +26,9 @@ Causes of the forward and backward pass come from the operations that part
 formulas. Which of them is *right* was judged by what the mistake is: that a scale is one too many, not
 that attention is at fault, for the formulas and lines say that. Where two names are accepted (`or`),
 both are true of the mistake, and it depends on how a framework writes the computation which is found
-first. `none` is honest: no single exchange explains the fault, or the fault was made up.
+first. `none` counts as right where no single exchange explains the fault, or the fault was made up.
+For `number_of_heads`, `positions_before_the_class_token` and `pooled_prefix` it is a gap: people make
+these mistakes, and no exchange is known that would show what they are.
 `tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the
 operations agree, and the module and the size of the difference are all that is said. `fast_variance`
 has its positions moved by 300 in float32, and by 1000 in float64. Steps of training are scored in
