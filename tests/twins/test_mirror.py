@@ -20,9 +20,17 @@ pytestmark = [pytest.mark.versions, pytest.mark.quick]
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 # what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
-# gradients that its compiler makes too narrow; derivatives that it makes too slow; its options; and a
-# loop over blocks, which nobody has to compile elsewhere
-JAX_ONLY = {"functional.py", "linear.py", "rules.py", "compiling.py", "scanned.py", "stacks.py"}
+# gradients that its compiler makes too narrow; derivatives that it makes too slow; its options; a
+# loop over blocks, which nobody has to compile elsewhere; and devices that share a batch
+JAX_ONLY = {
+    "functional.py",
+    "linear.py",
+    "rules.py",
+    "compiling.py",
+    "scanned.py",
+    "stacks.py",
+    "shares.py",
+}
 # what only one side's framework makes necessary
 PRIVATE = {
     "weights": {"to_numpy"},  # numpy has no bfloat16
