@@ -45,6 +45,7 @@ SLOPES: dict[str, _Slope] = {
 """Of each activation its derivative."""
 
 
+@np.errstate(all="ignore")  # of masked values, of which most slopes are no number
 def judge(found: Found, _: Index) -> Cause | None:
     """The gradient that arrives, times the slope of another activation."""
     if found.value.dtype.kind != "f":
