@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.verifier.diagnose.by_operation import explain_model
-from parity.verifier.diagnose.step_segments import step_segments
 from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.steps.segments import step_segments
 from parity.verifier.diagnose.verdict import Cause, Verdict
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence

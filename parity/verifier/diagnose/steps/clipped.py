@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis
 from parity.verifier.diagnose.steps.fitting import Flat, chosen, slope, snap, text
 from parity.verifier.diagnose.steps.noise import TINY, noise
+from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 TORCH = 1e-6

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis, StepSegment
 from parity.verifier.diagnose.steps import clipped, gradients, learning_rate, loss, moments, updated
 from parity.verifier.diagnose.steps.fitting import digits
 from parity.verifier.diagnose.steps.names import CAUSES
 from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.segment import Hypothesis, StepSegment
 from parity.verifier.diagnose.steps.sides import Side, make_sides
 from parity.verifier.diagnose.verdict import Cause, Verdict
 

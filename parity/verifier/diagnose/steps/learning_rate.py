@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis
 from parity.verifier.diagnose.steps.fitting import snap, text
 from parity.verifier.diagnose.steps.gradients import Pair
 from parity.verifier.diagnose.steps.noise import SHARES
+from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 LONGEST = 20_000

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis
 from parity.verifier.diagnose.steps.fitting import digits, snap, text
 from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)

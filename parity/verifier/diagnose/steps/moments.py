@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis
 from parity.verifier.diagnose.steps.fitting import (
     Flat,
     chosen,
@@ -20,6 +19,7 @@ from parity.verifier.diagnose.steps.fitting import (
     two_slopes,
 )
 from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)

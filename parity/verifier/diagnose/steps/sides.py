@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parity.measure.traces.format import sample_indices
-from parity.verifier.diagnose.segment import StepSegment
+from parity.verifier.diagnose.steps.segment import StepSegment
 
 KEPT = 512
 """Elements of a leaf that are looked at: half evenly spread, half where the results differ most."""

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.diagnose.segment import Hypothesis
 from parity.verifier.diagnose.steps.directions import Direction, denominators, directions
 from parity.verifier.diagnose.steps.fitting import Flat, chosen, shared, slope, snap, text
 from parity.verifier.diagnose.steps.noise import noise
+from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after the update"

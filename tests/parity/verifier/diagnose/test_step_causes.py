@@ -16,8 +16,8 @@ from torch import nn
 
 from parity.measure.site import Stage
 from parity.measure.traces import Trace, record
-from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.steps.segments import step_segment
 from parity.verifier.diagnose.verdict import Verdict
 
 BATCH, WIDTH, HIDDEN, CLASSES, STEPS = 11, 5, 7, 3, 4

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from parity.verifier.diagnose.segment import StepSegment
-from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.steps.segment import StepSegment
+from parity.verifier.diagnose.steps.segments import step_segment
 from tests.parity.verifier.diagnose.test_step_causes import RATE, both, groups, only, run_torch
 
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from parity.verifier.diagnose.step_segments import step_segment
 from parity.verifier.diagnose.steps.explain import explain_step
+from parity.verifier.diagnose.steps.segments import step_segment
 from parity.verifier.diagnose.verdict import Verdict
 from tests.parity.verifier.diagnose.test_step_causes import (
     BATCH,

@@ -10,7 +10,7 @@ from parity.measure.site import Site, Stage
 from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.measure.traces.recorder import OPTIMIZER
-from parity.verifier.diagnose.segment import StepSegment
+from parity.verifier.diagnose.steps.segment import StepSegment
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
 
