@@ -68,7 +68,7 @@ def assert_parity(
     if first is not None:
         judged = first.judged
         raise AssertionError(
-            f"first difference ({first.stage}, {first.mode}): {first}; error {judged.error:.1e},"
+            f"first difference ({first.stage}): {first}; error {judged.error:.1e},"
             f" where rounding explains {judged.limit:.1e}{_on_line(difference)}"
         )
     if lock is not None:
@@ -84,10 +84,10 @@ def _on_line(difference: Difference) -> str:
 
 
 def worst_errors(difference: Difference, level: Level) -> dict[str, float]:
-    """The largest error of each stage that a level compares, each model on its own activations."""
+    """The largest error of each stage that a level compares."""
     found = {"logits": max((each.error for each in difference.outputs), default=0.0)}
     for each in difference.comparisons:
-        if each.mode == "flowing" and each.stage in LEVELS[level] and each.judged:
+        if each.stage in LEVELS[level] and each.judged:
             largest = max(judged.error for judged in each.judged)
             found[each.stage] = max(found.get(each.stage, 0.0), largest)
     return found

@@ -14,8 +14,7 @@ from parity.cli.support.reading import shown_as
 @dataclass(frozen=True)
 class Diff(Comparing):
     """Find the first module whose output differs although its inputs agree: forward, then backward, then
-    step by step. Each model runs in a process of its own; B runs a second time, fed the activations and
-    gradients of A, so that an error shows where it is made. Then print the lines of source, as `parity
+    step by step. Each model runs in a process of its own. Then print the lines of source, as `parity
     locate` finds them, forward or, where that is the same, backward. Exit status: 0 equal, 1 different
     or not all compared, 2 bad input.
     """

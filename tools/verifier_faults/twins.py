@@ -16,7 +16,6 @@ from parity.faults.twin import TwinName
 from parity.measure.redraw import random_batch, redraw
 from parity.measure.traces import Trace
 from parity.verifier.diff import InProcess, Recorded, Side, Subject
-from parity.verifier.diff.feed import Feed
 from tests.support import fault_steps
 from vit_config import Recipe, ViTConfig
 from vit_torch.leaves import leaves
@@ -32,20 +31,19 @@ class Kept:
         self.name, self.runs, self.subject = side.name, side.runs, side.subject
         self._side = side
         self._folder = tempfile.TemporaryDirectory()
-        self._traces: dict[tuple[bool, int | None], Trace] = {}
+        self._traces: dict[int | None, Trace] = {}
 
     @property
     def notes(self) -> Sequence[str]:
         """As `parity.verifier.diff.sides.Side`."""
         return self._side.notes
 
-    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """As `parity.verifier.diff.sides.Side`."""
-        key = feed is not None, nudge
-        if key not in self._traces:
+        if nudge not in self._traces:
             path = Path(self._folder.name) / f"{len(self._traces)}.trace"
-            self._traces[key] = self._side.record(path, feed=feed, nudge=nudge)
-        return self._traces[key]
+            self._traces[nudge] = self._side.record(path, nudge=nudge)
+        return self._traces[nudge]
 
 
 @functools.cache

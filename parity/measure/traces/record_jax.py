@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Literal
 
@@ -34,11 +34,9 @@ class Jax(Arrays):
         self,
         model: nnx.Module | linen.Module,
         optimizer: nnx.Optimizer | None = None,
-        tap: Callable[[Recorder], RecordingTap] | None = None,
     ) -> None:
-        """Prepare a model; `tap` makes what sees its arrays, by default one that only records."""
+        """Prepare a model."""
         self._model = model
-        self._make_tap = tap or RecordingTap
         self._tap: RecordingTap | None = None
         self._optimizer = optimizer
         self._axes = _own_axes(model)
@@ -65,7 +63,7 @@ class Jax(Arrays):
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
         """The modules, and the gradients that an `nnx.Optimizer` is given."""
-        self._tap = self._make_tap(recorder)
+        self._tap = RecordingTap(recorder)
         with ExitStack() as stack:
             if self._optimizer is not None:
                 recorder.describe(OPTIMIZER, self._optimizer, {})

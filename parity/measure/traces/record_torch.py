@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -15,8 +15,7 @@ from parity.measure.precision import torch_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
-from parity.measure.traces.watch_torch import exchange, is_array, watch
-from parity.measure.traces.watching import Tap
+from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
 
 
 class Torch(Arrays):
@@ -28,11 +27,9 @@ class Torch(Arrays):
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
-        tap: Callable[[Recorder], Tap] | None = None,
     ) -> None:
-        """Prepare a model; `tap` makes what sees its tensors, by default one that only records."""
+        """Prepare a model."""
         self._model = model
-        self._tap = tap or RecordingTap
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._gradients: dict[str, np.ndarray] = {}
@@ -71,7 +68,7 @@ class Torch(Arrays):
             handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
             recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
         try:
-            with watch(self._model, self._tap(recorder)):
+            with watch(self._model, RecordingTap(recorder)):
                 yield
         finally:
             for handle in handles:
@@ -158,7 +155,9 @@ class RecordingTap:
             return value
         self._recorder.seen("forward", where, as_numpy(value))
         order = self._recorder.next_order()  # gradients come the other way round
-        return exchange(value, lambda g: self._recorder.seen("backward", where, as_numpy(g), order))
+        return watch_gradient(
+            value, lambda g: self._recorder.seen("backward", where, as_numpy(g), order)
+        )
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Source
 from parity.measure.traces.recorder import Recorder
-from parity.measure.traces.watch_jax import exchange, report
+from parity.measure.traces.watch_jax import report, watch_gradient
 
 
 class RecordingTap:
@@ -45,7 +45,7 @@ class RecordingTap:
             source = self.source("forward", where, order, value)
             report(value, lambda x: self.arrived(source, x))
         gradient = self.source("backward", where, order, value)
-        passed = exchange(value, lambda g: self.arrived(gradient, g))
+        passed = watch_gradient(value, lambda g: self.arrived(gradient, g))
         self._last = passed, source
         return passed
 

@@ -142,34 +142,18 @@ def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
     jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
 
 
-def exchange(
-    x: jax.Array,
-    seen: Callable[[np.ndarray], None],
-    value: jax.Array | None = None,
-    gradient: jax.Array | None = None,
-) -> jax.Array:
-    """An array that differentiation takes for `x`.
-
-    Args:
-        seen: is given the gradient that arrives at it.
-        value: what it holds instead of the values of `x`.
-        gradient: what is passed on to `x` instead of the gradient that arrives.
-    """
+def watch_gradient(x: jax.Array, seen: Callable[[np.ndarray], None]) -> jax.Array:
+    """An array that differentiation takes for `x`; `seen` is given the gradient that arrives at it."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x if value is None else value
+        return x
 
     @jax.custom_vjp
-    def pass_on(x: jax.Array, value: Any, gradient: Any) -> jax.Array:
-        return x if value is None else value
+    def pass_on(x: jax.Array) -> jax.Array:
+        return x
 
-    def forward(x: jax.Array, value: Any, gradient: Any) -> tuple[jax.Array, Any]:
-        return pass_on(x, value, gradient), (value, gradient)
-
-    def backward(kept: Any, arrived: jax.Array) -> Any:
+    def backward(_: None, arrived: jax.Array) -> tuple[jax.Array]:
         report(arrived, seen)
-        value, gradient = kept
-        zeros = jax.tree.map(jnp.zeros_like, (value, gradient))
-        return (arrived if gradient is None else gradient, *zeros)
+        return (arrived,)
 
-    pass_on.defvjp(forward, backward)
-    return pass_on(x, value, gradient)
+    pass_on.defvjp(lambda x: (x, None), backward)
+    return pass_on(x)

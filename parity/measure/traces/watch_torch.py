@@ -61,40 +61,23 @@ def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
             handle.remove()
 
 
-class _Exchange(torch.autograd.Function):
-    """The identity in one direction or both: passes on what it is told to in place of what comes."""
+class _Seen(torch.autograd.Function):
+    """The identity, whose gradient is seen."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: torch.Tensor,
-        value: torch.Tensor | None,
-        gradient: torch.Tensor | None,
-        seen: Callable[[torch.Tensor], None],
-    ) -> torch.Tensor:
-        ctx.gradient, ctx.seen = gradient, seen
-        return (x if value is None else value).clone()  # a view could not be changed in place
+    def forward(ctx: Any, x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
+        ctx.seen = seen
+        return x.clone()  # a view could not be changed in place
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         (gradient,) = gradients
         ctx.seen(gradient)
-        return (gradient if ctx.gradient is None else ctx.gradient), None, None, None
+        return gradient, None
 
 
-def exchange(
-    x: torch.Tensor,
-    seen: Callable[[torch.Tensor], None],
-    value: torch.Tensor | None = None,
-    gradient: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """A tensor that the graph takes for `x`.
-
-    Args:
-        seen: is given the gradient that arrives at it.
-        value: what it holds instead of the values of `x`.
-        gradient: what is passed on to `x` instead of the gradient that arrives.
-    """
+def watch_gradient(x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
+    """A tensor that the graph takes for `x`; `seen` is given the gradient that arrives at it."""
     if not x.is_floating_point() or not (torch.is_grad_enabled() and x.requires_grad):
-        return x if value is None else value.clone()
-    return _Exchange.apply(x, value, gradient, seen)  # type: ignore[no-any-return]
+        return x
+    return _Seen.apply(x, seen)  # type: ignore[no-any-return]

@@ -81,4 +81,4 @@ def diagnose(difference: Difference) -> Diagnosis:
 
 
 def _is_of_a_step(difference: Difference, first: Divergence) -> bool:
-    return difference.fed is None and first.stage in STEP_STAGES
+    return not difference.runs and first.stage in STEP_STAGES

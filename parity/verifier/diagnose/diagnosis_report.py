@@ -12,7 +12,7 @@ from parity.verifier.diagnose.verdict import Cause
 from parity.verifier.diff import diff_report
 from parity.verifier.diff.diff_report import print_lines, print_verdict
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 
 
 def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
@@ -20,7 +20,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
     for place in diagnosis.places:
         first, others = place.divergences[0], len(place.divergences) - 1
         more = f", and {others} more like it" if others else ""
-        console.print(f"[bold]{escape(str(first))}[/]{more} [dim]({first.stage}, {first.mode})[/]")
+        console.print(f"[bold]{escape(str(first))}[/]{more} [dim]({first.stage})[/]")
         _print_causes(place.verdict.causes, console)
         if place.verdict.unknown:
             console.print(f"  cause: [bold]none of the known[/]; {escape(place.verdict.unknown)}")

@@ -14,7 +14,7 @@ from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Comparison, Divergence
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 SAME = {
     False: "the forward pass is the same. What differs is a number type, a gradient or a step.",
     True: "the forward pass and the gradients are the same. What differs is a number type or a step.",
@@ -29,9 +29,7 @@ def print_difference(difference: Difference, console: Console) -> None:
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
     if (first := difference.first) is not None:
-        console.print(
-            f"[bold red]first difference[/] ({first.stage}, {first.mode}): {escape(str(first))}"
-        )
+        console.print(f"[bold red]first difference[/] ({first.stage}): {escape(str(first))}")
         judged = first.judged
         console.print(
             f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
@@ -61,7 +59,7 @@ def print_lines(difference: Difference, console: Console) -> None:
 
 
 def _print_places(difference: Difference, console: Console) -> None:
-    """The other places, where they can be told from what the first one does to all that follows."""
+    """The other parameters that differ."""
     for index, group in enumerate(difference.places[:_MOST_PLACES]):
         others = list(group if index else group[1:])
         if others:
@@ -96,7 +94,7 @@ def _table(difference: Difference) -> Table:
     table = Table(title=title, title_justify="left", caption_justify="left")
     steps = {each.step for each in difference.comparisons}
     columns = ["step"] if len(steps) > 1 else []
-    for name in (*columns, "mode", "stage"):
+    for name in (*columns, "stage"):
         table.add_column(name)
     table.add_column("tensors", justify="right")
     table.add_column("worst tensor", overflow="fold")
@@ -108,10 +106,10 @@ def _table(difference: Difference) -> Table:
         table.add_row(*step, *_cells(each))
     yardstick = (
         f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
-        if difference.flowing.shadow
+        if difference.traces.shadow
         else f"limit: {ASSUMED:g} units in the last place; no shadow of A was recorded"
     )
-    table.caption = "flowing: each on its own activations; fed: B on those of A. " + yardstick
+    table.caption = yardstick
     return table
 
 
@@ -119,9 +117,8 @@ def _cells(each: Comparison) -> list[str]:
     worst = each.worst
     verdict = "[green]ok[/]" if each.passed else "[bold red]differs[/]"
     if worst is None:
-        return [each.mode, each.stage, "0", "-", "-", "-", "[yellow]nothing to compare[/]"]
+        return [each.stage, "0", "-", "-", "-", "[yellow]nothing to compare[/]"]
     return [
-        each.mode,
         each.stage,
         str(len(each.judged)),
         escape(str(worst.site)) if worst.score else "-",
@@ -134,8 +131,8 @@ def _cells(each: Comparison) -> list[str]:
 def _alignment_notes(difference: Difference) -> list[str]:
     """Modules with parameters that are on one side only: fused there, or split, or missing."""
     notes = []
-    flowing, alignment = difference.flowing, difference.alignment
-    for side, trace, names in (("A", flowing.a, alignment.only_a), ("B", flowing.b, alignment.only_b)):
+    traces, alignment = difference.traces, difference.alignment
+    for side, trace, names in (("A", traces.a, alignment.only_a), ("B", traces.b, alignment.only_b)):
         holding = {event.path.rpartition(".")[0] for event in trace.of("parameters", trace.steps[0])}
         names = [name for name in names if name in holding]
         if names:
@@ -159,7 +156,6 @@ def to_dict(difference: Difference) -> dict[str, Any]:
             {
                 "step": each.step,
                 "stage": each.stage,
-                "mode": each.mode,
                 "tensors": len(each.judged),
                 "passed": each.passed,
                 "worst": None if each.worst is None else _judged(each.worst),
@@ -174,8 +170,8 @@ def to_dict(difference: Difference) -> dict[str, Any]:
         },
         "lines": None if difference.lines is None else difference.lines.to_dict(),
         "environment": {
-            "a": difference.flowing.a.index.versions | difference.flowing.a.index.precision,
-            "b": difference.flowing.b.index.versions | difference.flowing.b.index.precision,
+            "a": difference.traces.a.index.versions | difference.traces.a.index.precision,
+            "b": difference.traces.b.index.versions | difference.traces.b.index.precision,
         },
     }
 
@@ -183,7 +179,6 @@ def to_dict(difference: Difference) -> dict[str, Any]:
 def _divergence(each: Divergence) -> dict[str, Any]:
     return {
         "stage": each.stage,
-        "mode": each.mode,
         "where": each.where,
         "where_b": each.where_b,
         "what": each.what,

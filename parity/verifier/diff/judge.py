@@ -12,7 +12,7 @@ from parity.measure.judged import Judged
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.diff.align import Alignment, Pair, layout_between
-from parity.verifier.diff.rounding import Mode, Traces, limit, told
+from parity.verifier.diff.rounding import Traces, limit, told
 
 NOISE = 1e-3
 """The share of its layer's gradients below which a gradient is compared on their scale."""
@@ -22,7 +22,6 @@ NOISE = 1e-3
 class Divergence:
     """The first place, in the order in which things are computed, where two models differ."""
 
-    mode: Mode
     stage: Stage
     where: str
     """The module of A whose own code it is, empty for the model itself; or the parameter."""
@@ -41,16 +40,14 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All pairs of one stage of one step, in one mode."""
+    """All pairs of one stage of one step."""
 
-    mode: Mode
     stage: Stage
     step: int
     judged: tuple[Judged, ...]
     """In the order in which they were computed."""
     divergences: tuple[Divergence, ...]
-    """Every pair that differs, as the place that is to blame if everything before it is equal. Flowing,
-    that holds of the first alone; fed, it holds of each, for errors are not passed on."""
+    """Every pair that differs, as the place that is to blame if everything before it is equal."""
 
     @property
     def divergence(self) -> Divergence | None:
@@ -84,11 +81,11 @@ def compare(
     ]
     called = {event.path for event in traces.a.of("forward", step_a)}
     divergences = tuple(
-        _divergence(traces.mode, stage, judged, i, alignment, called)
+        _divergence(stage, judged, i, alignment, called)
         for i, each in enumerate(judged)
         if not each.passed
     )
-    return Comparison(traces.mode, stage, step_a, tuple(judged), divergences)
+    return Comparison(stage, step_a, tuple(judged), divergences)
 
 
 def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
@@ -198,7 +195,6 @@ def _judge(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float])
 
 
 def _divergence(
-    mode: Mode,
     stage: Stage,
     judged: list[Judged],
     index: int,
@@ -209,7 +205,7 @@ def _divergence(
     if stage not in ("forward", "backward"):
         what = "differs" if found.finite else "is not finite in one of the two"
         return Divergence(
-            mode, stage, found.site.path, found.partner.path, f"{_STAGE_WORDS[stage]} {what}", found
+            stage, found.site.path, found.partner.path, f"{_STAGE_WORDS[stage]} {what}", found
         )
     before = judged[index - 1].site if index else None
     entered = found.site.port.startswith("in")
@@ -227,7 +223,7 @@ def _divergence(
     if not found.finite:
         what += "; not finite"
     other = alignment.path_in_b(blamed)
-    return Divergence(mode, stage, blamed, blamed if other is None else other, what, found)
+    return Divergence(stage, blamed, blamed if other is None else other, what, found)
 
 
 def _parent(path: str, called: set[str]) -> str:

@@ -32,13 +32,12 @@ def draw(difference: Difference, path: Path) -> None:
     axes = figure.subplots(2, 1)
     for axis, stage in zip(axes, ("forward", "backward"), strict=True):
         found = [each for each in difference.comparisons if each.stage == stage and each.judged]
-        for each in found[:2]:
-            _draw(axis, each)
         axis.set_title(
             f"{stage}: relative error of each tensor, in the order of computation", loc="left"
         )
         axis.set_yscale("log")
         if found:
+            _draw(axis, found[0])
             axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
             _name_blocks(axis, found[0])
     figure.suptitle(f"{difference.name_a} (A) against {difference.name_b} (B)")
@@ -50,12 +49,9 @@ def draw(difference: Difference, path: Path) -> None:
 def _draw(axis, each: Comparison) -> None:
     errors = np.maximum([judged.error for judged in each.judged], FLOOR)
     places = np.arange(len(errors))
-    colour = {"flowing": "tab:blue", "fed": "tab:orange"}[each.mode]
-    axis.plot(places, errors, ".", color=colour, label=f"{each.mode}")
+    axis.plot(places, errors, ".", color="tab:blue", label="error")
     limits = np.maximum([judged.limit for judged in each.judged], FLOOR)
-    axis.plot(
-        places, limits, "-", color=colour, alpha=0.5, lw=1, label=f"{each.mode}: what rounding explains"
-    )
+    axis.plot(places, limits, "-", color="tab:blue", alpha=0.5, lw=1, label="what rounding explains")
     failed = [i for i, judged in enumerate(each.judged) if not judged.passed]
     axis.plot(failed, errors[failed], "o", mfc="none", color="tab:red", ms=6)
 

@@ -15,7 +15,6 @@ from typing import Any
 import vit_config
 from parity.measure.traces import Trace
 from parity.verifier.diff.build import Order, build
-from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.sides import refuse
 from vit_config import ConfigError, InputError, errors
 
@@ -58,12 +57,12 @@ class InOwnProcess:
             ) from None
         weakref.finalize(self, _end, self._process)
 
-    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run the model there."""
         if not self._built:
             self.notes = self._ask({"build": self._order.model_dump()})
             self._built = True
-        self._ask({"out": str(out), "feed": feed and feed.to_json(), "nudge": nudge})
+        self._ask({"out": str(out), "nudge": nudge})
         return Trace(out)
 
     def _ask(self, question: dict[str, Any]) -> Any:

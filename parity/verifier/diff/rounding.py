@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from parity.verifier.diff.align import Pair
 
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
-Mode = Literal["flowing", "fed"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,6 @@ class Traces:
     b: Trace
     shadow: Trace | None
     """A once more, one unit in the last place away; None judges by the type's epsilon alone."""
-    mode: Mode
 
 
 def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Limit:

@@ -1,4 +1,4 @@
-"""Running a Flax model forward and backward, recorded, on its own activations or on those it is fed.
+"""Running a Flax model forward and backward, recorded.
 
 Unlike `parity.record`, which watches somebody's program, this owns the function that is compiled: what
 is seen in it is returned from it, so it is traced once and compiled once for all runs.
@@ -24,15 +24,14 @@ from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_jax import is_array, watch, watched
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
-from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.sites_jax import Marks, play
 from parity.verifier.diff.subject import TRAINING, Subject
 from parity.verifier.operations.jaxprs.side import arrays_of, functional
 from parity.verifier.operations.output import cotangent, main_output
 
-Fed = dict[str, jax.Array]
-"""What is fed, by stage and place."""
+Sinks = dict[str, jax.Array]
+"""Zeros that are added where a value is seen: the gradient of each is the one that arrives there."""
 
 
 class Inputs(NamedTuple):
@@ -41,7 +40,6 @@ class Inputs(NamedTuple):
     params: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    fed: Fed
 
     def arrays(self) -> list[jax.Array]:
         """Those among the arguments; what else is given, such as flags, is a part of the program."""
@@ -55,7 +53,7 @@ class Inputs(NamedTuple):
 
 
 class JaxRunner:
-    """A model that can be run again and again on the same inputs; compiled once, and once to be fed."""
+    """A model that can be run again and again on the same inputs; compiled once."""
 
     def __init__(self, subject: Subject, dtype: str | None, precision: Precision) -> None:
         """Prepare an NNX or Linen model, in evaluation mode.
@@ -75,10 +73,9 @@ class JaxRunner:
         self._framework = Jax(subject.model)
         self._dtype = dtype
         self._precision: Precision = precision
-        self._traced: _Traced | None = None
-        self._compiled: dict[bool, _Compiled] = {}
+        self._compiled: _Compiled | None = None
 
-    def run(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> None:
+    def run(self, out: Path, *, nudge: int | None = None) -> None:
         """Record one run as a trace at `out`.
 
         Args:
@@ -87,12 +84,10 @@ class JaxRunner:
         wide = self._dtype == "float64" or (self._dtype is None and jax.config.read("jax_enable_x64"))
         with jax.enable_x64(wide), jax_at(self._precision):
             params, call = self._functional()
-            inputs = self._inputs(params, feed, nudge)
-            fed = bool(inputs.fed)
-            if fed not in self._compiled:
-                self._traced = self._traced or _Traced(self._subject.model, call, inputs)
-                self._compiled[fed] = _Compiled(self._traced, inputs)
-            self._write(out, inputs, self._compiled[fed])
+            inputs = self._inputs(params, nudge)
+            if self._compiled is None:
+                self._compiled = _Compiled(_Traced(self._subject.model, call, inputs), inputs)
+            self._write(out, inputs, self._compiled)
 
     def _write(self, out: Path, inputs: Inputs, compiled: _Compiled) -> None:
         framework = self._framework
@@ -121,7 +116,7 @@ class JaxRunner:
         log("gradients", gradients)
         writer.close()
 
-    def _inputs(self, params: Any, feed: Feed | None, nudge: int | None) -> Inputs:
+    def _inputs(self, params: Any, nudge: int | None) -> Inputs:
         subject = self._subject
 
         def cast(name: str, x: Any) -> jax.Array:
@@ -136,7 +131,6 @@ class JaxRunner:
             ),
             visit_arrays(subject.args, "in", _is_any_array, cast),
             visit_arrays(dict(subject.kwargs), "in", _is_any_array, cast),
-            {} if feed is None else _arrays(feed),
         )
 
     def _functional(self) -> tuple[Any, Callable[..., Any]]:
@@ -162,32 +156,29 @@ class JaxRunner:
 
 
 class _Compiled:
-    """The function from parameters, inputs and what is fed to everything that is seen."""
+    """The function from parameters and inputs to everything that is seen."""
 
     def __init__(self, traced: _Traced, inputs: Inputs) -> None:
         self.collector = _Collector()
         self.modules, self.port = traced.modules, traced.port
 
-        def loss_fn(params: Any, sinks: Fed, arrays: Any, fed: Fed) -> tuple[jax.Array, list[jax.Array]]:
-            self.collector.begin_trace(fed, sinks)
+        def loss_fn(params: Any, sinks: Sinks, arrays: Any) -> tuple[jax.Array, list[jax.Array]]:
+            self.collector.begin_trace(sinks)
             leaves = jax.tree.leaves((params, arrays))
             (output,) = play(traced.program, leaves, self.collector.tensor)
             weights = cotangent(output.shape).astype(output.dtype)
             return (output * weights).sum(), self.collector.values
 
         arrays = inputs.arrays()
-        jax.eval_shape(loss_fn, inputs.params, {}, arrays, inputs.fed)
-        # differentiated along with the parameters, a sink gets the gradient that arrives where it is
+        jax.eval_shape(loss_fn, inputs.params, {}, arrays)
         shapes = self.collector.shapes
         self._sinks = {key: jnp.asarray(np.zeros(s.shape, s.dtype)) for key, s in shapes.items()}
         step = jax.jit(jax.value_and_grad(loss_fn, argnums=(0, 1), has_aux=True))
-        self._step = step.lower(inputs.params, self._sinks, arrays, inputs.fed).compile()
+        self._step = step.lower(inputs.params, self._sinks, arrays).compile()
 
-    def run(self, inputs: Inputs) -> tuple[jax.Array, list[jax.Array], Fed, Any]:
+    def run(self, inputs: Inputs) -> tuple[jax.Array, list[jax.Array], Sinks, Any]:
         """The loss, what was seen, the gradients that arrived there, and those of the parameters."""
-        (loss, values), (gradients, arrived) = self._step(
-            inputs.params, self._sinks, inputs.arrays(), inputs.fed
-        )
+        (loss, values), (gradients, arrived) = self._step(inputs.params, self._sinks, inputs.arrays())
         return loss, values, arrived, gradients
 
 
@@ -218,66 +209,30 @@ class _Traced:
 
 
 class _Collector:
-    """Keeps every array at the edge of a module, and passes on what the reference had there."""
+    """Keeps every array at the edge of a module, and makes the gradient that arrives there known."""
 
     def __init__(self) -> None:
-        self.begin_trace({}, {})
+        self.begin_trace({})
 
-    def begin_trace(self, fed: Fed, sinks: Fed) -> None:
+    def begin_trace(self, sinks: Sinks) -> None:
         """The program is traced, from the start."""
         self.sites: list[tuple[Where, int]] = []
         self.values: list[jax.Array] = []
         self.shapes: dict[str, jax.ShapeDtypeStruct] = {}
-        self._fed, self._sinks = fed, sinks
+        self._sinks = sinks
         self._last: jax.Array | None = None
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
-        """Keep an array, once; exchange the values in both directions."""
+        """Keep an array, once; what is returned stands for it in the program."""
         if self._last is not value:
             self.values.append(value)
         self.sites.append((where, len(self.values) - 1))
         key = str(tuple(where))
         if jnp.issubdtype(value.dtype, jnp.floating):
             self.shapes[key] = jax.ShapeDtypeStruct(value.shape, value.dtype)
-        fed, gradient = (self._fed.get(f"{stage} {key}") for stage in ("forward", "backward"))
-        value = _pass_on(value, self._sinks.get(key), fed, gradient)
-        self._last = value if fed is None else None  # what was fed is another array than the one kept
-        return value
-
-
-def _pass_on(
-    x: jax.Array, sink: jax.Array | None, value: jax.Array | None, gradient: jax.Array | None
-) -> jax.Array:
-    """An array that differentiation takes for `x`: with other values, passing another gradient on; the
-    one that arrives is the gradient of `sink`."""
-    if sink is None:
-        return x if value is None else value.astype(x.dtype)
-
-    @jax.custom_vjp
-    def exchange(x: jax.Array, sink: jax.Array, value: Any, gradient: Any) -> jax.Array:
-        return x if value is None else value.astype(x.dtype)
-
-    def forward(x: jax.Array, sink: jax.Array, value: Any, gradient: Any) -> tuple[jax.Array, Any]:
-        return exchange(x, sink, value, gradient), (value, gradient)
-
-    def backward(kept: Any, arrived: jax.Array) -> Any:
-        zeros = jax.tree.map(jnp.zeros_like, kept)
-        gradient = kept[1]
-        passed = arrived if gradient is None else gradient.astype(arrived.dtype)
-        return (passed, arrived, *zeros)
-
-    exchange.defvjp(forward, backward)
-    return exchange(x, sink, value, gradient)
-
-
-def _arrays(feed: Feed) -> Fed:
-    stages: tuple[Stage, ...] = ("forward", "backward")
-    return {
-        f"{stage} {tuple(where)}": jnp.asarray(array)
-        for where in feed.sites
-        for stage in stages
-        if (array := feed.value(stage, Where(*where))) is not None
-    }
+        sink = self._sinks.get(key)
+        self._last = value if sink is None else value + sink
+        return self._last
 
 
 def _is_any_array(value: Any) -> bool:

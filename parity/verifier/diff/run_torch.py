@@ -1,5 +1,4 @@
-"""Running a PyTorch model forward and backward, recorded, on its own activations or on those it is
-fed."""
+"""Running a PyTorch model forward and backward, recorded."""
 
 from __future__ import annotations
 
@@ -12,14 +11,12 @@ import torch
 from torch import nn
 
 from parity.measure.precision import Precision, torch_at
-from parity.measure.site import Where
-from parity.measure.traces.record_torch import RecordingTap, Torch
+from parity.measure.traces.record_torch import Torch
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.structure import visit_arrays
-from parity.measure.traces.watch_torch import exchange, is_array
+from parity.measure.traces.watch_torch import is_array
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.edges_torch import Function, Scripted
-from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.subject import TRAINING, Subject
 from parity.verifier.operations.output import cotangent, main_output
@@ -45,7 +42,7 @@ class TorchRunner:
         self._kwargs = visit_arrays(dict(subject.kwargs), "in", _is_any_array, self._input)
         self._precision: Precision = precision
 
-    def run(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> None:
+    def run(self, out: Path, *, nudge: int | None = None) -> None:
         """Record one run as a trace at `out`.
 
         Args:
@@ -62,8 +59,7 @@ class TorchRunner:
             kwargs = visit_arrays(kwargs, "in", is_array, move)
         model.zero_grad(set_to_none=True)
         model.requires_grad_(True)
-        tap = None if feed is None else lambda recorder: _FeedingTap(recorder, feed)
-        framework = Torch(model, tap=tap)
+        framework = Torch(model)
         with torch_at(self._precision):
             writer = Writer(
                 out, framework="torch", versions=framework.versions(), precision=framework.precision()
@@ -98,28 +94,3 @@ def _watchable(subject: Subject) -> nn.Module:
     if isinstance(model, nn.Module):
         return copy.deepcopy(model)
     return Function(model, subject.variables)
-
-
-class _FeedingTap(RecordingTap):
-    """Records what comes, and passes on what the reference had."""
-
-    def __init__(self, recorder: Recorder, feed: Feed) -> None:
-        super().__init__(recorder)
-        self._feed = feed
-
-    def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
-        """Exchange the values in both directions."""
-        if where.call < 0:  # a checkpoint computes it again for its gradient
-            first = where._replace(call=0)
-            fed, gradient = (self._fed(stage, first, value) for stage in ("forward", "backward"))
-            return exchange(value, lambda _: None, fed, gradient)
-        self._recorder.seen("forward", where, to_numpy(value))
-        order = self._recorder.next_order()
-        fed, gradient = (self._fed(stage, where, value) for stage in ("forward", "backward"))
-        return exchange(
-            value, lambda g: self._recorder.seen("backward", where, to_numpy(g), order), fed, gradient
-        )
-
-    def _fed(self, stage: Any, where: Where, like: torch.Tensor) -> torch.Tensor | None:
-        array = self._feed.value(stage, where)
-        return None if array is None else from_numpy(array).to(like)

@@ -53,15 +53,13 @@ class Server:
 
     def _obey(self, said: dict[str, Any]) -> None:
         from parity.verifier.diff.build import Order, build
-        from parity.verifier.diff.feed import Feed
         from parity.verifier.diff.sides import InProcess
 
         if "build" in said:
             order = Order(**said["build"])
             self._side = InProcess(build(order), dtype=order.dtype, precision=order.precision)  # type: ignore[arg-type]
             return
-        feed = said["feed"] and Feed.from_json(said["feed"])
-        self._side.record(Path(said["out"]), feed=feed, nudge=said["nudge"])
+        self._side.record(Path(said["out"]), nudge=said["nudge"])
 
 
 def _first_line(error: Exception) -> str:

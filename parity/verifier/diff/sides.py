@@ -10,7 +10,6 @@ from typing import Protocol
 
 from parity.measure.precision import Precision
 from parity.measure.traces import Trace
-from parity.verifier.diff.feed import Feed
 from parity.verifier.diff.subject import Subject
 from vit_config import ConfigError, InputError
 
@@ -24,7 +23,7 @@ class Side(Protocol):
     name: str
     """What the user calls it."""
     runs: bool
-    """Whether it can be run, and so be fed."""
+    """Whether it can be run, and so run again with nudged numbers."""
     subject: Callable[[], Subject]
     """Makes the model in this process, to be compared by its operations; raises InputError where it is
     not to be had here."""
@@ -34,7 +33,7 @@ class Side(Protocol):
         """What was done to it that its author may not expect; known when it was recorded."""
         ...
 
-    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run it and write a trace at `out`; see `parity.verifier.diff.run_torch`."""
         ...
 
@@ -50,9 +49,9 @@ class Recorded:
         self._trace = Trace(path)
         self.subject = partial(refuse, f"{path} is a recording, which holds no operations")
 
-    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """What was recorded."""
-        if feed is not None or nudge is not None:
+        if nudge is not None:
             raise ConfigError(f"{self.name}: a trace cannot be run again")
         return self._trace
 
@@ -86,10 +85,10 @@ class InProcess:
         """Whether it was put into evaluation mode."""
         return self._runner.notes
 
-    def record(self, out: Path, *, feed: Feed | None = None, nudge: int | None = None) -> Trace:
+    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run it here."""
         with _ONE_AT_A_TIME:
-            self._runner.run(out, feed=feed, nudge=nudge)
+            self._runner.run(out, nudge=nudge)
         return Trace(out)
 
 

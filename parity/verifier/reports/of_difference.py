@@ -82,7 +82,7 @@ def _finding(
     return Finding(
         rule=rule,
         level="error",
-        message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage}, {first.mode})",
+        message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage})",
         a=Part(cause.a if cause else "", line_of_name(difference.name_a), first.where),
         b=Part(cause.b if cause else "", line_of_name(difference.name_b), first.where_b),
         error=first.judged.error,
@@ -105,7 +105,6 @@ def _table(difference: Difference) -> Table:
     rows = [
         (
             str(each.step),
-            each.mode,
             each.stage,
             str(len(each.judged)),
             str(each.worst.site) if each.worst and each.worst.score else "",
@@ -115,6 +114,5 @@ def _table(difference: Difference) -> Table:
         )
         for each in difference.comparisons
     ]
-    columns = ("step", "mode", "stage", "tensors", "worst tensor", "error", "limit", "")
-    caption = "flowing: each on its own activations; fed: B on those of A"
-    return Table(columns, tuple(rows), caption)
+    columns = ("step", "stage", "tensors", "worst tensor", "error", "limit", "")
+    return Table(columns, tuple(rows))

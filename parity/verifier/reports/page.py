@@ -122,4 +122,4 @@ def _table(table: Table) -> Iterator[str]:
     for row in table.rows:
         cells = "".join(f"<td{_VERDICTS.get(each, '')}>{escape(each)}</td>" for each in row)
         yield f"<tr>{cells}</tr>"
-    yield f'</tbody></table><p class="dim">{escape(table.caption)}</p></section>'
+    yield "</tbody></table></section>"

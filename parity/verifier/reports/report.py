@@ -45,7 +45,6 @@ class Table:
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    caption: str = ""
 
 
 @dataclass(frozen=True)

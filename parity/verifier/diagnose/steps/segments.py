@@ -35,7 +35,7 @@ class Leaves(Mapping[str, np.ndarray]):
 def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepSegment, StepSegment]:
     """The stage of a training step that is the first to differ; parameters are called as A calls
     them."""
-    traces, alignment = difference.flowing, difference.alignment
+    traces, alignment = difference.traces, difference.alignment
     mine, theirs = divergence.judged.site, divergence.judged.partner
     names = {}
     for event in traces.a.of("parameters", mine.step):

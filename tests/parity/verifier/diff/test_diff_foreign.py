@@ -57,11 +57,10 @@ def edited(model, edit):
 
 
 def assert_located(difference, stage, where, where_b, cause):
-    """In every block: `where` and `where_b` have an {} for its number."""
+    """In the first block, and in all by their operations."""
     first = difference.first
-    assert (first.mode, first.stage) == ("fed", stage)
-    expected = [(where.format(i), where_b.format(i)) for i in range(3)]
-    assert [(each.where, each.where_b) for each in difference.places[0]] == expected
+    assert (first.stage, first.where, first.where_b) == (stage, where, where_b)
+    assert [place.times for place in difference.lines.places] == [3]
     causes = diagnose(difference).causes
     assert [each.name for each in causes[:1]] == ([cause] if cause else [])
 
@@ -72,9 +71,9 @@ def test_a_model_and_our_twin_on_its_weights_are_equal(name, dtype, tmp_path):
     model, twins = model_and_twins(name, tmp_path)
     difference = compared(model, twins.torch, twins.images, dtype)
     assert difference.equal, difference.first
-    compared_tensors = {(c.mode, c.stage): len(c.judged) for c in difference.comparisons}
-    assert compared_tensors["fed", "forward"] >= 56
-    assert compared_tensors["fed", "backward"] >= 50
+    compared_tensors = {each.stage: len(each.judged) for each in difference.comparisons}
+    assert compared_tensors["forward"] >= 56
+    assert compared_tensors["backward"] >= 50
 
 
 @pytest.mark.slow
@@ -123,7 +122,7 @@ def test_eager_softmax_runs_in_float32_which_float64_shows(hf_pair):
     eager = load_hf(folder, "eager")
     assert compared(model, eager, images, "float32").equal
     difference = compared(model, eager, images)
-    assert [each.where for each in difference.places[0]] == [f"blocks.{i}.attn" for i in range(3)]
+    assert difference.first.where == "blocks.0.attn"
     assert 1e-9 < difference.first.judged.error < 1e-6
 
 
@@ -132,14 +131,14 @@ def test_eager_softmax_runs_in_float32_which_float64_shows(hf_pair):
     [
         (
             lambda layer: setattr(layer.layernorm_before, "eps", 1e-12),
-            "blocks.{}.norm1",
-            "vit.layers.{}.layernorm_before",
+            "blocks.0.norm1",
+            "vit.layers.0.layernorm_before",
             "epsilon",
         ),
         (
             lambda layer: setattr(layer.attention, "scaling", 1 / 6),
-            "blocks.{}.attn",
-            "vit.layers.{}.attention",
+            "blocks.0.attn",
+            "vit.layers.0.attention",
             "factor",
         ),
     ],
@@ -152,11 +151,7 @@ def test_faults_in_transformers(edit, where, where_b, cause, hf_pair):
             edit(layer)
 
     difference = compared(model, edited(load_hf(folder), everywhere), images)
-    first = difference.first
-    assert (first.mode, first.stage) == ("fed", "forward")
-    places = [(each.where, each.where_b) for each in difference.places[0]]
-    assert places == [(where.format(i), where_b.format(i)) for i in range(3)]
-    assert cause in diagnose(difference).causes[0].name
+    assert_located(difference, "forward", where, where_b, cause)
 
 
 @pytest.fixture(scope="module")
@@ -191,8 +186,8 @@ def test_tanh_gelu_in_torchvision(torchvision_pair):
     assert_located(
         compared(twins.torch, edited(model, edit), twins.images),
         "forward",
-        "blocks.{}.mlp.act",
-        "encoder.layers.encoder_layer_{}.mlp.1",
+        "blocks.0.mlp.act",
+        "encoder.layers.encoder_layer_0.mlp.1",
         "activation",
     )
 
@@ -208,8 +203,8 @@ def test_a_fault_inside_of_a_leaf_is_the_leaf_s_and_is_said_to_be_unknown(torchv
     assert_located(
         difference,
         "forward",
-        "blocks.{}.attn",
-        "encoder.layers.encoder_layer_{}.self_attention",
+        "blocks.0.attn",
+        "encoder.layers.encoder_layer_0.self_attention",
         None,
     )
     assert "no single exchange" in diagnose(difference).unknown
@@ -223,7 +218,7 @@ def test_a_scale_of_attention_that_is_an_attribute(tmp_path):
             block.attn.scale *= 1.5
 
     difference = compared(twins.torch, edited(model, edit), twins.images)
-    assert_located(difference, "forward", "blocks.{}.attn", "blocks.{}.attn", "factor")
+    assert_located(difference, "forward", "blocks.0.attn", "blocks.0.attn", "factor")
 
 
 def test_another_activation_between_the_halves_of_a_swiglu(tmp_path):
@@ -234,8 +229,8 @@ def test_another_activation_between_the_halves_of_a_swiglu(tmp_path):
             layer.mlp.act_fn = nn.GELU()
 
     difference = compared(twins.torch, edited(model, edit), twins.images)
-    where = "dinov2_with_registers.encoder.layer.{}.mlp.act_fn"
-    assert_located(difference, "forward", "blocks.{}.mlp.act", where, "activation")
+    where = "dinov2_with_registers.encoder.layer.0.mlp.act_fn"
+    assert_located(difference, "forward", "blocks.0.mlp.act", where, "activation")
 
 
 @pytest.mark.slow

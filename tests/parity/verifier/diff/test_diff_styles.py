@@ -116,5 +116,5 @@ def test_the_line_of_the_user_s_own_exception_is_named(tmp_path):
     )
     server = Server()
     assert "error" not in server.answer({"build": {"name": f"{path}:broken"}})
-    said = server.answer({"out": str(tmp_path / "out"), "feed": None, "nudge": None})
+    said = server.answer({"out": str(tmp_path / "out"), "nudge": None})
     assert said == {"error": "InputError", "message": f"IndexError in {path}:5: list index out of range"}

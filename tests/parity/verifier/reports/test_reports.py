@@ -128,7 +128,7 @@ def test_a_report_of_anything_has_all_three_forms():
             "forward-differs", "error", "blocks.0 differs", part, far, float("inf"), 1e-14, ("why",), 3
         ),
     )
-    table = Table(("step", ""), (("0", "ok"), ("1", "differs"), ("2", "<script>")), "caption")
+    table = Table(("step", ""), (("0", "ok"), ("1", "differs"), ("2", "<script>")))
     report = Report("diff", "a", "b", "DIFFERENT", "2 pairs", findings, table)
     log = json.loads(json.dumps(to_sarif(report), allow_nan=False))
     first, second = log["runs"][0]["results"]
