@@ -36,8 +36,8 @@ def _zeroed_token(here: Here, linear: Callable, x: Any) -> Any:
     return y * here.twin.constant(np.arange(y.shape[1]) != 1, y)[:, None]
 
 
-@fault("a sine of the stream added to the residual sum", "blocks.{i}", None, block="pre_norm",
-       num_parallel=1)  # fmt: skip
+@fault("a sine of the stream added to the residual sum", "blocks.{i}", "one-term-too-many or none",
+       block="pre_norm", num_parallel=1)  # fmt: skip
 def _sine_in_the_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     return two_lines(here, x, options, attention=lambda x, branch: x + branch + here.xp.sin(3 * x) / 4)
 

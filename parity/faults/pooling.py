@@ -9,8 +9,8 @@ from parity.faults.registry import fault
 from parity.faults.twin import Here
 
 
-@fault("the mean of all tokens pooled instead of what the schema says", "pool", "reduction",
-       pool=lambda kind: kind in ("class", "mean"))  # fmt: skip
+@fault("the mean of all tokens pooled instead of what the schema says", "pool",
+       "operation or reduction", pool=lambda kind: kind in ("class", "mean"))  # fmt: skip
 def _wrong_pool(here: Here, pool: Callable, x: Any) -> Any:
     return x.mean(axis=1)
 

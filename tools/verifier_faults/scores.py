@@ -68,8 +68,7 @@ class Result:
     @property
     def is_named(self) -> bool:
         """Whether the cause is one that is expected, or none where none is."""
-        wanted = self.expected.split(" or ") if self.expected else [None]
-        return self.named in wanted
+        return (self.named or "none") in (self.expected or "none").split(" or ")
 
     @property
     def passed(self) -> bool:
