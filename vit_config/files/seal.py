@@ -19,7 +19,7 @@ import xxhash
 
 from vit_config.errors import WeightsError
 from vit_config.files.safetensors_header import FileHeader, described, read_entry
-from vit_config.files.stored import Stored, guarded
+from vit_config.files.stored import Stored, guarded, type_name
 
 FORMAT = "3"
 """What is written."""
@@ -126,7 +126,7 @@ def damaged(path: Path, *names: str) -> WeightsError:
 
 def hasher_of(shape: tuple[int, ...], dtype: np.dtype, version: str = FORMAT) -> Hasher:
     """The digest of a tensor before its bytes are added."""
-    return _HASHERS[version](f"{dtype.name}{shape}".encode())
+    return _HASHERS[version](f"{type_name(dtype)}{shape}".encode())
 
 
 def put_seal(metadata: dict[str, str], digests: Mapping[str, str]) -> None:

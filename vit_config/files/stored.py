@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,12 @@ class Stored:
         view = array.view()
         view.flags.writeable = False
         return cls(view.shape, view.dtype, lambda: view)
+
+
+@lru_cache
+def type_name(dtype: np.dtype) -> str:
+    """NumPy's name of a type, which it composes anew each time it is asked."""
+    return dtype.name
 
 
 def checked_shape(shape: Any, itemsize: int) -> tuple[int, ...]:

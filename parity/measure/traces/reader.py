@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.measure.site import Site, Stage
 from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
+from parity.measure.traces.sample import sampled_shape
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
@@ -67,7 +68,7 @@ class Trace:
         return (event.site for event in self.events if stage in (None, event.stage))
 
     def read(self, event: Event | Site) -> np.ndarray:
-        """The tensor that an event saw: whole, or flattened if only a sample was kept.
+        """The tensor that an event saw, or what was kept of it.
 
         Raises:
             WeightsError: its bytes are damaged.
@@ -101,9 +102,11 @@ class Trace:
 
 
 def _fits(shape: tuple[int, ...], event: Event) -> bool:
-    if event.statistics is None:
+    if event.spacing is None:
         return shape == event.shape
-    return len(shape) == 1 and 0 < shape[0] < event.size  # a sample
+    if len(event.spacing) != len(event.shape) or not all(event.spacing):
+        return False
+    return shape == sampled_shape(event.shape, event.spacing)
 
 
 def is_trace(path: str | Path) -> bool:

@@ -85,8 +85,8 @@ class Jax(Arrays):
                     continue
                 name, _ = self._common(path, np.empty(leaf.shape, np.bool_))
                 source = tap.source("gradients", Where(name, "", 0), recorder.next_order(), leaf)
-                convert = lambda array, path=path: self._common(path, array)[1]  # noqa: E731
-                report(leaf, lambda x, source=source, convert=convert: tap.arrived(source, x, convert))
+                convert = lambda x, path=path: self._common(path, x)[1]  # noqa: E731
+                report(leaf, lambda x, source=source, convert=convert: tap.arrived(source, convert(x)))
             return original(optimizer, model, gradients, **kwargs)
 
         kind.update = update  # type: ignore[method-assign]

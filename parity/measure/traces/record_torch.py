@@ -153,11 +153,13 @@ class RecordingTap:
         """Record it; pass on what stands for it in the graph."""
         if not self._recorder.running or where.call < 0:
             return value
-        self._recorder.seen("forward", where, as_numpy(value))
+        self._see("forward", where, value)
         order = self._recorder.next_order()  # gradients come the other way round
-        return watch_gradient(
-            value, lambda g: self._recorder.seen("backward", where, as_numpy(g), order)
-        )
+        return watch_gradient(value, lambda gradient: self._see("backward", where, gradient, order))
+
+    def _see(self, stage: Stage, where: Where, value: torch.Tensor, order: int | None = None) -> None:
+        kept = self._recorder.sample(value.detach())
+        self._recorder.seen(stage, where, kept._replace(values=as_numpy(kept.values)), order)
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:

@@ -22,6 +22,7 @@ import numpy as np
 
 from parity.measure.site import STAGES, Site, Stage, Where
 from parity.measure.traces.framework import Framework
+from parity.measure.traces.sample import Sample, sample
 from parity.measure.traces.stream import Kept
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
@@ -135,7 +136,11 @@ class Recorder:
         if not self._writer.described(path):
             self._writer.module(path, kind_of(module), facts_of(self._framework.facts(module)))
 
-    def store(self, array: np.ndarray) -> Kept:
+    def sample(self, value: Any) -> Sample:
+        """What is to be kept of a tensor, before it is copied from where it lies."""
+        return sample(value, self._writer.keep)
+
+    def store(self, array: np.ndarray | Sample) -> Kept:
         """Keep an array whose site is not known yet, for `seen`; copied if need be."""
         return self._writer.store(array)
 
@@ -149,7 +154,7 @@ class Recorder:
         self._writer.module(path, kind_of(value), facts_of(dict(facts)))
 
     def seen(
-        self, stage: Stage, where: Where, array: np.ndarray | Kept, order: int | None = None
+        self, stage: Stage, where: Where, array: np.ndarray | Sample | Kept, order: int | None = None
     ) -> None:
         """Record a tensor at the edge of a module, if a step is running; copied if need be.
 
@@ -187,8 +192,8 @@ def record(
         model: a torch.nn.Module, an nnx.Module or a linen.Module; None records only what is logged.
         optimizer: a torch.optim.Optimizer or an nnx.Optimizer.
         steps: which steps to record; None records all.
-        keep: numbers of one tensor that are kept; of a larger one statistics and a sample of so many
-            are. None keeps everything.
+        keep: numbers of one tensor that are kept, at most: along each axis one in so many. None keeps
+            everything.
         force: replace a trace that exists.
 
     Raises:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.measure.traces.format import Statistics, sample_indices
+from parity.measure.traces.sample import Sample, sample
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_file
 from vit_config.files.safetensors_header import TYPES
 from vit_config.files.safetensors_stream import write_stream
 from vit_config.files.seal import array_bytes, hasher_of
-from vit_config.files.stored import Stored
+from vit_config.files.stored import Stored, type_name
 
 FILE_BYTES = 2**26
 """A file is written when its tensors take up so much."""
@@ -34,7 +34,7 @@ class Kept:
     dtype: str
     file: str = ""
     tensor: str = ""
-    statistics: Statistics | None = None
+    spacing: tuple[int, ...] | None = None
 
 
 class Stream:
@@ -44,11 +44,10 @@ class Stream:
         """Start with an empty folder.
 
         Args:
-            keep: numbers of one tensor that are kept; of a larger one statistics and a sample of so many
-                are. None keeps everything.
+            keep: numbers of one tensor that are kept, at most. None keeps everything.
         """
+        self.keep = keep
         self._folder = folder
-        self._keep = keep
         self._known: dict[str, Kept] = {}
         self._waiting: deque[tuple[Kept, np.ndarray]] = deque()
         self._waiting_bytes = 0
@@ -60,24 +59,28 @@ class Stream:
         self._pending_bytes = 0
         self._files = 0
 
-    def store(self, array: np.ndarray) -> Kept:
-        """Copy a tensor, unless an equal one was stored before, and have it written.
+    def store(self, value: np.ndarray | Sample) -> Kept:
+        """Copy what is to be kept of a tensor, unless an equal one was stored before, and have it
+        written.
 
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        array = np.asarray(array)
-        array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if array.dtype.name not in _TYPES:
+        kept_of = value if isinstance(value, Sample) else sample(np.asarray(value), self.keep)
+        array = np.asarray(kept_of.values)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="))
+        if type_name(array.dtype) not in _TYPES:
             raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
         # what one module returned is what the next one is given, and so are their gradients
-        hasher = hasher_of(array.shape, array.dtype)
+        hasher = hasher_of((*kept_of.shape, *(kept_of.spacing or ())), array.dtype)
         hasher.update(array_bytes(array))
         digest = hasher.hexdigest()
         with self._changed:
             if digest in self._known:
                 return self._known[digest]
-            kept = self._known[digest] = Kept(array.shape, array.dtype.name)
+            kept = Kept(kept_of.shape, type_name(array.dtype), spacing=kept_of.spacing)
+            self._known[digest] = kept
             while self._waiting_bytes > WAITING_BYTES and self._error is None:
                 self._changed.wait()
             if self._error is None:  # else nothing will be written any more
@@ -128,9 +131,6 @@ class Stream:
             return self._waiting.popleft() if self._waiting else None
 
     def _put(self, kept: Kept, array: np.ndarray) -> None:
-        if self._keep is not None and array.size > self._keep:
-            kept.statistics = Statistics.of(array)
-            array = array.reshape(-1)[sample_indices(array.size, self._keep)]
         kept.file, kept.tensor = f"{self._files:05}.safetensors", str(len(self._pending))
         self._pending[kept.tensor] = Stored.of(array)
         self._pending_bytes += array.nbytes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,6 +10,7 @@ import numpy as np
 from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Source
 from parity.measure.traces.recorder import Recorder
+from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_jax import report, watch_gradient
 
 
@@ -43,27 +43,27 @@ class RecordingTap:
             source.spots.append((where, order))
         else:
             source = self.source("forward", where, order, value)
-            report(value, lambda x: self.arrived(source, x))
+            self._report(source, value)
         gradient = self.source("backward", where, order, value)
-        passed = watch_gradient(value, lambda g: self.arrived(gradient, g))
+        passed = watch_gradient(value, lambda arrived: self._report(gradient, arrived))
         self._last = passed, source
         return passed
+
+    def _report(self, source: Source, value: jax.Array) -> None:
+        """Have what is to be kept of a value handed over when it is computed."""
+        kept = self._recorder.sample(value)
+        report(kept.values, lambda x: self.arrived(source, kept._replace(values=x)))
 
     def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Source:
         """A value that is about to be reported."""
         return Source(stage, self._runs, [(where, order)], _is_replayed(value))
 
-    def arrived(
-        self,
-        source: Source,
-        array: np.ndarray,
-        convert: Callable[[np.ndarray], np.ndarray] | None = None,
-    ) -> None:
+    def arrived(self, source: Source, value: np.ndarray | Sample) -> None:
         """A value was computed. What goes wrong is raised where the step ends, not in compiled code."""
         if not self._recorder.running or self._error is not None:
             return
         try:
-            kept = self._recorder.store(array if convert is None else convert(array))
+            kept = self._recorder.store(value)
             self._arrivals.add(source, kept)
         except Exception as error:
             self._error = error

@@ -142,8 +142,9 @@ def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
     jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
 
 
-def watch_gradient(x: jax.Array, seen: Callable[[np.ndarray], None]) -> jax.Array:
-    """An array that differentiation takes for `x`; `seen` is given the gradient that arrives at it."""
+def watch_gradient(x: jax.Array, seen: Callable[[jax.Array], None]) -> jax.Array:
+    """An array that differentiation takes for `x`; `seen` is given the gradient that arrives at it, as
+    it is traced."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
 
@@ -152,7 +153,7 @@ def watch_gradient(x: jax.Array, seen: Callable[[np.ndarray], None]) -> jax.Arra
         return x
 
     def backward(_: None, arrived: jax.Array) -> tuple[jax.Array]:
-        report(arrived, seen)
+        seen(arrived)
         return (arrived,)
 
     pass_on.defvjp(lambda x: (x, None), backward)

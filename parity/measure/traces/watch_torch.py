@@ -67,7 +67,9 @@ class _Seen(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
         ctx.seen = seen
-        return x.clone()  # a view could not be changed in place
+        # the same memory, and no view for autograd, which would refuse to have it changed in place; what
+        # changes it changes x, as it does where nothing is recorded
+        return x.data
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from parity.measure.site import STAGES, Site
 from parity.measure.traces.format import INDEX, Event, Index, ModuleFacts
+from parity.measure.traces.sample import Sample
 from parity.measure.traces.stream import Kept, Stream
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_folder
@@ -34,8 +35,7 @@ class Writer:
         """Start a trace.
 
         Args:
-            keep: numbers of one tensor that are kept; of a larger one statistics and a sample of so many
-                are. None keeps everything.
+            keep: numbers of one tensor that are kept, at most. None keeps everything.
             force: replace a trace that exists.
 
         Raises:
@@ -66,7 +66,12 @@ class Writer:
         """Whether a module of that path was described."""
         return path in self._modules
 
-    def store(self, array: np.ndarray) -> Kept:
+    @property
+    def keep(self) -> int | None:
+        """How many numbers of one tensor are kept."""
+        return self._stream.keep
+
+    def store(self, array: np.ndarray | Sample) -> Kept:
         """Keep a tensor whose site is not known yet; copied if need be.
 
         Raises:
@@ -74,7 +79,7 @@ class Writer:
         """
         return self._stream.store(array)
 
-    def add(self, site: Site, value: np.ndarray | Kept, order: int | None = None) -> None:
+    def add(self, site: Site, value: np.ndarray | Sample | Kept, order: int | None = None) -> None:
         """Write down a tensor, which is copied if need be.
 
         A site that was seen before in the same step is a further call of the same module.

@@ -6,7 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from parity.measure.traces import Event, Trace
+from parity.measure.traces.sample import thinned
+from vit_config import InputError
 
 KINDS = {
     "norm": r"norm",
@@ -75,3 +79,24 @@ def pair_of(a: Event, b: Event) -> Pair | None:
     if axes is None:
         return None
     return Pair(a, b, None if axes == "same" else axes)
+
+
+def read_pair(a: Trace, b: Trace, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+    """Both tensors in the layout of A's; of one that was kept whole, what the other's sample has.
+
+    Raises:
+        InputError: both are samples, of other elements.
+    """
+    x, y = a.read(pair.a), b.read(pair.b)
+    mine, theirs = pair.a.spacing, pair.b.spacing
+    if pair.axes is not None:
+        y = y.transpose(pair.axes)
+        theirs = theirs and tuple(theirs[axis] for axis in pair.axes)
+    if mine == theirs:
+        return x, y
+    if mine and theirs:
+        raise InputError(
+            f"{a.path} and {b.path} keep other elements of {pair.a.site}; record both with the same"
+            " `keep`"
+        )
+    return (x, thinned(y, mine)) if mine else (thinned(x, theirs or ()), y)

@@ -12,6 +12,7 @@ from parity.measure.judged import Judged
 from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.diff.align import Alignment, Pair, layout_between
+from parity.verifier.diff.calls import read_pair
 from parity.verifier.diff.rounding import Traces, limit, told
 
 NOISE = 1e-3
@@ -98,9 +99,8 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
         return {}  # the shadow has gone through the same; or nothing has been computed yet
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
     return {
-        pair.a.path: relative_error(traces.b.read(pair.b), traces.a.read(pair.a), holes=True)
+        pair.a.path: relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
         for pair in pairs_of(traces, alignment, "updated", *before)
-        if pair.axes is None and not (pair.a.statistics or pair.b.statistics)
     }
 
 
@@ -179,16 +179,10 @@ def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], 
 
 
 def _judge(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Judged:
-    a, b = traces.a.read(pair.a), traces.b.read(pair.b)
-    sampled = bool(pair.a.statistics) or bool(pair.b.statistics)
-    if pair.axes is not None and not sampled:
-        b = b.transpose(pair.axes)
-    if a.shape != b.shape:  # samples of other layouts
-        found = 0.0
-    else:
-        mask = None if sampled else told(traces.a, pair.a)
-        told_a, told_b = (a, b) if mask is None else (a[mask], b[mask])
-        found = relative_error(told_b, told_a, at_least=scale, holes=True)
+    a, b = read_pair(traces.a, traces.b, pair)
+    mask = told(traces.a, pair.a)
+    told_a, told_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
+    found = relative_error(told_b, told_a, at_least=scale, holes=True)
     most = limit(traces, pair, scale, apart)
     finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
     return Judged(pair.a.site, (found,), most.value, most.origin, pair.b.site, finite)

@@ -60,8 +60,8 @@ def _rest(trace: Trace, stage: Stage, step: int, paired: set[object]) -> list[Ev
 
 def _groups(traces: Traces, rest_a: list[Event], rest_b: list[Event]) -> Iterator[_Group]:
     """Sets of unpaired parameters that share numbers: stacked over the layers here, packed there."""
-    values_a = {e.path: np.unique(traces.a.read(e)) for e in rest_a if e.statistics is None}
-    values_b = {e.path: np.unique(traces.b.read(e)) for e in rest_b if e.statistics is None}
+    values_a = {e.path: np.unique(traces.a.read(e)) for e in rest_a if e.spacing is None}
+    values_b = {e.path: np.unique(traces.b.read(e)) for e in rest_b if e.spacing is None}
     linked: dict[str, set[str]] = {a: set() for a in values_a}
     for a, mine in values_a.items():
         for b, theirs in values_b.items():

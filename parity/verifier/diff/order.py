@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from parity.measure.traces import Event, Trace
-from parity.verifier.diff.calls import Call, Ports, kind_of, main_pair
+from parity.verifier.diff.calls import Call, Ports, kind_of, main_pair, read_pair
 
 _Parameters = dict[tuple[int, ...], list[float]]
 
@@ -70,11 +70,9 @@ def _alike(
 
 def _correlation(a: Trace, b: Trace, mine: Mapping[str, Event], theirs: Mapping[str, Event]) -> float:
     pair = main_pair("out", mine, theirs)
-    if pair is None or pair.a.statistics or pair.b.statistics:
+    if pair is None:
         return 0.0
-    x = a.read(pair.a).astype(np.float64).reshape(-1)
-    y = b.read(pair.b).astype(np.float64)
-    y = (y if pair.axes is None else y.transpose(pair.axes)).reshape(-1)
+    x, y = (each.astype(np.float64).reshape(-1) for each in read_pair(a, b, pair))
     size = float(np.linalg.norm(x) * np.linalg.norm(y))
     return 4.0 * abs(float(x @ y)) / size if size and np.isfinite(size) else 0.0
 

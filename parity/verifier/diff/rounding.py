@@ -12,7 +12,7 @@ from parity.measure.error import relative_error, wide
 from parity.measure.policies import Limit, assumed, envelope
 from parity.measure.tolerance import epsilon
 from parity.measure.traces import Event, Site, Trace
-from parity.verifier.diff.align import Pair
+from parity.verifier.diff.calls import Pair, read_pair
 
 _NOISE_GRAINS = 1e3
 """Units in the last place of a leaf's largest gradient, below which an element of it is noise."""
@@ -56,7 +56,7 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     if event.stage not in ("moments", "updated"):
         return None
     site = Site(event.step, "gradients", event.path)
-    if site not in a or a[site].statistics or a[site].shape != event.shape:
+    if site not in a or a[site].spacing != event.spacing or a[site].shape != event.shape:
         return None
     gradient = np.abs(wide(a.read(site)))
     if not gradient.any():
@@ -68,7 +68,8 @@ def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
     """How far one unit in the last place moves the tensor in A."""
     if event.site not in shadow:
         return 0.0
-    found = relative_error(shadow.read(event.site), a.read(event), at_least=scale, holes=True)
+    values, moved = read_pair(a, shadow, Pair(event, shadow[event.site], None))
+    found = relative_error(moved, values, at_least=scale, holes=True)
     return found if math.isfinite(found) else 0.0
 
 

@@ -88,7 +88,7 @@ def _of_trace(path: Path) -> dict[str, Stored]:
     trace = Trace(path)
     found: dict[str, Stored] = {}
     for event in trace.of("parameters", next(iter(trace.steps), None)):
-        if event.statistics is not None:
+        if event.spacing is not None:
             raise WeightsError(
                 f"{path}: keeps a sample of {event.path} {event.shape}, not all its values; record it"
                 " again without `keep`"

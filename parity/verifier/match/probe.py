@@ -15,12 +15,13 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 
-from parity.measure.traces.format import Event, Statistics
+from parity.measure.traces.format import Event
 from parity.measure.traces.reader import Trace
 from parity.verifier.match.arrange import guesses
 from parity.verifier.match.fingerprint import bits, common_type
 from parity.verifier.match.leaves import Leaves, modules_above
 from parity.verifier.match.links import Arrangement, Link, Matched
+from parity.verifier.match.statistics import Statistics
 
 CLOSE = 0.01
 """How far, relative to its norm, a leaf may be from another that is taken for it among several."""
@@ -144,10 +145,7 @@ def _paired(
 
 
 def _seen(trace: Trace, call: _Call) -> tuple[tuple[Event, Statistics], tuple[Event, Statistics]]:
-    given, gave = (
-        (event, event.statistics or Statistics.of(trace.read(event)))
-        for event in (call.given, call.gave)
-    )
+    given, gave = ((event, Statistics.of(trace.read(event))) for event in (call.given, call.gave))
     return given, gave
 
 
@@ -219,7 +217,7 @@ def _turned(leaves: Leaves, name: str, trace: Trace, call: _Call) -> bool | None
     module gave of what it was given, up to a bias; None if neither does."""
     shape = leaves.shapes[name]
     events = (call.given, call.gave)
-    if len(shape) != 2 or any(event.statistics or not event.shape for event in events):
+    if len(shape) != 2 or any(event.spacing or not event.shape for event in events):
         return None
     x, y = (trace.read(event).astype(np.float64) for event in events)
     x, y = x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1])

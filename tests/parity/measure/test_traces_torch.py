@@ -198,18 +198,10 @@ def test_samples_of_large_tensors(tmp_path):
         trace.log("batch", np.full(12, 1e308), path="huge")
     trace = parity.Trace(tmp_path / "a.trace")
     site = Site(0, "forward", "", "in")
-    event, flat = trace[site], x.reshape(-1).numpy()
-    assert event.shape == (6, 5)
-    sample = trace.read(site)
-    np.testing.assert_array_equal(sample, flat[[0, 2, 5, 8, 10, 13, 16, 19, 21, 24, 27]])
-    finite = flat[np.isfinite(flat)].astype(np.float64)
-    found = event.statistics
-    assert found.not_finite == 2
-    assert found.norm == pytest.approx(np.sqrt((finite**2).sum()), rel=1e-14)
-    assert found.mean == pytest.approx(finite.mean(), rel=1e-12)
-    assert (found.smallest, found.largest) == (finite.min(), finite.max())
-    assert trace[Site(0, "batch", "small")].statistics is None
-    assert trace[Site(0, "batch", "huge")].statistics.mean == pytest.approx(1e308)
+    assert (trace[site].shape, trace[site].spacing) == ((6, 5), (3, 1))
+    np.testing.assert_array_equal(trace.read(site), x.numpy()[::3])
+    assert trace[Site(0, "batch", "small")].spacing is None
+    np.testing.assert_array_equal(trace.read(Site(0, "batch", "huge")), [1e308] * 4)
     with pytest.raises(ConfigError, match="keep = 0: must be at least 1"):
         parity.record(tmp_path / "b.trace", net, keep=0)
     assert not (tmp_path / "b.trace").exists()

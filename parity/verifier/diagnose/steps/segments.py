@@ -98,7 +98,7 @@ def _leaves(trace: Trace, stage: Stage, step: int, names: Mapping[str, str]) -> 
     """The events that hold whole arrays; of moments, those that belong to parameters, ``NAME kind``."""
     found: dict[str, Event] = {}
     for event in trace.of(stage, step):
-        if event.statistics is not None or (
+        if event.spacing is not None or (
             stage == "moments" and (event.port == "step" or not event.path)
         ):
             continue
@@ -123,7 +123,7 @@ def _series(trace: Trace, stage: Stage, path: str) -> tuple[float, ...]:
 def _logits(trace: Trace, step: int) -> np.ndarray | None:
     """What the model returned, else the last output that is a matrix."""
     flat = [e for e in trace.of("forward", step) if e.port.startswith("out") and len(e.shape) == 2]
-    whole = [e for e in flat if e.statistics is None]
+    whole = [e for e in flat if e.spacing is None]
     for port in ("out.logits", "out"):
         named = [e for e in whole if not e.path and e.port == port]
         if named:
@@ -133,7 +133,7 @@ def _logits(trace: Trace, step: int) -> np.ndarray | None:
 
 def _labels(trace: Trace, step: int) -> np.ndarray | None:
     """The integers of the batch, else its matrix of targets."""
-    events = [e for e in trace.of("batch", step) if e.statistics is None]
+    events = [e for e in trace.of("batch", step) if e.spacing is None]
     for event in events:
         if len(event.shape) == 1 and np.issubdtype(np.dtype(event.dtype), np.integer):
             return trace.read(event)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parity.measure.traces.format import sample_indices
 from parity.verifier.diagnose.steps.segment import StepSegment
 
 KEPT = 512
@@ -121,7 +120,7 @@ def _chosen(
             trusted = (larger == 0) | (larger >= floor) & (np.abs(left - right) <= DISAGREE * larger)
         where = np.flatnonzero(trusted)
         if where.size > KEPT:
-            even = where[sample_indices(where.size, KEPT // 2)]
+            even = where[np.arange(KEPT // 2) * where.size // (KEPT // 2)]
             largest = where[np.argpartition(np.asarray(apart)[where], -KEPT // 2)[-KEPT // 2 :]]
             where = np.union1d(even, largest)
         if where.size:

@@ -11,6 +11,7 @@ from parity.faults import inject
 from parity.verifier.diff import compare_sides, process
 from tests.support.sides import ServedHere, port, sides
 from tests.support.tiny import variant
+from vit_config import InputError
 
 CLEAN = [  # tools/mutation_score.py has more
     "plain",
@@ -112,3 +113,30 @@ def test_a_sample_of_large_tensors_is_enough(tmp_path):
             trace.log("gradients", arrays[1] + changed)
     first = compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b")).first
     assert first.stage == "gradients"
+
+
+@pytest.mark.parametrize("keep", [(60, 60), (60, None), (None, 60)])
+def test_samples_of_feature_maps_are_compared_in_either_layout(keep, tmp_path):
+    from parity.measure.traces import record
+    from parity.verifier.diff import Recorded
+
+    maps = np.random.default_rng(0).standard_normal((2, 6, 9, 4))  # (B, C, H, W)
+    for wrong in (0.0, 1e-9):
+        there = (maps * (1 + wrong)).transpose(0, 2, 3, 1)
+        for name, array, kept in (("a", maps, keep[0]), ("b", there, keep[1])):
+            with record(tmp_path / name, keep=kept, force=True) as trace, trace.step():
+                trace.log("forward", array, path="stem", port="out")
+        difference = compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b"))
+        assert difference.tensors == 1
+        assert difference.equal == (not wrong)
+
+
+def test_samples_of_other_elements_are_refused(tmp_path):
+    from parity.measure.traces import record
+    from parity.verifier.diff import Recorded
+
+    for name, keep in (("a", 60), ("b", 30)):
+        with record(tmp_path / name, keep=keep) as trace, trace.step():
+            trace.log("loss", np.ones((61, 7)))
+    with pytest.raises(InputError, match=r"keep other elements of .*; record both with the same `keep`"):
+        compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b"))
