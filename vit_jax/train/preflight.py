@@ -18,7 +18,8 @@ from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
 from vit_jax.train.hlo import Transfers, transfers
-from vit_jax.train.sharding import Program, make_program
+from vit_jax.train.program import Program
+from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
