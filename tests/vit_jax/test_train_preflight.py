@@ -201,6 +201,11 @@ def test_an_unknown_topology_is_refused(name):
         get_topology(name)
 
 
+def test_a_slice_that_is_not_made_is_refused():
+    with pytest.raises(ConfigError, match="--topology v5e:2x4x2: v5e is made in slices of 2 sides only"):
+        get_topology("v5e:2x4x2")
+
+
 def test_the_command_says_whether_a_run_fits(capsys):
     argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1", "--no-largest"]
     assert run("preflight", argv) == 0
