@@ -75,7 +75,9 @@ def _arguments(coordinator: str, process: str | None) -> dict[str, Any]:
     said = os.environ if coordinator == "auto" else {ADDRESS: coordinator}
     given: dict[str, Any] = {"coordinator_address": said[ADDRESS]} if ADDRESS in said else {}
     if not all(re.fullmatch(r".+:\d{1,5}", address) for address in given.values()):
-        raise ConfigError(f"--coordinator {coordinator}: {said[ADDRESS]!r} is not a HOST:PORT; give that")
+        raise ConfigError(
+            f"--coordinator {coordinator}: {said[ADDRESS]!r} is not a HOST:PORT; give that"
+        )
     if process is not None:
         number, _, count = process.partition("/")
         if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
