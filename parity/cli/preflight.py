@@ -17,6 +17,7 @@ from vit_config import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from vit_jax.train.formats import Wish
     from vit_jax.train.preflight import Flight, Memory
     from vit_jax.train.topology import Topology
 
@@ -44,6 +45,9 @@ class Options:
     time of what is not matrix products; transfers stay."""
     largest: bool = True
     """Also look for the largest batch that fits; each attempt compiles anew."""
+    layouts: bool = False
+    """Also say which layouts in memory XLA would choose for the state, and what they save; compiles once
+    more."""
 
 
 def main(argv: list[str], prog: str = "parity preflight") -> int:
@@ -64,6 +68,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         )  # nothing runs; a TPU there might be is not touched
     from rich.console import Console
 
+    from vit_jax.train.formats import wish
     from vit_jax.train.preflight import fly, largest_batch
     from vit_jax.train.run import numerics
     from vit_jax.train.topology import get_topology
@@ -76,6 +81,9 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         attempt = partial(fly, request.job, topology, request.spread, limit=limit, quick=options.quick)
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
+        if options.layouts:
+            found = wish(request.job, topology, request.spread, first, quick=options.quick)
+            _print(console, _layouts(found))
         if options.largest:
             unit = batch_unit(request, len(topology.devices))
             good, bad = largest_batch(attempt, first, unit)
@@ -162,6 +170,19 @@ def _memory(memory: Memory) -> str:
     rest = {"temporaries": memory.temporaries, "results": memory.outputs, "program": memory.code}
     others = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in rest.items())
     return f"{arguments} (as laid out {_size(memory.arguments)}); {others}"
+
+
+def _layouts(found: Wish | None) -> Iterator[tuple[str, str]]:
+    if found is None:
+        return
+    for name, (usual, other) in found.tensors.items():
+        yield "layout", f"{name}: {other}, not {usual}"
+    saved = f"temporaries {_less(found.temporaries)}, {_less(found.nbytes)} accessed"
+    yield "layouts", f"XLA would choose {len(found.tensors)} others; {saved}"
+
+
+def _less(nbytes: float) -> str:
+    return f"{_size(abs(nbytes))} {'less' if nbytes >= 0 else 'more'}"
 
 
 def _largest(good: Flight | None, bad: Flight | None) -> str:

@@ -24,8 +24,8 @@ from vit_config.recipe import Recipe
 from vit_jax.functional import get_params
 from vit_jax.model import ViT
 from vit_jax.step import TrainState, make_gradients
+from vit_jax.train.program import Program
 from vit_jax.train.run import numerics, train
-from vit_jax.train.sharding import Program
 from vit_jax.weights import from_arrays
 from vit_torch.step import make_gradients as make_torch_gradients
 from vit_train.data import open_dataset, train_batches

@@ -10,7 +10,8 @@ from vit_jax.scanned import Loop
 from vit_jax.stacks import along_stack, is_stack, members, ndims, stack, unstack
 from vit_jax.step import TrainState, init_state, make_train_step, make_update
 from vit_jax.train.checkpoint import to_named
-from vit_jax.train.sharding import held_together, make_program
+from vit_jax.train.program import held_together
+from vit_jax.train.sharding import make_program
 
 LOOP = Loop(scan=True)
 DROPS = TINY.replace(depth=4, stochastic_depth=0.2)  # the first block stands alone

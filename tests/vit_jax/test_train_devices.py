@@ -9,7 +9,8 @@ from parity.measure.redraw import redraw
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_jax.leaves import leaves
 from vit_jax.train.checkpoint import to_named
-from vit_jax.train.sharding import check_batch_size, make_program, shard_fully
+from vit_jax.train.checks import check_batch_size
+from vit_jax.train.sharding import make_program, shard_fully
 from vit_jax.weights import abstract_model
 
 CFG = ViTConfig(

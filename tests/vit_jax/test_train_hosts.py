@@ -135,10 +135,27 @@ def test_each_process_reads_its_share_and_all_learn_of_damage(tmp_path):
         (None, "0/2", "--process 0/2 goes with --coordinator"),
         ("localhost:1", "2/2", "--process 2/2: give its number, from 0, and how many"),
         ("localhost:1", "first", "--process first: give its number"),
+        ("localhost", "0/2", "--coordinator localhost: 'localhost' is not a HOST:PORT"),
+        (":1", "0/2", "--coordinator :1: ':1' is not a HOST:PORT"),
+        ("localhost:port", None, "'localhost:port' is not a HOST:PORT"),
     ],
 )
 def test_what_cannot_be_joined_is_one_line(coordinator, process, sentence):
     with pytest.raises(ConfigError, match=sentence), joined(coordinator, process):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "sentence"),
+    [
+        ("JAX_COORDINATOR_ADDRESS", "first", "--coordinator auto: 'first' is not a HOST:PORT"),
+        ("JAX_PROCESS_ID", "first", "JAX_PROCESS_ID = 'first': give a whole number"),
+        ("JAX_NUM_PROCESSES", "-1", "JAX_NUM_PROCESSES = '-1': give a whole number"),
+    ],
+)
+def test_what_an_environment_says_amiss_is_one_line(monkeypatch, key, text, sentence):
+    monkeypatch.setenv(key, text)
+    with pytest.raises(ConfigError, match=sentence), joined("auto", None):
         pass
 
 

@@ -4,11 +4,14 @@ import math
 
 import jax
 import pytest
+from jax.experimental.layout import Format, Layout
+from jax.sharding import SingleDeviceSharding
 
 from parity.cli import run
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 from vit_config.parameters import parameters
+from vit_jax.train.formats import differing, wish
 from vit_jax.train.hlo import Transfers, shape_bytes, transfers
 from vit_jax.train.mesh import make_mesh
 from vit_jax.train.preflight import Flight, fly, largest_batch, needed, roofline
@@ -48,6 +51,28 @@ def test_arguments_are_those_of_the_arithmetic():
     assert found.memory.arguments == 4 * 4 * NUMBERS + SCALARS + 4 * images
     assert found.fits
     assert found.needed == found.memory.total > found.memory.arguments
+
+
+def test_a_cpu_has_no_better_layout():
+    topology = Topology("local", tuple(jax.devices()[:2]), None)
+    how = {
+        "parallel": "jit",
+        "sharding": "replicated",
+        "mesh": "data=2",
+        "scan": "auto",
+        "remat": "none",
+    }
+    found = wish(JOB, topology, how, flight("data=2", 2))
+    assert (found.tensors, found.temporaries, found.nbytes) == ({}, 0, 0)
+
+
+def test_layouts_that_differ_are_told_once_for_all_blocks():
+    place = SingleDeviceSharding(jax.devices()[0])
+    tiled = Layout((1, 0), tiling=((8, 128),))
+    usual = {name: Format(Layout((0, 1)), place) for name in ("blocks.0.w", "blocks.1.w", "head.w")}
+    chosen = usual | {name: Format(tiled, place) for name in ("blocks.0.w", "blocks.1.w")}
+    assert differing(usual, chosen) == {"blocks.*.w": ("(0, 1)", "(1, 0) in tiles of 8 x 128")}
+    assert differing(usual, usual) == {}
 
 
 def work(*wanted):
@@ -201,13 +226,19 @@ def test_an_unknown_topology_is_refused(name):
         get_topology(name)
 
 
+def test_a_slice_that_is_not_made_is_refused():
+    with pytest.raises(ConfigError, match="--topology v5e:2x4x2: v5e is made in slices of 2 sides only"):
+        get_topology("v5e:2x4x2")
+
+
 def test_the_command_says_whether_a_run_fits(capsys):
     argv = ["--mesh", "data=2,fsdp=4", "--recipe.batch-size", "8", "--model.depth", "1", "--no-largest"]
-    assert run("preflight", argv) == 0
+    assert run("preflight", [*argv, "--layouts"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "local: 8 x cpu" in said
     assert "verdict fits:" in said
     assert "all-gather" in said
+    assert "layouts XLA would choose 0 others; temporaries" in said
     assert run("preflight", [*argv, "--hbm", "0.0001"]) == 1
     assert "verdict does not fit:" in " ".join(capsys.readouterr().out.split())
     assert run("preflight", [*argv, "--parallel", "pmap", "--mesh", "data=8"]) == 2

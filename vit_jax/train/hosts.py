@@ -7,6 +7,7 @@ about TPU pods, SLURM, Open MPI and GKE by itself.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import uuid
 from collections.abc import Iterator
@@ -26,6 +27,8 @@ DEAD_AFTER = 60
 """Seconds without a sign of life after which a process counts as dead, and all others end."""
 FETCHED_IN = 3600
 """Seconds in which the first process has to have what is on object storage."""
+ADDRESS = "JAX_COORDINATOR_ADDRESS"
+"""Where JAX looks for the first process's, with JAX_PROCESS_ID and JAX_NUM_PROCESSES."""
 SEEN = ".seen"
 """The file by which processes see that they have the same folder."""
 MOST_SAID = 1000
@@ -53,19 +56,7 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
             raise ConfigError(f"--process {process} goes with --coordinator, the first one's HOST:PORT")
         yield True
         return
-    given: dict[str, Any] = {}
-    if process is not None:
-        number, _, count = process.partition("/")
-        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
-            raise ConfigError(
-                f"--process {process}: give its number, from 0, and how many there are, as 0/2"
-            )
-        given = {"process_id": int(number), "num_processes": int(count)}
-    else:
-        named = {"process_id": "JAX_PROCESS_ID", "num_processes": "JAX_NUM_PROCESSES"}
-        given = {name: int(os.environ[key]) for name, key in named.items() if key in os.environ}
-    if coordinator != "auto":
-        given["coordinator_address"] = coordinator
+    given = _arguments(coordinator, process)
     try:
         jax.distributed.initialize(**given, heartbeat_timeout_seconds=DEAD_AFTER)
     except (OSError, RuntimeError, ValueError) as error:
@@ -77,6 +68,29 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
     with _interrupts_end_all():
         yield jax.process_index() == 0
     jax.distributed.shutdown()  # after an error the others are not waited for
+
+
+def _arguments(coordinator: str, process: str | None) -> dict[str, Any]:
+    """What is said of the processes, as `jax.distributed.initialize` takes it; the rest it finds out."""
+    said = os.environ if coordinator == "auto" else {ADDRESS: coordinator}
+    given: dict[str, Any] = {"coordinator_address": said[ADDRESS]} if ADDRESS in said else {}
+    if not all(re.fullmatch(r".+:\d{1,5}", address) for address in given.values()):
+        raise ConfigError(
+            f"--coordinator {coordinator}: {said[ADDRESS]!r} is not a HOST:PORT; give that"
+        )
+    if process is not None:
+        number, _, count = process.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            raise ConfigError(
+                f"--process {process}: give its number, from 0, and how many there are, as 0/2"
+            )
+        return given | {"process_id": int(number), "num_processes": int(count)}
+    for name, key in (("process_id", "JAX_PROCESS_ID"), ("num_processes", "JAX_NUM_PROCESSES")):
+        if key in os.environ:
+            if not os.environ[key].isdecimal():
+                raise ConfigError(f"{key} = {os.environ[key]!r}: give a whole number")
+            given[name] = int(os.environ[key])
+    return given
 
 
 def make_hosts(rows: Any) -> Hosts:

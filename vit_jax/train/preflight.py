@@ -18,7 +18,8 @@ from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
 from vit_jax.train.hlo import Transfers, transfers
-from vit_jax.train.sharding import Program, make_program
+from vit_jax.train.program import Program
+from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
@@ -70,6 +71,8 @@ class Flight:
     compile_seconds: float
     cpu_seconds: float
     """Of tracing, lowering and compiling, over all cores."""
+    formats: Any = None
+    """Trees of `jax.experimental.layout.Format`: of the state and of the batch, as arguments."""
 
 
 def fly(
@@ -92,19 +95,9 @@ def fly(
     Raises:
         ConfigError: mesh, model and batch do not fit together.
     """
-    recipe = job.recipe.replace(batch_size=batch_size)
-    build: Any = make_program
-    options: dict[str, Any] = {"sharding": how["sharding"]}
-    if how["mesh"] is not None:
-        build, options = make_mesh_program, {"mesh": how["mesh"]}
-    elif how["parallel"] != "jit":
-        raise ConfigError(
-            f"--parallel {how['parallel']}: preflight compiles jax.jit; leave it out, or use --mesh"
-        )
-    options["loop"] = loop_of(job, topology, how)
-    program: Program = build(job.model, recipe, STEPS_PER_EPOCH, devices=topology.devices, **options)
-    state, batch = jax.eval_shape(program.initialise), _abstract_batch(job, batch_size)
+    program = build(job, topology, how, batch_size)
     step: Any = program.train_step
+    state, batch = arguments(program, job, batch_size)
     worked = time.process_time()
     traced = step.trace(state, batch)
     flops = count_flops(traced.jaxpr) / len(topology.devices)
@@ -124,7 +117,21 @@ def fly(
     cost = compiled.cost_analysis() or {}
     moved = transfers(compiled.as_text() or "")
     fits, nbytes = memory.total <= limit, float(cost.get("bytes accessed", 0))
-    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took)
+    formats = compiled.input_formats[0]
+    return Flight(batch_size, fits, "", memory.total, memory, flops, nbytes, moved, *took, formats)
+
+
+def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> Program:
+    """The program of a job with another batch size; nothing is compiled."""
+    recipe = job.recipe.replace(batch_size=batch_size)
+    rest: dict[str, Any] = {"devices": topology.devices, "loop": loop_of(job, topology, how)}
+    if how["mesh"] is not None:
+        return make_mesh_program(job.model, recipe, STEPS_PER_EPOCH, mesh=how["mesh"], **rest)
+    if how["parallel"] != "jit":
+        raise ConfigError(
+            f"--parallel {how['parallel']}: preflight compiles jax.jit; leave it out, or use --mesh"
+        )
+    return make_program(job.model, recipe, STEPS_PER_EPOCH, sharding=how["sharding"], **rest)
 
 
 def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
@@ -198,7 +205,8 @@ def roofline(flight: Flight, chip: Chip) -> Roofline:
     )
 
 
-def _abstract_batch(job: Job, batch_size: int) -> dict[str, Any]:
+def arguments(program: Program, job: Job, batch_size: int) -> tuple[TrainState, dict[str, Any]]:
+    """Shapes and types of the state and of a batch, as the devices take them."""
     cfg, recipe = job.model, job.recipe
     labels = (
         ((batch_size, cfg.num_classes), jnp.float32) if recipe.mix.mixes else ((batch_size,), jnp.int32)
@@ -207,7 +215,7 @@ def _abstract_batch(job: Job, batch_size: int) -> dict[str, Any]:
     batch = {"image": image, "label": jax.ShapeDtypeStruct(*labels)}
     if recipe.distill != "none":
         batch["teacher"] = jax.ShapeDtypeStruct((batch_size, cfg.num_classes), jnp.float32)
-    return batch
+    return jax.eval_shape(program.initialise), batch
 
 
 def _memory(compiled: Any, state: TrainState, batch: Mapping[str, Any]) -> Memory:

@@ -23,7 +23,8 @@ from vit_jax.step import Metrics, TrainState
 from vit_jax.teacher import make_teacher
 from vit_jax.train.checkpoint import Checkpoints
 from vit_jax.train.hosts import make_hosts
-from vit_jax.train.sharding import Device, Parallel, Program, Sharding, make_program
+from vit_jax.train.program import Device, Program
+from vit_jax.train.sharding import Parallel, Sharding, make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.weights import abstract_model
 from vit_train.conduct import Trained, conduct

@@ -18,16 +18,10 @@ from vit_config.lora import Lora
 from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.shares import Shares
 from vit_jax.step import TrainState, init_state, make_eval_step
+from vit_jax.train.checks import check_batch_size, check_kernel
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.sharding import (
-    Device,
-    Program,
-    check_batch_size,
-    check_kernel,
-    held_together,
-    make_step,
-)
+from vit_jax.train.program import Device, Program, held_together, make_step
 
 
 def make_mesh_program(

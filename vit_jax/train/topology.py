@@ -25,6 +25,8 @@ class Chip:
     """The prefix of the accelerator type, such as ``v5litepod`` of ``v5litepod-8``."""
     cores: int
     """What that type counts for each chip."""
+    sides: int
+    """Of a torus of them: two or three."""
     flops: float
     """Operations a second in bfloat16."""
     hbm_bytes: float
@@ -36,11 +38,11 @@ class Chip:
 
 CHIPS = {
     # links: six of 50 GB/s in each direction (arXiv 2304.01433, table 4); the page of v4 does not say
-    "v4": Chip("v4", 2, 275e12, 32 * GIB, 1200 * GB, 600 * GB),
-    "v5e": Chip("v5litepod", 1, 197e12, 16 * GIB, 819 * GB, 400 * GB),
-    "v5p": Chip("v5p", 2, 459e12, 95 * GIB, 2765 * GB, 1200 * GB),
+    "v4": Chip("v4", 2, 3, 275e12, 32 * GIB, 1200 * GB, 600 * GB),
+    "v5e": Chip("v5litepod", 1, 2, 197e12, 16 * GIB, 819 * GB, 400 * GB),
+    "v5p": Chip("v5p", 2, 3, 459e12, 95 * GIB, 2765 * GB, 1200 * GB),
     # memory at 1640 GB/s in earlier versions of the page
-    "v6e": Chip("v6e", 1, 918e12, 32 * GIB, 1600 * GB, 800 * GB),
+    "v6e": Chip("v6e", 1, 2, 918e12, 32 * GIB, 1600 * GB, 800 * GB),
 }
 
 
@@ -68,11 +70,14 @@ def get_topology(name: str) -> Topology:
             f"--topology {name}: expected local, or a chip and how many stand along each side, such as"
             f" v5e:2x4; the chips are {', '.join(CHIPS)}"
         )
+    chip, sizes = CHIPS[found[1]], [int(size) for size in found[2].split("x")]
+    if len(sizes) > chip.sides:  # libtpu would compile for it
+        raise ConfigError(f"--topology {name}: {found[1]} is made in slices of {chip.sides} sides only")
     if find_spec("libtpu") is None:
         raise ConfigError(
             f"--topology {name}: needs libtpu, the compiler for TPU; pip install 'vit-parity[preflight]'"
         )
-    chip, count = CHIPS[found[1]], math.prod(map(int, found[2].split("x")))
+    count = math.prod(sizes)
     # without these libtpu looks for a TPU and for the metadata server of its machine
     os.environ["TPU_SKIP_MDS_QUERY"] = "1"
     os.environ["TPU_ACCELERATOR_TYPE"] = f"{chip.accelerator}-{count * chip.cores}"

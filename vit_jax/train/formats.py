@@ -1,0 +1,82 @@
+"""How XLA would lay a training state out in a device's memory, were it left to choose.
+
+Arguments of a step lie as JAX has it by default. Where XLA computes on another order of axes or other
+tiles, the step copies them there and back, which is memory and time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.experimental.layout import Format, Layout
+
+from vit_config.job import Job
+from vit_jax.train.layout import leaf_name
+from vit_jax.train.preflight import QUICKLY, Flight, arguments, build
+from vit_jax.train.topology import Topology
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What XLA would rather have, and what that saves on one device."""
+
+    tensors: Mapping[str, tuple[str, str]]
+    """The layout as it is, and the one that XLA chooses, where they differ; of parameters, moments or
+    averages of this name, in any block."""
+    temporaries: int
+    """Bytes."""
+    nbytes: float
+    """Bytes read and written; a loop counts once."""
+
+
+def wish(
+    job: Job, topology: Topology, how: Mapping[str, Any], flight: Flight, *, quick: bool = False
+) -> Wish | None:
+    """Compile the step of a flight again, with the layout of the state left to the compiler.
+
+    Returns:
+        None where the step, as it is, was not compiled.
+    """
+    if flight.memory is None:
+        return None
+    program = build(job, topology, how, flight.batch_size)
+    step: Any = program.train_step
+    state, batch = arguments(program, job, flight.batch_size)
+    of_state, of_batch = flight.formats
+    free = jax.tree.map(lambda each: Format(Layout.AUTO, each.sharding), of_state)
+    compiled: Any = (
+        jax.jit(
+            step.__wrapped__,
+            in_shardings=(free, of_batch),
+            out_shardings=(free, None),
+            donate_argnums=0,
+        )
+        .lower(state, batch)
+        .compile(QUICKLY if quick else None)
+    )
+    found = differing(of_state, compiled.input_formats[0][0])
+    memory, accessed = compiled.memory_analysis(), (compiled.cost_analysis() or {})["bytes accessed"]
+    saved = flight.memory.temporaries - memory.temp_size_in_bytes
+    return Wish(found, saved, flight.nbytes - accessed)
+
+
+def differing(usual: Any, chosen: Any) -> dict[str, tuple[str, str]]:
+    """What is laid out otherwise in the second of two trees of formats, by name; blocks are one."""
+    found: dict[str, tuple[str, str]] = {}
+    pairs = zip(jax.tree_util.tree_leaves_with_path(usual), jax.tree.leaves(chosen), strict=True)
+    for (path, ours), other in pairs:
+        if ours.layout != other.layout:
+            name = re.sub(r"^blocks\.[\d-]+\.", "blocks.*.", leaf_name(path))
+            found[name] = (_told(ours.layout), _told(other.layout))
+    return found
+
+
+def _told(layout: Any) -> str:
+    """Such as ``(1, 0) in tiles of 8 x 128``: axes from the slowest to the fastest."""
+    tile = layout.tiling[0] if layout.tiling else ()
+    tiles = f" in tiles of {' x '.join(map(str, tile))}" if tile else ""
+    return f"({', '.join(map(str, layout.major_to_minor))}){tiles}"
