@@ -11,6 +11,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from vit_jax.rules import project
+
 _NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init` draws anew
 
 
@@ -33,7 +35,7 @@ class Linear(nnx.Linear):
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """(..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
         x = inputs.reshape(-1, inputs.shape[-1])  # (tokens, inputs)
-        y = jnp.tensordot(x, self.kernel[...], axes=1, precision=self.precision)
+        y = project(x, self.kernel[...], self.precision)
         y = y if self.bias is None else add_broadcast(y, self.bias[...])
         return y.reshape(*inputs.shape[:-1], *y.shape[1:])
 

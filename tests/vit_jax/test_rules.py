@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.tiny import variant
 from vit_config import Recipe
-from vit_jax.rules import automatic_derivatives, normalise, softmax_product
+from vit_jax.rules import automatic_derivatives, normalise, project, softmax_product
 from vit_jax.step import init_state, make_train_step
 
 EPSILON = 1e-6
@@ -122,28 +122,65 @@ def attention_inputs(dtype=jnp.float64):
     return (logits, v), (t, u)
 
 
+def orders(f, at, along):
+    """A function of two arguments, and its derivatives of first and second order."""
+    total = lambda *at: (f(*at) ** 2).sum()  # noqa: E731
+    slope = jax.grad(total, (0, 1))
+    products = lambda *at: sum((a * b).sum() for a, b in zip(slope(*at), along, strict=True))  # noqa: E731
+    return {
+        "value": [f(*at)],
+        "forward mode": [jax.jvp(f, at, along)[1]],
+        "gradient": slope(*at),
+        "forward over reverse": jax.jvp(slope, at, along)[1],
+        "reverse over reverse": jax.grad(products, (0, 1))(*at),
+    }
+
+
+def largest_errors(found, other):
+    return {
+        name: max(error(*pair) for pair in zip(values, other[name], strict=True))
+        for name, values in found.items()
+    }
+
+
 def test_every_derivative_of_softmax_times_values():
     with jax.enable_x64(True):
         at, along = attention_inputs()
         plain = lambda logits, v: jax.nn.softmax(logits, axis=-1) @ v  # noqa: E731
+        closed, automatic = both(lambda: orders(softmax_product, at, along))
+        for other in (automatic, orders(plain, at, along)):
+            errors = largest_errors(closed, other)
+            assert max(errors.values()) < 1e-13, errors
 
-        def orders(f):
-            total = lambda *at: (f(*at) ** 2).sum()  # noqa: E731
-            slope = jax.grad(total, (0, 1))
-            products = lambda *at: sum((a * b).sum() for a, b in zip(slope(*at), along, strict=True))  # noqa: E731
-            return {
-                "value": [f(*at)],
-                "forward mode": [jax.jvp(f, at, along)[1]],
-                "gradient": slope(*at),
-                "forward over reverse": jax.jvp(slope, at, along)[1],
-                "reverse over reverse": jax.grad(products, (0, 1))(*at),
-            }
 
-        closed, automatic = both(lambda: orders(softmax_product))
-        for other in (automatic, orders(plain)):
-            for name, found in closed.items():
-                pairs = zip(found, other[name], strict=True)
-                assert max(error(*pair) for pair in pairs) < 1e-13, name
+def test_every_derivative_of_a_projection_that_narrows():
+    with jax.enable_x64(True):
+        at, along = ((draw(2, 5, 7)[k], draw(3, 7, 3)[k]) for k in (0, 1))
+        closed, automatic = both(lambda: orders(project, at, along))
+        for other in (automatic, orders(jnp.matmul, at, along)):
+            errors = largest_errors(closed, other)
+            assert max(errors.values()) < 1e-13, errors
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_of_a_weight_that_narrows_is_the_same_to_the_bit(dtype):
+    x, weight, upstream = (draw(*shape, dtype=dtype) for shape in ((61, 48), (48, 16), (61, 16)))
+    closed, automatic = both(lambda: jax.jit(lambda: jax.vjp(project, x, weight)[1](upstream))())
+    for one, other in zip(closed, automatic, strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(np.asarray(one), np.asarray(other))
+
+
+def test_only_a_cpu_has_a_barrier_in_the_gradient_of_a_weight_that_narrows():
+    def lowered(weight, platform):
+        back = jax.jit(lambda x, w: jax.grad(lambda w: (project(x, w) ** 2).sum())(w))
+        x = draw(5, len(weight), dtype="float32")
+        return back.trace(x, weight).lower(lowering_platforms=(platform,)).as_text()
+
+    has = lambda *of: "optimization_barrier" in lowered(*of)  # noqa: E731
+    assert has(draw(7, 3, dtype="float32"), "cpu")
+    assert not any(has(draw(*shape, dtype="float32"), "cpu") for shape in ((3, 7), (7, 7)))
+    assert not any(has(draw(7, 3, dtype="float32"), platform) for platform in ("cuda", "tpu"))
 
 
 def test_softmax_times_values_loses_no_digits_against_a_softmax():
