@@ -32,7 +32,7 @@ TYPES: dict[str, tuple[str, ...]] = {
     "fast_variance": ("float64", "float32"),
 }
 """In which types a fault is scored, where that is not float64 alone."""
-OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 300.0}
+OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 1000.0}
 """What is added to the positions: a variance by one pass is wrong where means are large."""
 STAGES = {"forward": ("forward",), "backward": ("backward", "gradients")}
 

@@ -147,7 +147,9 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def distance(a: list[np.ndarray], b: list[np.ndarray]) -> float:
-    """The largest relative distance of two lists of outputs; infinite if they cannot be compared."""
+    """The largest relative distance of two lists of outputs, for which an axis of length one is none;
+    infinite if they cannot be compared."""
+    a, b = ([each.squeeze() for each in side] for side in (a, b))
     if [each.shape for each in a] != [each.shape for each in b]:
         return np.inf
     apart = [np.linalg.norm(x - y) / max(float(np.linalg.norm(x)), 1e-300)
