@@ -56,7 +56,8 @@ def profile(name: str, batch_size: int, steps: int) -> tuple[dict[str, float], d
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
     step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0)
-    program = step.lower(state, batch).compile(compiler_options("cpu"))
+    options: dict[str, Any] = {**compiler_options("cpu")}
+    program = step.lower(state, batch).compile(options)
     for _ in range(3):  # the C library has its memory by then
         state, _ = jax.block_until_ready(program(state, batch))
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +65,7 @@ def profile(name: str, batch_size: int, steps: int) -> tuple[dict[str, float], d
             for _ in range(steps):
                 state, _ = jax.block_until_ready(program(state, batch))
         (recorded,) = Path(folder).rglob("*.xplane.pb")
-        return fastest(ProfileData.from_file(str(recorded))), kinds(program.as_text())
+        return fastest(ProfileData.from_file(str(recorded))), kinds(program.as_text() or "")
 
 
 def fastest(recorded: Any) -> dict[str, float]:
