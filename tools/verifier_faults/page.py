@@ -31,7 +31,8 @@ For `number_of_heads`, `positions_before_the_class_token` and `pooled_prefix` it
 these mistakes, and no exchange is known that would show what they are.
 `tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the
 operations agree, and the module and the size of the difference are all that is said. `fast_variance`
-has its positions moved by 300 in float32, and by 1000 in float64. Steps of training are scored in
+has its positions moved by 1000; moved by 300, in float32, what it does is as small as what one unit in
+the last place does, and one of four was placed one module later. Steps of training are scored in
 float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
 
 
