@@ -24,8 +24,8 @@ _SUMS = {"operation", "sign", "term left out", "one term too many", "residual le
 _FACTORS = {"operation", "factor", "number", "numbers", "scale left out", "one scale too many",
             "factor left out", "one factor too many", "epsilon", "arguments", "activation",
             "gain left out", "n - 1 for n"}  # fmt: skip
-_ORDERS = {"transposed", "reversed", "shifted", "halves exchanged", "axis split the other way round",
-           "reshaped without moving axes", "axis", "slice", "index", "arguments"}  # fmt: skip
+_ORDERS = {"transposed", "reversed", "shifted", "permuted", "halves exchanged", "axis", "slice", "index",
+           "axis split the other way round", "reshaped without moving axes", "arguments"}  # fmt: skip
 _STEPS = {"left out", "one step too many", "norm left out", "one norm too many", "mask", "causal mask",
           "activation", "term left out of a part"}  # fmt: skip
 _READS = {"other value read", "term left out of a part"}
@@ -33,7 +33,7 @@ KINDS = {
     "operator": _SUMS | _FACTORS | {"mask", "causal mask"},
     "number or axis": _ORDERS | _FACTORS | _SUMS | _STEPS | _READS,
     "flag": _STEPS | _ORDERS | _FACTORS | _SUMS,
-    "sign": _SUMS,
+    "sign": _SUMS | _ORDERS,  # of an amount by which rows are rolled
     "slice": _ORDERS | _READS,
     "function": _FACTORS | _STEPS | {"axis"},
     "arguments exchanged": _ORDERS | _SUMS | _READS | {"operation", "activation", "mask"},
