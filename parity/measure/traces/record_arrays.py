@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.measure.site import Stage
 from parity.measure.traces.recorder import Recorder
+from parity.measure.traces.sample import Sample
 from vit_config import InputError
 
 
@@ -30,12 +31,15 @@ class Arrays:
         """Nothing is seen by itself."""
         return nullcontext()
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
         """The arrays in nested dictionaries, names joined by dots."""
         if isinstance(value, Mapping):
             for name, part in value.items():
                 for below, port, array in self.named(stage, part):
                     yield ".".join(each for each in (str(name), below) if each), port, array
+            return
+        if isinstance(value, Sample):
+            yield "", "", value
             return
         array = np.asarray(value)
         if array.dtype == object or array.dtype.kind in "US":

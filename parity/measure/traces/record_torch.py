@@ -15,6 +15,7 @@ from parity.measure.precision import torch_precision
 from parity.measure.site import Stage, Where
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
+from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
 
 
@@ -32,7 +33,7 @@ class Torch(Arrays):
         self._model = model
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
-        self._gradients: dict[str, np.ndarray] = {}
+        self._gradients: dict[str, Sample] = {}
 
     def versions(self) -> dict[str, str]:
         """Of torch, and the device of the model."""
@@ -51,7 +52,7 @@ class Torch(Arrays):
         """The attributes of a module, buffers and parameters left out."""
         return vars(module)
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
         """As for arrays."""
         if is_array(value):
             yield "", "", as_numpy(value)
@@ -95,11 +96,12 @@ class Torch(Arrays):
         def keep(parameter: torch.Tensor) -> None:
             if recorder.running and parameter.grad is not None:
                 # the last of several is the whole sum; it may be clipped in place later
-                self._gradients[name] = as_numpy(parameter.grad).copy()
+                kept = recorder.sample(parameter.grad)
+                self._gradients[name] = kept._replace(values=as_numpy(kept.values).copy())
 
         return parameter.register_post_accumulate_grad_hook(keep)
 
-    def _all_gradients(self) -> dict[str, np.ndarray]:
+    def _all_gradients(self) -> dict[str, Sample | np.ndarray]:
         """With zeros, as in JAX, for what the loss does not reach; nothing before a backward pass."""
         if not self._gradients:
             return {}

@@ -166,6 +166,11 @@ def compare_sides(
         if moved is None and a.runs:
             moved = a.record(root / "shadow", nudge=NUDGE)
         traces = Traces(trace_a, trace_b, moved)
+    notes = [
+        f"{side.name}: {note}"
+        for side, trace in ((a, trace_a), (b, trace_b))
+        for note in (*side.notes, *_samples(trace))
+    ]
     difference = Difference(
         name_a=a.name,
         name_b=b.name,
@@ -175,7 +180,7 @@ def compare_sides(
         runs=a.runs and b.runs,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=left_out(traces, alignment),
-        notes=tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes)),
+        notes=tuple(dict.fromkeys(notes)),
         by_operation=functools.partial(lines_of, a.subject, b.subject),
         _folder=root,
     )
@@ -192,6 +197,13 @@ def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[Comparison]:
                 continue  # what the step before left, and was judged there
             if stage in stages:
                 yield compare(traces, alignment, stage, step_a, step_b, apart)
+
+
+def _samples(trace: Trace) -> Iterator[str]:
+    """That only a part of some tensors was kept, so that only this part is compared."""
+    count = sum(event.spacing is not None for event in trace.events)
+    if count:
+        yield f"of {count} of its {len(trace.events)} tensors a sample was kept, and is what is compared"
 
 
 def _uncertified(name_a: str, a: Trace, name_b: str, b: Trace) -> Iterator[str]:

@@ -188,6 +188,21 @@ def test_without_gradients_only_some_steps(tmp_path, mode):
     assert int(trace.read(Site(3, "loss", ""))) == 3
 
 
+def test_samples_of_gradients_are_those_before_clipping(tmp_path):
+    net = nn.Linear(5, 7)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
+    with parity.record(tmp_path / "a.trace", net, optimizer=optimizer, keep=11) as trace, trace.step():
+        net(X).sum().backward()
+        whole = net.weight.grad.clone().numpy()
+        nn.utils.clip_grad_norm_(net.parameters(), 1e-3)  # in place
+        optimizer.step()
+    trace = parity.Trace(tmp_path / "a.trace")
+    event = trace[Site(0, "gradients", "weight")]
+    assert (event.shape, event.spacing) == ((7, 5), (3, 3))
+    np.testing.assert_array_equal(trace.read(event), whole[::3, ::3])
+    assert (np.abs(trace.read(Site(0, "clipped", "weight"))) < np.abs(whole[::3, ::3])).all()
+
+
 def test_samples_of_large_tensors(tmp_path):
     net = nn.Linear(5, 7)
     x = X.clone()

@@ -129,6 +129,12 @@ def test_samples_of_feature_maps_are_compared_in_either_layout(keep, tmp_path):
         difference = compare_sides(Recorded(tmp_path / "a"), Recorded(tmp_path / "b"))
         assert difference.tensors == 1
         assert difference.equal == (not wrong)
+        kept_in_part = [
+            f"{tmp_path / name}: of 1 of its 1 tensors" for name, n in zip("ab", keep, strict=True) if n
+        ]
+        assert [
+            note[: len(said)] for note, said in zip(difference.notes, kept_in_part, strict=True)
+        ] == (kept_in_part)
 
 
 def test_samples_of_other_elements_are_refused(tmp_path):
