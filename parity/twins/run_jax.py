@@ -120,3 +120,6 @@ class _Tap:
         if is_main(where.port):
             self._record(Site(0, "forward", where.path, where.port), value)
         return value
+
+    def end(self, path: str) -> None:
+        """Nothing is left to be done."""

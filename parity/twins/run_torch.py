@@ -118,6 +118,9 @@ class _Tap:
             self._record(Site(0, "forward", where.path, where.port), x)
         return value
 
+    def end(self, path: str) -> None:
+        """Nothing is left to be done."""
+
 
 def _channels_last(x: torch.Tensor, module: nn.Module, kinds: tuple[type, ...]) -> torch.Tensor:
     return x.permute(0, 2, 3, 1) if isinstance(module, kinds) else x

@@ -16,7 +16,7 @@ import numpy as np
 from vit_config.errors import ConfigError, WeightsError
 from vit_config.files.safetensors_header import TYPES
 from vit_config.files.seal import array_bytes, hasher_of, put_seal
-from vit_config.files.stored import Stored
+from vit_config.files.stored import Stored, type_name
 
 _NAMES = {name: kind for kind, name in TYPES.items()}
 _BLANK = "0" * 32
@@ -115,11 +115,12 @@ def _header(tensors: Mapping[str, Stored], names: list[str], metadata: Mapping[s
     end = 0
     for name in names:
         stored = tensors[name]
-        if stored.dtype.name not in _NAMES or name == "__metadata__":
+        kind = _NAMES.get(type_name(stored.dtype))
+        if kind is None or name == "__metadata__":
             raise ConfigError(f"{name}: safetensors cannot hold a {stored.dtype} tensor of this name")
         begin, end = end, end + stored.nbytes
         content[name] = {
-            "dtype": _NAMES[stored.dtype.name],
+            "dtype": kind,
             "shape": list(stored.shape),
             "data_offsets": [begin, end],
         }

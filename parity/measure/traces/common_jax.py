@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
 _CONVOLUTIONS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
 """From (space..., in, out) to (out, in, space...), by the number of axes."""
 
 
-def common_parameter(path: str, array: np.ndarray) -> tuple[str, np.ndarray]:
-    """A parameter of Flax by PyTorch's name for it, in PyTorch's layout.
+def common_parameter(path: str, array: Any) -> tuple[str, Any]:
+    """A parameter of Flax, an array of NumPy or JAX, by PyTorch's name for it, in PyTorch's layout.
 
     ``kernel`` (in, out) becomes ``weight`` (out, in), a convolution's (h, w, in, out) becomes
     (out, in, h, w), and attention's by heads - (in, heads, d) of query, key and value, (heads, d, out)

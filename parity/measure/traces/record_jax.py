@@ -18,7 +18,7 @@ from parity.measure.traces.common_jax import common_parameter
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.tap_jax import RecordingTap
-from parity.measure.traces.watch_jax import is_array, report, watch
+from parity.measure.traces.watch_jax import is_array, watch
 from vit_config import InputError
 
 MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
@@ -83,10 +83,10 @@ class Jax(Arrays):
             for path, leaf in _leaves(gradients):
                 if not is_array(leaf):
                     continue
-                name, _ = self._common(path, np.empty(leaf.shape, np.bool_))
+                name, gradient = self._common(path, leaf)
                 source = tap.source("gradients", Where(name, "", 0), recorder.next_order(), leaf)
-                convert = lambda x, path=path: self._common(path, x)[1]  # noqa: E731
-                report(leaf, lambda x, source=source, convert=convert: tap.arrived(source, convert(x)))
+                tap.report(source, recorder.sample(gradient), waits=True)
+            tap.end_run()
             return original(optimizer, model, gradients, **kwargs)
 
         kind.update = update  # type: ignore[method-assign]

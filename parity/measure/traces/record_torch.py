@@ -159,6 +159,9 @@ class RecordingTap:
         order = self._recorder.next_order()  # gradients come the other way round
         return watch_gradient(value, lambda gradient: self._see("backward", where, gradient, order))
 
+    def end(self, path: str) -> None:
+        """Nothing is left to be done."""
+
     def _see(self, stage: Stage, where: Where, value: torch.Tensor, order: int | None = None) -> None:
         kept = self._recorder.sample(value.detach())
         self._recorder.seen(stage, where, kept._replace(values=as_numpy(kept.values)), order)

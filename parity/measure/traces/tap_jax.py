@@ -6,12 +6,19 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 
 from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Source
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.watch_jax import report, watch_gradient
+from parity.measure.traces.watch_jax import report, report_together, watch_gradient
+
+SMALL = 4096
+"""Numbers of a value that may wait for others."""
+
+TOGETHER = 64
+"""Values that are handed over at once; as long they are kept by the program."""
 
 
 class RecordingTap:
@@ -23,6 +30,10 @@ class RecordingTap:
         self._runs = 0
         self._error: Exception | None = None
         self._last: tuple[jax.Array, Source] | None = None
+        self._state: Any = None
+        """Of JAX, in which the model that runs is traced; inside of a loop or a branch it is another."""
+        self._waiting: list[tuple[Source, Sample]] = []
+        """Small values of that state, to be reported together."""
 
     def begin(self, path: str, module: Any) -> int:
         """A call of a module begins."""
@@ -34,6 +45,8 @@ class RecordingTap:
         """What is traced from now on is executed together."""
         self._runs += 1
         self._last = None
+        self._state = get_opaque_trace_state(convention="flax")
+        self._waiting = []
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
         """Have it reported when it is computed; pass on what differentiation takes for it."""
@@ -43,16 +56,47 @@ class RecordingTap:
             source.spots.append((where, order))
         else:
             source = self.source("forward", where, order, value)
-            self._report(source, value)
+            self.report(source, self._recorder.sample(value), waits=True)
         gradient = self.source("backward", where, order, value)
-        passed = watch_gradient(value, lambda arrived: self._report(gradient, arrived))
+        passed = watch_gradient(value, lambda g: self.report(gradient, self._recorder.sample(g)))
         self._last = passed, source
         return passed
 
-    def _report(self, source: Source, value: jax.Array) -> None:
-        """Have what is to be kept of a value handed over when it is computed."""
-        kept = self._recorder.sample(value)
-        report(kept.values, lambda x: self.arrived(source, kept._replace(values=x)))
+    def end(self, path: str) -> None:
+        """A call of a module is over."""
+        if not path:
+            self.end_run()
+
+    def end_run(self) -> None:
+        """Nothing waits any more."""
+        self._hand_over()
+        self._state = None
+
+    def _hand_over(self) -> None:
+        values = [kept.values for _, kept in self._waiting]
+        known = [(source, kept._replace(values=None)) for source, kept in self._waiting]
+        self._waiting = []
+
+        def seen(i: int, values: np.ndarray) -> None:
+            source, kept = known[i]
+            self.arrived(source, kept._replace(values=values))
+
+        report_together(values, seen)
+
+    def report(self, source: Source, kept: Sample, *, waits: bool = False) -> None:
+        """Have what is kept of a value handed over when it is computed.
+
+        Args:
+            waits: a small value may wait until the run ends, or until there are enough of them.
+        """
+        small = kept.values.size <= SMALL
+        if waits and small and get_opaque_trace_state(convention="flax") == self._state:
+            self._waiting.append((source, kept))
+            if len(self._waiting) >= TOGETHER:
+                self._hand_over()
+        else:
+            known = kept._replace(values=None)  # what is compiled shall not keep what was traced
+            report(kept.values, lambda x: self.arrived(source, known._replace(values=x)))
 
     def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Source:
         """A value that is about to be reported."""

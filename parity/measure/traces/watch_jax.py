@@ -6,7 +6,8 @@ inside anybody's `jax.jit` and `jax.grad`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,7 +45,9 @@ def watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: An
     """Call a module's method with every array shown to the tap."""
     see = lambda port, x: tap.tensor(Where(path, port, number), x)  # noqa: E731
     args, kwargs = visit_call(args, kwargs, is_array, see)
-    return visit_arrays(call(*args, **kwargs), "out", is_array, see)
+    seen = visit_arrays(call(*args, **kwargs), "out", is_array, see)
+    tap.end(path)
+    return seen
 
 
 @contextmanager
@@ -140,6 +143,27 @@ def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
         seen(np.asarray(raw).reshape(-1).view(dtype).reshape(shape))
 
     jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
+
+
+def report_together(values: Sequence[jax.Array], seen: Callable[[int, np.ndarray], None]) -> None:
+    """The same for small values, whose places are given, too: a callback takes a tenth of a millisecond,
+    whatever it hands over."""
+    by_type: dict[np.dtype, list[int]] = {}
+    for i, value in enumerate(values):
+        by_type.setdefault(value.dtype, []).append(i)
+
+    def one_type(places: list[int]) -> None:
+        shapes = [values[i].shape for i in places]
+        ends = np.cumsum([math.prod(shape) for shape in shapes])
+
+        def receive(flat: np.ndarray) -> None:
+            for i, part, shape in zip(places, np.split(flat, ends[:-1]), shapes, strict=True):
+                seen(i, part.reshape(shape))
+
+        report(jnp.concatenate([values[i].reshape(-1) for i in places]), receive)
+
+    for places in by_type.values():
+        one_type(places)
 
 
 def watch_gradient(x: jax.Array, seen: Callable[[jax.Array], None]) -> jax.Array:

@@ -48,9 +48,11 @@ def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
             running: list[int] = running,
         ) -> Any:
             call = running.pop()
-            return visit_arrays(
+            seen = visit_arrays(
                 output, "out", is_array, lambda port, x: tap.tensor(Where(path, port, call), x)
             )
+            tap.end(path)
+            return seen
 
         handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
         handles.append(module.register_forward_hook(after, with_kwargs=True))

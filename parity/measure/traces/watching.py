@@ -22,6 +22,10 @@ class Tap(Protocol):
         """See a tensor; what is returned takes its place."""
         ...
 
+    def end(self, path: str) -> None:
+        """A call of a module is over; not told when an exception ended it."""
+        ...
+
 
 def is_main(port: str) -> bool:
     """Whether it is a module's first input, or an output of its that has no name."""

@@ -57,6 +57,9 @@ class Marks:
         """Mark it."""
         return mark(value, path=where.path, port=where.port, call=where.call)
 
+    def end(self, path: str) -> None:
+        """Nothing is left to be done."""
+
 
 def play(program: Any, inputs: Sequence[Any], see: See) -> list[Any]:
     """Run a closed jaxpr, showing what is marked in it in the order in which it runs.

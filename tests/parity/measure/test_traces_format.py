@@ -171,7 +171,7 @@ def test_refusals(tmp_path):
 
 def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
     monkeypatch.setattr(stream, "FILE_BYTES", 1000)
-    monkeypatch.setattr(stream, "WAITING_BYTES", 1500)
+    monkeypatch.setattr(stream, "WAITING_FILES", 1)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal((5, 13)) for _ in range(23)]
     with parity.record(tmp_path / "a.trace") as trace, trace.step():

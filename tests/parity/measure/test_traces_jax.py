@@ -9,7 +9,7 @@ from flax import linen, nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import parity
-from parity.measure.traces import Site
+from parity.measure.traces import Site, tap_jax
 from tests.support.tiny import TINY, error
 from vit_config import InputError, Recipe
 from vit_jax import ViT
@@ -297,3 +297,72 @@ def test_a_traced_value_cannot_be_logged(tmp_path):
     ):
         jax.jit(lambda x: trace.log("loss", x))(X)
     assert parity.Trace(tmp_path / "a.trace").index.ended_by.startswith("InputError: loss: a value")
+
+
+@pytest.mark.parametrize(
+    ("small", "together", "forward", "gradients"),
+    [(4096, 64, 1, 1), (4096, 3, 3, 2), (20, 64, 1 + 5, 1 + 2)],
+)
+def test_small_values_leave_the_program_together(
+    tmp_path, monkeypatch, small, together, forward, gradients
+):
+    """A callback costs a tenth of a millisecond: eight arrays of the forward pass can share it."""
+    sent = []
+    callback = jax.debug.callback
+    monkeypatch.setattr(jax.debug, "callback", lambda *args: (sent.append(args), callback(*args)))
+    monkeypatch.setattr(tap_jax, "SMALL", small)
+    monkeypatch.setattr(tap_jax, "TOGETHER", together)
+    _train(nnx.jit(_plain), tmp_path / "a.trace")
+    backward = 6  # they have no common end: each by itself
+    assert len(sent) == forward + backward + gradients
+    trace = parity.Trace(tmp_path / "a.trace")
+    weight, bias = (trace.read(Site(0, "parameters", f"first.{name}")) for name in ("weight", "bias"))
+    out = trace.read(Site(0, "forward", "first", "out"))
+    assert error(out, X @ weight.T + bias) < 1e-6
+    assert (
+        error(
+            trace.read(Site(0, "gradients", "first.bias")),
+            trace.read(Site(0, "backward", "first", "out")).sum(0),
+        )
+        < 1e-5
+    )
+
+
+class Boxed(nnx.Module):
+    """Returns what no library can look into."""
+
+    def __init__(self, rngs):
+        self.inner = nnx.Linear(5, 7, rngs=rngs)
+
+    def __call__(self, x):
+        return Box(self.inner(x))
+
+
+@jax.tree_util.register_pytree_node_class
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+    def tree_flatten(self):
+        return (self.value,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        return cls(*parts)
+
+
+def test_what_the_model_returns_need_not_be_understood(tmp_path):
+    net = Boxed(nnx.Rngs(0))
+    with parity.record(tmp_path / "a.trace", net) as trace, trace.step():
+        y = nnx.jit(lambda net, x: net(x))(net, X)
+    trace = parity.Trace(tmp_path / "a.trace")
+    np.testing.assert_array_equal(trace.read(Site(0, "forward", "inner", "out")), y.value)
+
+
+def test_a_part_that_is_called_by_itself_is_seen(tmp_path):
+    net = Net(nnx.Rngs(3))
+    with parity.record(tmp_path / "a.trace", net) as trace, trace.step():
+        net(X)
+        y = net.first(jnp.asarray(2 * X))
+    trace = parity.Trace(tmp_path / "a.trace")
+    np.testing.assert_array_equal(trace.read(Site(0, "forward", "first", "out", 1)), y)
