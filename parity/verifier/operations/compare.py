@@ -16,6 +16,7 @@ from parity.verifier.operations.comparison import Comparison, Counts, Kind, Plac
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
+from parity.verifier.operations.norms import moved_norms
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.parameters import wrong_parameters
 from parity.verifier.operations.parts import part_of
@@ -72,6 +73,15 @@ def compare_programs(
             faults.append(
                 Place("order", of_a, of_b, found.error, limit_of(found), message, cause, found=found)
             )
+        for found, others, (cause, message) in moved_norms(search):
+            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+            modules = tuple(found.b.program.operations[each].module for each in others)
+            faults.append(
+                Place(
+                    "operations", of_a, of_b, found.error, limit_of(found), message, cause, modules,
+                    1 + len(modules), found=found,
+                )
+            )  # fmt: skip
         for found in search.places():
             place = _place(found, letters, search.index)
             if place.kind == "rounding":

@@ -19,11 +19,15 @@ FRAMEWORKS = frozenset(
 )  # fmt: skip
 """Packages whose lines say nothing of the model; what is written in any other is the model's own."""
 
+MODELS = ("torch/nn/modules/transformer.py",)
+"""What frameworks ship that is a model, not a layer: its lines say more than that it is called."""
+
 CALLERS = 4
 """Lines of callers that are kept of a line."""
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGE = Path(__file__).parents[2]
-_OWN = (f"{_PACKAGE / 'verifier'}/", f"{_PACKAGE / 'measure'}/")
+_RUNS = f"{_PACKAGE / 'verifier'}/"
+_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
 """What runs a model, and what watches it."""
 
 
@@ -32,6 +36,8 @@ def is_user(file: str) -> bool:
     """Whether a file may hold a model."""
     if file.startswith(("<", *_OWN)):
         return False
+    if file.endswith(MODELS):
+        return True
     for marker in ("/site-packages/", "/dist-packages/"):
         if marker in file:
             return file.rpartition(marker)[2].split("/")[0].removesuffix(".py") not in FRAMEWORKS
@@ -40,9 +46,14 @@ def is_user(file: str) -> bool:
 
 def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     """The first user's frame of those given as (file, line, function), innermost first, with its
-    callers."""
+    callers. Behind what runs the program is only who asked for it to be run."""
     found: list[tuple[str, int, str]] = []
+    inside = False
     for frame in frames:
+        ours = frame[0].startswith(_RUNS)
+        if inside and ours:
+            break
+        inside = inside or not ours
         if is_user(frame[0]):
             found.append(frame)
             if len(found) > CALLERS:

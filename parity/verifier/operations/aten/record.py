@@ -60,9 +60,11 @@ def record_torch(
     recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients, as_it_is=as_it_is)
     for kind, label, tensor, epsilon in leaves:
         recorder.leaf(tensor, kind, label, epsilon)
-    default = torch.get_default_dtype()
     with ExitStack() as stack:
-        stack.callback(torch.set_default_dtype, default)
+        stack.callback(torch.set_default_dtype, torch.get_default_dtype())
+        fast = torch.backends.mha.get_fastpath_enabled()
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
+        torch.backends.mha.set_fastpath_enabled(False)  # where a whole layer is one operation
         if not as_it_is:
             torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.context.module_hooks())
