@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from xxhash import xxh3_128_digest
@@ -20,6 +23,11 @@ from vit_config.files.stored import Stored, type_name
 
 FILE_BYTES = 2**26
 """A file is written when its tensors take up so much."""
+
+ROOM_BYTES = 2**23
+"""Of memory that small tensors share."""
+
+ALIGNMENT = 64
 
 WAITING_FILES = 2
 """Files that may wait for the writing thread; what makes more of them waits with them."""
@@ -38,6 +46,26 @@ class Kept:
     spacing: tuple[int, ...] | None = None
 
 
+class _Copy(NamedTuple):
+    """A tensor in memory that it may share with others.
+
+    There are thousands in a step, and each is where a large activation was just freed. Any block of the
+    C library's that stays there, be it the shape of an array, leaves it no room for the next activation:
+    a process would grow by hundreds of MiB a step.
+    """
+
+    room: np.ndarray
+    begin: int
+    dtype: np.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def array(self) -> np.ndarray:
+        """The tensor."""
+        end = self.begin + math.prod(self.shape) * self.dtype.itemsize
+        return self.room[self.begin : end].view(self.dtype).reshape(self.shape)
+
+
 class Stream:
     """Writes tensors in a thread of its own, equal ones once; used from any thread."""
 
@@ -51,9 +79,11 @@ class Stream:
         self._folder = folder
         self._known: dict[tuple[object, ...], Kept] = {}
         self._lock = threading.Lock()
-        self._tensors: dict[str, Stored] = {}
+        self._tensors: dict[str, _Copy] = {}
         """Of the file that is written next."""
         self._bytes = 0
+        self._room, self._begin = np.empty(0, np.uint8), 0
+        """Where the next small tensor goes."""
         self._writing: list[Future[None]] = []
         """Each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
@@ -78,7 +108,7 @@ class Stream:
             if known not in self._known:
                 kept = Kept(kept_of.shape, kind, self._file, str(len(self._tensors)), kept_of.spacing)
                 self._known[known] = kept
-                self._tensors[kept.tensor] = Stored.of(np.array(array, order="C"))
+                self._tensors[kept.tensor] = self._copied(array)
                 self._bytes += array.nbytes
                 if self._bytes >= FILE_BYTES:
                     self._write()
@@ -98,6 +128,17 @@ class Stream:
         self._thread.shutdown()
         self.check()
 
+    def _copied(self, array: np.ndarray) -> _Copy:
+        if array.nbytes > ROOM_BYTES // 8:
+            alone = np.array(array, order="C").reshape(-1).view(np.uint8)
+            return _Copy(alone, 0, array.dtype, array.shape)
+        if self._begin + array.nbytes > self._room.size:
+            self._room, self._begin = np.frombuffer(mmap(-1, ROOM_BYTES), np.uint8), 0
+        copied = _Copy(self._room, self._begin, array.dtype, array.shape)
+        copied.array[...] = array
+        self._begin += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
+        return copied
+
     @property
     def _file(self) -> str:
         return f"{len(self._writing):05}.safetensors"
@@ -108,6 +149,7 @@ class Stream:
         self._tensors, self._bytes = {}, 0
 
 
-def _write_file(path: Path, tensors: dict[str, Stored]) -> None:
+def _write_file(path: Path, tensors: dict[str, _Copy]) -> None:
     with atomic_file(path) as file:
-        write_stream(file, tensors, {}, sealed=True)
+        stored = {name: Stored.of(copied.array) for name, copied in tensors.items()}
+        write_stream(file, stored, {}, sealed=True)

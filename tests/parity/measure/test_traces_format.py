@@ -185,6 +185,23 @@ def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
         np.testing.assert_array_equal(trace.read(Site(0, "forward", f"m{i}", "")), array)
 
 
+def test_tensors_of_all_sizes_and_types_share_memory(tmp_path, monkeypatch):
+    """Alone or in the room of others, which ends in the middle of the recording."""
+    monkeypatch.setattr(stream, "ROOM_BYTES", 2**10)
+    rng = np.random.default_rng(0)
+    shapes = [(), (0, 3), (1,), (3, 5), (2, 3, 2), (7, 3), (100,), (2, 3)] * 3
+    types = ["float32", "float64", "int64", "bool", "float16", "uint8", "float32"]
+    arrays = [(9 * rng.standard_normal(s)).astype(types[i % 7]) for i, s in enumerate(shapes)]
+    with parity.record(tmp_path / "a.trace") as trace, trace.step():
+        for i, array in enumerate(arrays):
+            trace.log("forward", array.T, path=f"m{i}")
+    trace = parity.Trace(tmp_path / "a.trace")
+    for i, array in enumerate(arrays):
+        read = trace.read(Site(0, "forward", f"m{i}", ""))
+        assert read.dtype == array.dtype
+        np.testing.assert_array_equal(read, array.T)
+
+
 def test_a_full_disk_is_noticed(tmp_path, monkeypatch):
     def fail(*_, **__):
         raise OSError(28, "No space left on device")
