@@ -10,6 +10,7 @@ import numpy as np
 
 from parity.porting.formats.base import Stored
 from vit_config import WeightsError
+from vit_config.files.stored import Extent
 
 MANY = 6
 """Tensors that a refusal names."""
@@ -58,6 +59,10 @@ def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, St
                 raise WeightsError(f"{where}: {_refusal(arrays)}")
             return values
 
+        if isinstance(load, Extent):
+            return replace(
+                load, load=read, passes=lambda piece: load.passes(piece) and not not_finite(piece)
+            )
         return read
 
     return {name: replace(stored, load=checked(stored.load)) for name, stored in arrays.items()}

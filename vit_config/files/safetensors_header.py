@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config.errors import WeightsError
-from vit_config.files.stored import Stored, checked_shape, counts, guarded
+from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
 """Bytes; the limit of the safetensors library."""
@@ -99,7 +99,8 @@ def described(header: FileHeader, path: Path) -> dict[str, Stored]:
     """The tensors of a file by name, each read when asked for; without any digest."""
 
     def one(name: str, entry: Entry) -> Stored:
-        return Stored(entry.shape, entry.dtype, lambda: read_entry(path, name, entry))
+        load = Extent(path, entry.begin, lambda: read_entry(path, name, entry))
+        return Stored(entry.shape, entry.dtype, load)
 
     return {name: one(name, entry) for name, entry in header.entries.items()}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import BinaryIO
 
 import numpy as np
@@ -16,12 +16,10 @@ import numpy as np
 from vit_config.errors import ConfigError, WeightsError
 from vit_config.files.safetensors_header import TYPES
 from vit_config.files.seal import array_bytes, hasher_of, put_seal
-from vit_config.files.stored import Stored, type_name
+from vit_config.files.stored import PIECE, Extent, Stored, type_name
 
 _NAMES = {name: kind for kind, name in TYPES.items()}
 _BLANK = "0" * 32
-_CHUNK = 2**18  # stays in the processor's cache between its digest and its copy to the file
-
 
 Late = Callable[[], Mapping[str, str]]
 """Entries of the metadata that take some time to know, as long as those they take the place of."""
@@ -60,7 +58,7 @@ def write_stream(
     header = _header(tensors, names, metadata)
     file.write(header)
     for name in names:
-        digests[name] = _write_tensor(file, name, tensors[name], progress)
+        digests[name] = _write_sealed(file, name, tensors[name], progress)
     if late is not None:
         file.flush()
         os.fsync(file.fileno())  # what is known late is computed meanwhile
@@ -73,12 +71,30 @@ def write_stream(
         file.write(final)
 
 
-def checked_load(name: str, stored: Stored) -> np.ndarray:
-    """A tensor's array, which must be what was announced, for its place in the file is fixed already.
+def write_tensor(
+    write: Callable[[memoryview], object], name: str, stored: Stored, progress: Callable[[int], None]
+) -> None:
+    """Write a tensor's bytes in pieces, of which each is gone when the next is written.
 
     Raises:
-        WeightsError: another shape or type.
+        WeightsError: a tensor that cannot be read, or is not what was announced.
     """
+    for piece in _pieces(name, stored):
+        write(piece)
+        progress(len(piece))
+
+
+def _pieces(name: str, stored: Stored) -> Iterator[memoryview]:
+    if isinstance(stored.load, Extent):
+        yield from map(array_bytes, stored.load.pieces(stored.dtype, stored.nbytes))
+        return
+    data = array_bytes(checked_load(name, stored))
+    for begin in range(0, len(data), PIECE):
+        yield data[begin : begin + PIECE]
+
+
+def checked_load(name: str, stored: Stored) -> np.ndarray:
+    """A tensor's array, which must be what was announced, for its place in the file is fixed already."""
     array = stored.load()
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.shape != stored.shape or array.dtype != stored.dtype.newbyteorder("="):
@@ -89,24 +105,15 @@ def checked_load(name: str, stored: Stored) -> np.ndarray:
     return array
 
 
-def write_chunks(write: Callable[[memoryview], object], data: memoryview, progress: Callable) -> None:
-    """Write in pieces, so that progress is seen within one large tensor."""
-    for begin in range(0, len(data), _CHUNK):
-        piece = data[begin : begin + _CHUNK]
-        write(piece)
-        progress(len(piece))
-
-
-def _write_tensor(file: BinaryIO, name: str, stored: Stored, progress: Callable[[int], None]) -> str:
+def _write_sealed(file: BinaryIO, name: str, stored: Stored, progress: Callable[[int], None]) -> str:
     """Write a tensor; return its digest."""
-    array = checked_load(name, stored)
-    hasher = hasher_of(array.shape, array.dtype)
+    hasher = hasher_of(stored.shape, stored.dtype)
 
     def write(piece: memoryview) -> None:
         hasher.update(piece)
         file.write(piece)
 
-    write_chunks(write, array_bytes(array), progress)
+    write_tensor(write, name, stored, progress)
     return hasher.hexdigest()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,51 @@ from vit_config.errors import MissingFileError, WeightsError, about, one_line
 
 _LONGEST_REASON = 300
 _MOST_BYTES = 2**48
+PIECE = 2**18
+"""Bytes that stay in the processor's cache between reading, a look, their digest and writing."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """The `load` of a tensor whose bytes lie in a file as they do in memory, so that they can be read
+    piece by piece, in the processor's cache.
+
+    It is no field of `Stored`, or whoever changes what is loaded could forget to take it away.
+    """
+
+    path: Path
+    begin: int
+    """Where its bytes start, counted from the start of the file."""
+    load: Callable[[], np.ndarray]
+    passes: Callable[[np.ndarray], bool] = lambda values: True
+    """Whether `load` would let these values pass, asked of each piece."""
+
+    def __call__(self) -> np.ndarray:
+        """The whole tensor."""
+        return self.load()
+
+    def pieces(self, dtype: np.dtype, nbytes: int) -> Iterator[np.ndarray]:
+        """The tensor's values in order, one-dimensional; each piece lies where the one before it lay.
+
+        Args:
+            dtype: the tensor's type.
+            nbytes: the size of all its values.
+
+        Raises:
+            WeightsError: what `load` says is wrong, or that it finds nothing wrong where this did.
+        """
+        memory = np.empty(min(PIECE, nbytes), np.uint8)
+        with suppress(OSError), self.path.open("rb") as file:
+            file.seek(self.begin)
+            for done in range(0, nbytes, PIECE):
+                piece = memory[: nbytes - done]
+                if file.readinto(piece.data) != piece.size or not self.passes(piece.view(dtype)):
+                    break
+                yield piece.view(dtype)
+            else:
+                return
+        self.load()  # says what is wrong
+        raise WeightsError(f"{self.path}: changed while it was read; wait until it is whole")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from parity.porting.dialects.table import Bound, layout_of
 from parity.porting.formats.base import Stored
 from vit_config import ViTConfig, WeightsError
+from vit_config.files.stored import Extent
 
 Shape = tuple[int, ...]
 
@@ -214,7 +215,21 @@ def _write_row(one: Bound, arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict
                 stack[block] = piece
         return stacks
 
-    return _share(one.theirs, outer, dtype, tuple, make)
+    made = _share(one.theirs, outer, dtype, tuple, make)
+    if len(one.ours) == 1 and not row.stacked and not back:
+        return _parts_in_file(made, present[0])
+    return made
+
+
+def _parts_in_file(parts: dict[str, Stored], whole: Stored) -> dict[str, Stored]:
+    """Tensors that a whole is cut into along its first axis lie in its file one behind the other."""
+    if not isinstance(whole.load, Extent):
+        return parts
+    found, begin = {}, whole.load.begin
+    for name, part in parts.items():
+        found[name] = replace(part, load=replace(whole.load, begin=begin, load=part.load))
+        begin += part.nbytes
+    return found
 
 
 def _whole_shape(ours: Sequence[str | None], shapes: Sequence[Shape]) -> Shape:

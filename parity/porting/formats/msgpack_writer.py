@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgpack
-import numpy as np
 
 from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.msgpack_reader import ARRAY, CHUNKED
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import ConfigError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.safetensors_stream import checked_load, ignore, write_chunks
-from vit_config.files.seal import array_bytes
+from vit_config.files.safetensors_stream import checked_load, ignore, write_tensor
 
 LONGEST = 2**30
 """Bytes of an array that flax writes as one value; a longer one becomes chunks."""
@@ -52,28 +50,28 @@ def _write(file: BinaryIO, name: str, value: Any, progress: Progress) -> None:
     elif value.dtype.name not in DTYPES:
         raise ConfigError(f"{name}: msgpack cannot hold {value.dtype}; convert it to another type")
     elif value.nbytes <= LONGEST:
-        _write_array(file, checked_load(name, value), progress)
+        _write_array(file, name, value, progress)
     else:
-        _write_chunks(file, checked_load(name, value), progress)
+        _write_chunks(file, name, value, progress)
 
 
-def _write_array(file: BinaryIO, array: np.ndarray, progress: Progress) -> None:
-    head = b"\x93" + _packed("", list(array.shape)) + _packed("", array.dtype.name)
-    head += b"\xc6" + array.nbytes.to_bytes(4, "big")
-    file.write(b"\xc9" + (len(head) + array.nbytes).to_bytes(4, "big") + bytes([ARRAY]) + head)
-    write_chunks(file.write, array_bytes(array), progress)
+def _write_array(file: BinaryIO, name: str, stored: Stored, progress: Progress) -> None:
+    head = b"\x93" + _packed("", list(stored.shape)) + _packed("", stored.dtype.name)
+    head += b"\xc6" + stored.nbytes.to_bytes(4, "big")
+    file.write(b"\xc9" + (len(head) + stored.nbytes).to_bytes(4, "big") + bytes([ARRAY]) + head)
+    write_tensor(file.write, name, stored, progress)
 
 
-def _write_chunks(file: BinaryIO, array: np.ndarray, progress: Progress) -> None:
-    flat, step = array.reshape(-1), max(1, LONGEST // array.dtype.itemsize)
+def _write_chunks(file: BinaryIO, name: str, stored: Stored, progress: Progress) -> None:
+    flat, step = checked_load(name, stored).reshape(-1), max(1, LONGEST // stored.dtype.itemsize)
     _map_header(file, 3)
     file.write(_packed("", CHUNKED) + _packed("", True) + _packed("", "shape"))
-    file.write(_packed("", {str(axis): length for axis, length in enumerate(array.shape)}))
+    file.write(_packed("", {str(axis): length for axis, length in enumerate(stored.shape)}))
     file.write(_packed("", "chunks"))
     _map_header(file, math.ceil(flat.size / step))
     for index, begin in enumerate(range(0, flat.size, step)):
         file.write(_packed("", str(index)))
-        _write_array(file, flat[begin : begin + step], progress)
+        _write_array(file, name, Stored.of(flat[begin : begin + step]), progress)
 
 
 def _map_header(file: BinaryIO, length: int) -> None:

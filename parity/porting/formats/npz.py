@@ -20,8 +20,7 @@ from parity.porting.formats.flatten import Flat
 from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.errors import ConfigError, WeightsError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.safetensors_stream import Late, checked_load, ignore, write_chunks
-from vit_config.files.seal import array_bytes
+from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 from vit_config.files.stored import checked_shape
 
 _LONGEST_HEADER = 70_000
@@ -78,7 +77,7 @@ def write_npz(
             member.file_size = len(header) + stored.nbytes  # tells zipfile whether it needs 64 bits
             with archive.open(member, "w", force_zip64=member.file_size > zipfile.ZIP64_LIMIT) as out:
                 out.write(header)
-                write_chunks(out.write, array_bytes(checked_load(name, stored)), progress)
+                write_tensor(out.write, name, stored, progress)
         archive.comment = pack({**metadata, **late()}) if metadata else b""
 
 

@@ -14,8 +14,7 @@ from parity.porting.formats.comment import pack
 from parity.porting.formats.torch_types import DTYPES, STORAGES
 from vit_config.errors import ConfigError
 from vit_config.files.atomic import atomic_file
-from vit_config.files.safetensors_stream import Late, checked_load, ignore, write_chunks
-from vit_config.files.seal import array_bytes
+from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 
 _ALIGNMENT = 64
 _CLASSES = {dtype: name for name, dtype in STORAGES.items() if name != "UntypedStorage"}
@@ -54,7 +53,7 @@ def write_torch(
         _add(archive, file, "byteorder", b"little")
         for index, (name, stored) in enumerate(tensors.items()):
             with _open(archive, file, f"data/{index}", stored.nbytes) as out:
-                write_chunks(out.write, array_bytes(checked_load(name, stored)), progress)
+                write_tensor(out.write, name, stored, progress)
         _add(archive, file, "version", b"3\n")
         _add(archive, file, ".data/serialization_id", _identity(archive))
         archive.comment = pack({**metadata, **late()}) if metadata else b""
