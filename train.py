@@ -44,7 +44,6 @@ def main(argv: list[str]) -> int:
     # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
-        after_training.say(console, f"run folder {request.home}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         # the data, and the weights to start from, opened and seen to fit the model
@@ -52,7 +51,7 @@ def main(argv: list[str]) -> int:
         # the model, its optimiser and one step, compiled for the devices
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
         # the loop: from the newest checkpoint, or from the start
-        trained = conduct(task, trainer, request.run_dir, console)
+        trained = conduct(task, trainer, request.run_dir, console, request.home)
     if not leads:
         return after_training.status(request, trained)
     if trained.test is None:

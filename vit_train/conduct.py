@@ -57,12 +57,21 @@ class Trained:
 
 
 def conduct(
-    task: Task, trainer: Trainer[OnDevices, Stored, Params], run_dir: Path, console: Console
+    task: Task,
+    trainer: Trainer[OnDevices, Stored, Params],
+    run_dir: Path,
+    console: Console,
+    home: str | None = None,
 ) -> Trained:
     """Train in `run_dir`, or continue there.
 
+    Nothing is said before the folder is seen to be this run's: what is refused is one line.
+
     SIGINT or SIGTERM ends the run after the step that is under way, with a checkpoint; a second one
     ends it at once, and the last checkpoint stays good.
+
+    Args:
+        home: what the folder is called at the terminal; None to leave that line out.
 
     Raises:
         CheckpointError: the folder holds another run, or cannot be written.
@@ -71,18 +80,22 @@ def conduct(
     job, program, hosts = task.job, trainer.program, trainer.hosts
     console = console if hosts.leads else Console(quiet=True)
     with ExitStack() as stack:
-        task.note_resizing(console)
-        for line in trainer.notes:
-            console.print(line, highlight=False, soft_wrap=True)
         manifest = make_manifest(
             job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher
         )
+        changes: list[str] = []
         if hosts.leads:
             stack.enter_context(locked(run_dir))
             check_framework(run_dir, trainer.framework)
-            for change in claim(run_dir, manifest):
-                console.print(f"{change}: no longer bit for bit", markup=False)
+            changes = claim(run_dir, manifest)
             About(task.preprocess, task.start.provenance if task.start else ()).save(run_dir)
+        if home is not None:
+            console.print(f"run folder {home}", highlight=False, soft_wrap=True, markup=False)
+        task.note_resizing(console)
+        for line in trainer.notes:
+            console.print(line, highlight=False, soft_wrap=True)
+        for change in changes:
+            console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(
             trainer.open_checkpoints(run_dir / CHECKPOINTS, manifest, task.keep)
         )

@@ -30,12 +30,11 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     # alone, or as one of several processes, of which the first speaks for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
-        after_training.say(console, f"run folder {request.home}")
         if request.dry_run:
             return dry_run(request, make_trainer, console)
         task = make_task(request.job, request.data_dir, **request.options)
         trainer: Trainer[Any, Any, Any] = make_trainer(task, **request.spread)
-        trained = conduct(task, trainer, request.run_dir, console)
+        trained = conduct(task, trainer, request.run_dir, console, request.home)
     if not leads:
         return after_training.status(request, trained)
     if trained.test is None:

@@ -200,11 +200,16 @@ def test_bad_input_is_one_line(capsys, tmp_path, argv, message):
     if "--data-dir" not in words:
         words += ["--data-dir", str(tmp_path / "data")]
     assert run("train", words) == 2
+    assert_one_line(capsys, message)
+    assert not (tmp_path / "run").exists()
+
+
+def assert_one_line(capsys, message):
+    """A command has said this and nothing else."""
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1, captured.err
+    assert (captured.out, captured.err.count("\n")) == ("", 1), captured
     assert captured.err.startswith("parity train: ")
     assert message in captured.err
-    assert not (tmp_path / "run").exists()
 
 
 def small_run(folder, *changes):
@@ -265,6 +270,26 @@ def test_a_run_that_was_told_to_end_says_how_to_go_on(stopped_in_torch):
     assert [path.name for path in (run_dir / "checkpoints").iterdir()] == ["5.pt"]
     assert not list(run_dir.glob("*.safetensors"))
     assert _without_stop(["--stop-after=5", "--a", "--stop_after", "5", "b"]) == ["--a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--framework", "jax"], "holds a run of PyTorch, which JAX cannot continue as it is"),
+        (["--recipe.seed", "1"], "holds another run: recipe.seed = 0 there, 1 here"),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_before_anything_is_said(
+    capsys, stopped_in_torch, words, message
+):
+    _, argv, _ = stopped_in_torch
+    assert run("train", [*argv, *words]) == 2
+    assert_one_line(capsys, message)
+
+
+def test_a_rehearsal_that_cannot_be_is_one_line(capsys):
+    assert run("train", ["--dry-run", "--recipe.batch-size", "12"]) == 2
+    assert_one_line(capsys, "batch_size = 12 cannot be split evenly over 8 devices")
 
 
 def test_a_run_of_pytorch_ends_with_equal_twins(capsys, stopped_in_torch):
