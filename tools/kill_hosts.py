@@ -9,7 +9,7 @@ starts, trains, saves or evaluates; the others have to end by themselves, as no 
 it (after 10 seconds here); all are started again. Half of the kills are of runs that always go on with
 as many processes, which have to end with every bit of parameters, moments, average and log the same. In
 the other half one, two or four go on, chosen at random each time, and every tensor has to be the same
-to 1e-10 of its norm, as sums are taken in another order. Kills count once their run has come to its end
+to 1e-12 of its norm, as sums are taken in another order. Kills count once their run has come to its end
 and was compared, and are printed then. With --folder what was done is kept, and the same command goes on
 where it ended; --write makes docs/killed_hosts.md of it, with --kills 0 of what there is.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 PAGE = Path(__file__).parents[1] / "docs" / "killed_hosts.md"
 FILE = "kills.jsonl"
-CLOSE = 1e-10
+CLOSE = 1e-12
 """How near a tensor of a run that went on with others has to be, as a share of its norm."""
 PACKAGES = ("jax", "jaxlib", "flax", "orbax-checkpoint", "numpy")
 HEAD = """# Processes killed while they train together
@@ -27,7 +27,7 @@ at random is killed (SIGKILL) at a random moment, while it starts, trains, saves
 have to end by themselves; all are started again, until the run has come to its end, and every tensor of
 it is compared with that of a run that nobody disturbed. Some runs always go on with *as many* processes,
 and have to be the same with every bit of state and log. Of the *others* one, two or four go on, chosen
-at random each time, and every tensor has to be the same to 1e-10 of its norm, as sums are taken in
+at random each time, and every tensor has to be the same to 1e-12 of its norm, as sums are taken in
 another order. *Apart* is how often processes lost each other with none killed, for want of time on the
 machine; they were started again, and it counts as no kill.
 """

@@ -5,14 +5,13 @@ import time
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from rich.console import Console
 
 import tests.support.train_in_bucket  # noqa: F401
 from parity.cli import run
 from parity.cli.support.train_options import parse
-from parity.runs.folder import read_run
+from tests.support.same_state import assert_same_run
 from tests.support.tiny_tfds import write_tiny_set
 from tests.support.together import Together
 from tests.vit_jax.test_train_hosts import FLAGS, MESH, words
@@ -56,7 +55,6 @@ def test_two_processes_are_killed_and_go_on_from_what_is_there(tmp_path, monkeyp
     assert run("plot", [url]) == 0  # of what is there; nothing of it was here
     folder = working_folder(url)
     assert capsys.readouterr().out.split() == [str(folder / "curves.png")]
-    found = read_run(folder).state
     train(
         parse(argv, prog="train").job,
         data_dir=data_dir,
@@ -66,12 +64,7 @@ def test_two_processes_are_killed_and_go_on_from_what_is_there(tmp_path, monkeyp
         stop_after=stop,
         console=Console(quiet=True),
     )
-    expected = read_run(tmp_path / "alone").state
-    assert found.step == expected.step == stop
-    for part, arrays in expected.parts().items():
-        for name, ref in arrays.items():
-            error = np.linalg.norm(found.parts()[part][name] - ref)
-            assert error <= 1e-10 * np.linalg.norm(ref), (part, name)
+    assert assert_same_run(folder, tmp_path / "alone") == stop
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def test_a_tensor_that_is_far_is_found(tmp_path, monkeypatch):
     class Found:
         def __init__(self, folder):
             self.state, self.step = self, 3
-            self.value = {"a": 1.0, "b": 1 + 1e-11, "c": 1 + 1e-9}[folder.name]
+            self.value = {"a": 1.0, "b": 1 + 1e-13, "c": 1 + 1e-11}[folder.name]
 
         def parts(self):
             return {"ema": {"head.bias": np.array([self.value, 0.0])}}

@@ -6,6 +6,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from parity.measure.redraw import redraw
+from tests.support.same_state import assert_same_state
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_jax.leaves import leaves
 from vit_jax.train.checkpoint import to_named
@@ -34,7 +35,6 @@ RECIPE = Recipe(
     label_smoothing=0.1,
 )
 STEPS, STEPS_PER_EPOCH = 20, 5
-D = CFG.hidden_size
 
 
 def test_there_are_eight_devices():
@@ -87,19 +87,7 @@ def alone():
     ],
 )
 def test_eight_devices_train_as_one_does(alone, how):
-    spread = train_on(8, **how)
-    assert spread.keys() == alone.keys()
-    for name, ref in alone.items():
-        ours = spread[name]
-        assert ours.dtype == ref.dtype
-        assert ours.shape == ref.shape
-        scale = np.linalg.norm(ref)
-        thirds = [...]
-        if name.endswith("attn.qkv.bias"):  # the middle third, of the keys, has no gradient in theory
-            thirds = [slice(0, D), slice(D, 2 * D), slice(2 * D, None)]
-        for third in thirds:
-            own = scale if third == slice(D, 2 * D) else np.linalg.norm(ref[third])
-            assert np.linalg.norm(ours[third] - ref[third]) <= 1e-11 * own, name
+    assert_same_state(train_on(8, **how), alone)
 
 
 def test_a_batch_must_divide_over_the_devices():

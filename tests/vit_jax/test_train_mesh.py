@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from parity.measure.redraw import redraw
+from tests.support.same_state import assert_same_state
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.augmentation import Mix
 from vit_jax.leaves import leaves
@@ -108,21 +109,6 @@ def alone():
         return to_named(program.fetch(state)) | metrics
 
 
-def assert_close(found, expected):
-    assert found.keys() == expected.keys()
-    D = CFG.hidden_size
-    for name, ref in expected.items():
-        ours, scale = found[name], np.linalg.norm(ref)
-        assert (ours.shape, ours.dtype) == (ref.shape, ref.dtype), name
-        differences = [(ours - ref, scale)]
-        if name.endswith("attn.qkv.bias"):  # the middle third, of the keys, has no gradient in theory
-            differences += [
-                ((ours - ref)[part], np.linalg.norm(ref[part])) for part in np.s_[:D, 2 * D :]
-            ]
-        for difference, size in differences:
-            assert np.linalg.norm(difference) <= 1e-11 * size, name
-
-
 @contextmanager
 def compilations():
     """The events of JAX's compiler."""
@@ -147,7 +133,7 @@ def test_any_layout_trains_as_one_device_does(alone, how):
         with compilations() as again:
             state, metrics = train(program, state, 1, STEPS)
         assert not again
-        assert_close(to_named(program.fetch(state)) | metrics, alone)
+        assert_same_state(to_named(program.fetch(state)) | metrics, alone)
 
 
 def test_a_run_goes_on_elsewhere(alone, tmp_path):
@@ -163,7 +149,7 @@ def test_a_run_goes_on_elsewhere(alone, tmp_path):
                     assert_same(program.fetch(state), stored)
                 state, metrics = train(program, state, found or 0, last)
                 checkpoints.save(last, program.fetch(state))
-        assert_close(to_named(program.fetch(state)) | metrics, alone)
+        assert_same_state(to_named(program.fetch(state)) | metrics, alone)
 
 
 def assert_same(found, expected):
