@@ -48,8 +48,8 @@ class Loop(NamedTuple):
 UNROLLED = Loop()
 """One block after the other, and nothing is computed again."""
 DEEP = 24
-"""The depth from which on blocks are scanned by default, except on a CPU: there the compiler takes
-longer for a loop, and a step is no faster (docs/scaling.md)."""
+"""The depth from which on blocks are scanned by default, except on a CPU: there a loop writes once more
+what it keeps for the backward pass, and a step takes up to a fifth longer (docs/scaling.md)."""
 
 
 def choose_loop(scan: Scan, remat: Remat, *, depth: int, platform: str) -> Loop:
