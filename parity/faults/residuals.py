@@ -71,7 +71,7 @@ def _normed_residual(here: Here, block: Callable, x: Any, **options: Any) -> Any
     return two_lines(here, x, options, attention=add)
 
 
-@fault("norms after the residual sums instead of before the branches", BLOCK, "norm-left-out",
+@fault("norms after the residual sums instead of before the branches", BLOCK, "post-norm-for-pre-norm",
        block="pre_norm", num_parallel=1)  # fmt: skip
 def _post_norm(here: Here, block: Callable, x: Any, **options: Any) -> Any:
     own = here.module

@@ -10,42 +10,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from parity.verifier.operations.causes.exchange import Cause
 from parity.verifier.operations.layouts import arrangements
-from parity.verifier.operations.meeting import reach
-from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
 from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program, Ref
 from parity.verifier.operations.region import Found, Region
-
-MOST = 16
-"""Operations between a value and the root of its mean square."""
+from parity.verifier.operations.residual_norms import Norm, residual_norms
 
 FEW = 3
 """Lines that may be wrong besides."""
-
-_STATISTICS = ELEMENTWISE | LAYOUT | {"mean", "sum", "var"}
-
-
-@dataclass(frozen=True)
-class _Norm:
-    """A norm of a stream to which a branch is added: x + f(norm(x)), or norm(x + f(x))."""
-
-    read: int
-    end: int
-    operations: tuple[int, ...]
-    """Those between the two, the end included."""
-    stream: int
-    sum: int
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether it is of the sum."""
-        return self.read == self.sum
 
 
 def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]]:
@@ -57,45 +34,64 @@ def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]
     """
     if not search.unequal():
         return
-    theirs, norms = _most(search.a), _most(search.b)
-    if not theirs or not norms or theirs[0].is_behind is norms[0].is_behind:
-        return
+    theirs, ways = _odd(list(residual_norms(search.a)), list(residual_norms(search.b)))
+    tried = [(norms, _mended(search, norms)) for norms in ways]
+    equal = [each for each in tried if not each[1].unequal()]
+    for norms, after in equal or [each for each in tried if _explains_more(each[1], search)]:
+        found = _found(search, theirs[0], norms[0], after.b)
+        if found is not None:
+            search.b, search.pairs = after.b, after.pairs
+            yield found, tuple(each.end for each in norms[1:]), _said(norms[0])
+            return
+
+
+def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm]]]:
+    """A's norms on that side of their residuals where most of them are, and those of B on the other.
+
+    These without the last, too, if A has some there as well: a norm that follows the last block is
+    behind a residual in any case.
+    """
+    behind = [norm for norm in of_a if norm.is_behind]
+    before = [norm for norm in of_a if not norm.is_behind]
+    most, few = sorted((behind, before), key=len, reverse=True)
+    if len(most) == len(few):
+        return [], []
+    odd = [norm for norm in of_b if norm.is_behind is not most[0].is_behind]
+    ways = [odd[: len(odd) - len(few)], odd] if few else [odd]
+    return most, [norms for norms in ways if len(odd) > len(few) and norms]
+
+
+def _mended(search: Search, norms: list[Norm]) -> Search:
+    """The search with B's norms moved."""
     fed = _moved(search.b, norms)
     outputs = {old: new for (_, old), (_, new) in zip(search.b.outputs, fed.outputs, strict=True)}
     after = copy.copy(search)
     after.b, after.pairs = fed, [(x, outputs[y]) for x, y in search.pairs]
-    found = _found(search, theirs[0], norms[0], fed)
-    if found is not None and _is_mended(copy.copy(after)):
-        search.b, search.pairs = after.b, after.pairs
-        yield found, tuple(each.end for each in norms[1:]), _said(norms[0])
+    return after
 
 
-def _most(program: Program) -> list[_Norm]:
-    """The norms on that side of their residuals where most are: the norm that follows the last block is
-    behind a residual in any case."""
-    norms = list(_residual_norms(program))
-    behind = [norm for norm in norms if norm.is_behind]
-    before = [norm for norm in norms if not norm.is_behind]
-    return max(behind, before, key=len) if len(behind) != len(before) else []
+def _explains_more(after: Search, search: Search) -> bool:
+    """Whether B with its norms moved parts from A at a few lines, and at more without."""
+    left = _lines(after)
+    return len(left) <= FEW and len(left) < len(_lines(search))
 
 
-def _is_mended(after: Search) -> bool:
-    """Whether B with its norms moved meets A, but for a few other mistakes."""
-    lines = set()
-    for place in after.places() if after.unequal() else ():
-        if not place.closed:
-            return False
-        lines |= {place.b.program.operations[i].source for i in (*place.b.operations, place.b.end)}
-    return len(lines) <= FEW
+def _lines(search: Search) -> set[object]:
+    """The lines at which B parts from A; more than `FEW` where it does not meet A again."""
+    found: set[object] = set()
+    for place in copy.copy(search).places():
+        found |= {place.b.program.operations[i].source for i in (*place.b.operations, place.b.end)}
+        found |= set() if place.closed else set(range(FEW + 1))
+    return found
 
 
-def _said(norm: _Norm) -> Cause:
+def _said(norm: Norm) -> Cause:
     if norm.is_behind:
         return "post-norm for pre-norm", "B normalises the sum, A what the branch is given"
     return "pre-norm for post-norm", "B normalises what the branch is given, A the sum"
 
 
-def _found(search: Search, theirs: _Norm, first: _Norm, fed: Program) -> Found | None:
+def _found(search: Search, theirs: Norm, first: Norm, fed: Program) -> Found | None:
     """The first norm of B, and the first of A; None if they are of other sizes."""
     a, b = (
         Region(program, norm.end if norm.is_behind else norm.sum, sorted({*norm.operations, norm.sum}))
@@ -106,143 +102,11 @@ def _found(search: Search, theirs: _Norm, first: _Norm, fed: Program) -> Found |
     return None if value is None else Found(a, b, value, instead, repaired=fed)
 
 
-def _residual_norms(program: Program) -> Iterator[_Norm]:
-    """The norms of a residual stream."""
-    fixed = _fixed(program)
-    live = reach(program, (i for _, i in program.outputs), set())
-    readers = [[each for each in found if each in live] for found in program.consumers()]
-    for op in program.operations:
-        if op.name in ("sqrt", "rsqrt") and op.index not in fixed:
-            found = _norm(program, readers, fixed, op.index)
-            if found is not None:
-                yield from _residuals(program, readers, fixed, *found)
-
-
-def _fixed(program: Program) -> set[int]:
-    """The operations that depend on no input."""
-    inputs = [op.index for op in program.operations if op.kind == "input"]
-    return set(range(len(program))) - program.behind(inputs) - set(inputs)
-
-
-def _norm(
-    program: Program, readers: Sequence[Sequence[int]], fixed: set[int], root: int
-) -> tuple[int, int, tuple[int, ...]] | None:
-    """What is normalised, the result, and the operations between, by the root of a mean square."""
-    operations = program.operations
-    read = _read(program, fixed, root)
-    if read is None:
-        return None
-    behind, end = {root}, None
-    for index in range(root + 1, min(root + 4 * MOST, len(program))):
-        op = operations[index]
-        if not behind.intersection(op.inputs) or op.name not in ELEMENTWISE | LAYOUT:
-            continue
-        others = [i for i in op.inputs if i not in behind and i not in fixed]
-        if not all(_is_of(program, fixed, read, i) for i in others):
-            continue
-        behind.add(index)
-        if others and op.name in ("mul", "div") and op.size == operations[read].size:
-            end = index
-            break
-    if end is None:
-        return None
-    for name in ("mul", "add"):
-        end = _with(program, readers, fixed, end, name, operations[read].shape)
-    inside, stack = set(), [end]
-    while stack:
-        index = stack.pop()
-        if index != read and index not in fixed and index not in inside:
-            inside.add(index)
-            stack += operations[index].inputs
-    return (read, end, tuple(sorted(inside))) if min(inside) > read else None
-
-
-def _read(program: Program, fixed: set[int], root: int) -> int | None:
-    """The value whose mean square has a root: the first from which alone it is computed."""
-    read, front = None, {root}
-    for _ in range(MOST):
-        index = max(front)
-        if len(front) == 1 and program.operations[index].size > program.operations[root].size:
-            read = index
-        if not _is_statistic(program, fixed, index):
-            break
-        front = (front - {index}) | {i for i in program.operations[index].inputs if i not in fixed}
-    return read
-
-
-def _is_of(program: Program, fixed: set[int], read: int, index: int) -> bool:
-    """Whether a value is another one, or computed from it alone: centred."""
-    front = {index}
-    for _ in range(MOST):
-        if front == {read}:
-            return True
-        index = max(front)
-        if index <= read or not _is_statistic(program, fixed, index):
-            return False
-        front = (front - {index}) | {i for i in program.operations[index].inputs if i not in fixed}
-    return False
-
-
-def _is_statistic(program: Program, fixed: set[int], index: int) -> bool:
-    """Whether an operation may be a part of means and deviations; gains, biases, positions are not."""
-    op = program.operations[index]
-    known = [i for i in op.inputs if i in fixed]
-    plain = op.name in _STATISTICS and all(program.operations[i].size == 1 for i in known)
-    return plain and len(known) < len(op.inputs)
-
-
-def _made(program: Program, index: int) -> int:
-    """What a value is, seen through what only moves or converts it."""
-    op = program.operations[index]
-    while (op.is_layout or op.name == "convert") and op.inputs:
-        op = program.operations[op.inputs[0]]
-    return op.index
-
-
-def _with(
-    program: Program, readers: Sequence[Sequence[int]], fixed: set[int], end: int, name: str,
-    shape: tuple[int, ...],
-) -> int:  # fmt: skip
-    """A result multiplied by its gain, or with its bias added; as it is if it has none."""
-    index = end
-    while len(readers[index]) == 1:
-        index = readers[index][0]
-        op = program.operations[index]
-        others = [i for i in op.inputs if i in fixed]
-        if op.name == name and others and program.operations[_made(program, others[0])].size in shape:
-            return index
-        if not (op.is_layout or op.name == "convert"):
-            break
-    return end
-
-
-def _residuals(
-    program: Program, readers: Sequence[Sequence[int]], fixed: set[int],
-    read: int, end: int, operations: tuple[int, ...],
-) -> Iterator[_Norm]:  # fmt: skip
-    """A norm with the residual that it is behind or before, if it is."""
-
-    def adds(index: int) -> bool:
-        op = program.operations[index]
-        return op.name == "add" and len(op.inputs) == 2 and not fixed.intersection(op.inputs)
-
-    inside = set(operations)
-    if adds(read) and inside.issuperset(readers[read]):
-        for stream, branch in (pair := program.operations[read].inputs, pair[::-1]):
-            if branch in program.behind({stream}):
-                yield _Norm(read, end, operations, stream, read)
-    sums = [i for i in readers[read] if i not in inside]
-    if len(sums) == 1 and adds(sums[0]):
-        (branch,) = {*program.operations[sums[0]].inputs} - {read} or {read}
-        if branch in program.behind({end}):
-            yield _Norm(read, end, operations, read, sums[0])
-
-
 _Key = tuple[int, int]
 """An operation of B, and the norm it is a copy for, or -1 for the operation itself."""
 
 
-def _moved(program: Program, norms: Sequence[_Norm]) -> Program:
+def _moved(program: Program, norms: Sequence[Norm]) -> Program:
     """The program with norms on the other side of their residuals."""
     instead: dict[int, _Key] = {}
     for n, norm in enumerate(norms):

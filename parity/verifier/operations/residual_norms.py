@@ -1,0 +1,165 @@
+"""The norms of a residual stream, found in what a program computed: whatever it calls them, they divide a
+value, centred or not, by the root of its mean square."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from parity.verifier.operations.meeting import reach
+from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
+from parity.verifier.operations.program import Program
+
+MOST = 16
+"""Operations between a value and the root of its mean square."""
+
+_STATISTICS = ELEMENTWISE | LAYOUT | {"mean", "sum", "var"}
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A norm of a stream to which a branch is added: x + f(norm(x)), or norm(x + f(x))."""
+
+    read: int
+    end: int
+    operations: tuple[int, ...]
+    """Those between the two, the end included."""
+    stream: int
+    sum: int
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is of the sum."""
+        return self.read == self.sum
+
+
+def residual_norms(program: Program) -> Iterator[Norm]:
+    """The norms of a residual stream."""
+    fixed = _fixed(program)
+    live = reach(program, (i for _, i in program.outputs), set())
+    readers = [[each for each in found if each in live] for found in program.consumers()]
+    for op in program.operations:
+        if op.name in ("sqrt", "rsqrt") and op.index not in fixed:
+            found = _norm(program, readers, fixed, op.index)
+            if found is not None:
+                yield from _residuals(program, readers, fixed, *found)
+
+
+def _fixed(program: Program) -> set[int]:
+    """The operations that depend on no input."""
+    inputs = [op.index for op in program.operations if op.kind == "input"]
+    return set(range(len(program))) - program.behind(inputs) - set(inputs)
+
+
+def _norm(
+    program: Program, readers: Sequence[Sequence[int]], fixed: set[int], root: int
+) -> tuple[int, int, tuple[int, ...]] | None:
+    """What is normalised, the result, and the operations between, by the root of a mean square."""
+    operations = program.operations
+    read = _read(program, fixed, root)
+    if read is None:
+        return None
+    behind, end = {root}, None
+    for index in range(root + 1, min(root + 4 * MOST, len(program))):
+        op = operations[index]
+        if not behind.intersection(op.inputs) or op.name not in ELEMENTWISE | LAYOUT:
+            continue
+        others = [i for i in op.inputs if i not in behind and i not in fixed]
+        if not all(_is_of(program, fixed, read, i) for i in others):
+            continue
+        behind.add(index)
+        if others and op.name in ("mul", "div") and op.size == operations[read].size:
+            end = index
+            break
+    if end is None:
+        return None
+    for name in ("mul", "add"):
+        end = _with(program, readers, fixed, end, name, operations[read].shape)
+    inside, stack = set(), [end]
+    while stack:
+        index = stack.pop()
+        if index != read and index not in fixed and index not in inside:
+            inside.add(index)
+            stack += operations[index].inputs
+    return (read, end, tuple(sorted(inside))) if min(inside) > read else None
+
+
+def _read(program: Program, fixed: set[int], root: int) -> int | None:
+    """The value whose mean square has a root: the first from which alone it is computed."""
+    read, front = None, {root}
+    for _ in range(MOST):
+        index = max(front)
+        if len(front) == 1 and program.operations[index].size > program.operations[root].size:
+            read = index
+        if not _is_statistic(program, fixed, index):
+            break
+        front = (front - {index}) | {i for i in program.operations[index].inputs if i not in fixed}
+    return read
+
+
+def _is_of(program: Program, fixed: set[int], read: int, index: int) -> bool:
+    """Whether a value is another one, or computed from it alone: centred."""
+    front = {index}
+    for _ in range(MOST):
+        if front == {read}:
+            return True
+        index = max(front)
+        if index <= read or not _is_statistic(program, fixed, index):
+            return False
+        front = (front - {index}) | {i for i in program.operations[index].inputs if i not in fixed}
+    return False
+
+
+def _is_statistic(program: Program, fixed: set[int], index: int) -> bool:
+    """Whether an operation may be a part of means and deviations; gains, biases, positions are not."""
+    op = program.operations[index]
+    known = [i for i in op.inputs if i in fixed]
+    plain = op.name in _STATISTICS and all(program.operations[i].size == 1 for i in known)
+    return plain and len(known) < len(op.inputs)
+
+
+def _made(program: Program, index: int) -> int:
+    """What a value is, seen through what only moves or converts it."""
+    op = program.operations[index]
+    while (op.is_layout or op.name == "convert") and op.inputs:
+        op = program.operations[op.inputs[0]]
+    return op.index
+
+
+def _with(
+    program: Program, readers: Sequence[Sequence[int]], fixed: set[int], end: int, name: str,
+    shape: tuple[int, ...],
+) -> int:  # fmt: skip
+    """A result multiplied by its gain, or with its bias added; as it is if it has none."""
+    index = end
+    while len(readers[index]) == 1:
+        index = readers[index][0]
+        op = program.operations[index]
+        others = [i for i in op.inputs if i in fixed]
+        if op.name == name and others and program.operations[_made(program, others[0])].size in shape:
+            return index
+        if not (op.is_layout or op.name == "convert"):
+            break
+    return end
+
+
+def _residuals(
+    program: Program, readers: Sequence[Sequence[int]], fixed: set[int],
+    read: int, end: int, operations: tuple[int, ...],
+) -> Iterator[Norm]:  # fmt: skip
+    """A norm with the residual that it is behind or before, if it is."""
+
+    def adds(index: int) -> bool:
+        op = program.operations[index]
+        return op.name == "add" and len(op.inputs) == 2 and not fixed.intersection(op.inputs)
+
+    inside = set(operations)
+    if adds(read) and inside.issuperset(readers[read]):
+        for stream, branch in (pair := program.operations[read].inputs, pair[::-1]):
+            if branch in program.behind({stream}):
+                yield Norm(read, end, operations, stream, read)
+    sums = [i for i in readers[read] if i not in inside]
+    if len(sums) == 1 and adds(sums[0]):
+        (branch,) = {*program.operations[sums[0]].inputs} - {read} or {read}
+        if branch in program.behind({end}):
+            yield Norm(read, end, operations, read, sums[0])
