@@ -7,6 +7,7 @@ from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Program, Source
 from parity.verifier.operations.region import Found, Region
+from parity.verifier.operations.sources import outside_of_frameworks
 
 
 def part_of(region: Region, letters: Letters, found: Found, *, read: bool = False) -> Part:
@@ -30,6 +31,7 @@ def part_of(region: Region, letters: Letters, found: Found, *, read: bool = Fals
         sources += [s for s in _reading(program, end) if s not in sources]
     if not sources:
         sources = lines(program, [end])
+    sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
     module = next((program.operations[i].module for i in [*operations, *region.readers, end]
                    if program.operations[i].module), "")  # fmt: skip
     return Part(text, tuple(_line(each) for each in sources), module)

@@ -1,5 +1,5 @@
-"""The norms of a residual stream, found in what a program computed: whatever it calls them, they divide a
-value, centred or not, by the root of its mean square."""
+"""The norms of a residual stream, found in what a program computed. Whatever it calls them, they divide
+values, centred or not, by the root of their mean square."""
 
 from __future__ import annotations
 

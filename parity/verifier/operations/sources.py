@@ -64,6 +64,14 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
     return source
 
 
+def outside_of_frameworks(source: Source) -> Source | None:
+    """The line that called a framework's model, None for a line that is not of one."""
+    line: Source | None = source
+    while line is not None and line.file.endswith(MODELS):
+        line = line.caller
+    return None if line is source else line
+
+
 def raised_at(error: BaseException) -> Source | None:
     """The innermost line of the user's code that an exception came through; None if this package raised
     it by itself."""
