@@ -72,6 +72,9 @@ def _mended(search: Search, norms: list[Norm]) -> Search:
 
 def _explains_more(after: Search, search: Search) -> bool:
     """Whether B with its norms moved parts from A at a few lines, and at more without."""
+    moved, now = after.round(), search.round()
+    if moved is None or now is None or len(moved.reach_b) >= len(now.reach_b):
+        return False
     left = _lines(after)
     return len(left) <= FEW and len(left) < len(_lines(search))
 

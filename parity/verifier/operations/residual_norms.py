@@ -89,7 +89,10 @@ def _read(program: Program, fixed: set[int], root: int) -> int | None:
     read, front = None, {root}
     for _ in range(MOST):
         index = max(front)
-        if len(front) == 1 and program.operations[index].size > program.operations[root].size:
+        last = None if read is None else program.operations[read]
+        same = last is not None and last.is_layout and last.inputs == [index]  # others may read that one
+        larger = program.operations[index].size > program.operations[root].size
+        if len(front) == 1 and larger and not same:
             read = index
         if not _is_statistic(program, fixed, index):
             break
@@ -153,13 +156,21 @@ def _residuals(
         op = program.operations[index]
         return op.name == "add" and len(op.inputs) == 2 and not fixed.intersection(op.inputs)
 
+    def found(stream: int, branch: int, total: int) -> Iterator[Norm]:
+        shapes = {program.operations[i].shape for i in (read, end, stream, total)}
+        before = stream if total == read else end
+        if branch in program.behind({before}) and len(shapes) == 1:
+            yield Norm(read, end, operations, stream, total)
+
     inside = set(operations)
-    if adds(read) and inside.issuperset(readers[read]):
+    alone = all(inside.issuperset(readers[i]) for i in (read, *operations) if i != end)
+    if adds(read) and alone:
         for stream, branch in (pair := program.operations[read].inputs, pair[::-1]):
-            if branch in program.behind({stream}):
-                yield Norm(read, end, operations, stream, read)
+            yield from found(stream, branch, read)
     sums = [i for i in readers[read] if i not in inside]
     if len(sums) == 1 and adds(sums[0]):
         (branch,) = {*program.operations[sums[0]].inputs} - {read} or {read}
-        if branch in program.behind({end}):
-            yield Norm(read, end, operations, read, sums[0])
+        yield from found(read, branch, sums[0])
+    op = program.operations[read]
+    if op.is_layout and op.inputs:  # what it moves may be what is added up
+        yield from _residuals(program, readers, fixed, op.inputs[0], end, (read, *operations))

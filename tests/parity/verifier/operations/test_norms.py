@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from parity.verifier.operations.compare import compare
+from parity.verifier.operations.residual_norms import residual_norms
+from parity.verifier.operations.sides import record
 
 X = np.random.default_rng(1).standard_normal((2, 7, 16))
 
@@ -98,3 +100,16 @@ def test_another_mistake_in_a_norm_is_not_called_so():
     b = functools.partial(residuals, side="post", how="rms")
     found = compare((a, (parameters(), X)), (b, (parameters(), X)))
     assert all("pre-norm" not in place.cause for place in found.places)
+
+
+def test_a_stream_that_is_reshaped_between_blocks_is_a_stream():
+    """As in Swin: a sum is reshaped, and both a norm and the next sum read what this yields."""
+
+    def maps(p, x):
+        for i in range(2):
+            x = x + jnp.tanh(normed(x, p["norm"][i], "plain") @ p["w"][i])
+            x = x.reshape(2, -1, 16) if x.ndim == 4 else x.reshape(2, 1, 7, 16)
+        return x + jnp.tanh(normed(x, p["norm"][2], "plain") @ p["w"][2])
+
+    program = record((maps, (parameters(), X)), "A", gradients=False)
+    assert [norm.is_behind for norm in residual_norms(program)] == [False] * 3
