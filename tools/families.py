@@ -213,9 +213,7 @@ Linen and NNX.
 | family | clean | error | mutants | caught | placed | first | named | doubtful |
 |---|---|---|---|---|---|---|---|---|
 {rows}
-
 {earlier}
-
 `--diff` asks `parity diff`, too. So far it was asked about three: ConvNeXt, ResNet and Mixer are equal,
 with every gradient.
 
@@ -254,7 +252,7 @@ def page_of(found: list[Family], count: int, engine: str) -> str:
     said = (
         f"{old} of {len(tried)} mutants were judged by earlier versions of the search and stand as they"
     )
-    earlier = f"{said} were; all that were missed then were judged anew." if old else ""
+    earlier = f"\n{said} were; all that were missed then were judged anew.\n" if old else ""
     missed = [f"- {each.name}: {said}" for each in found for said in (*each.alarms, *each.missed)]
     small = [f"- {said}" for each in found for said in each.small]
     return PAGE.format(

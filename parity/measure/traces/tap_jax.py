@@ -45,8 +45,10 @@ class RecordingTap:
         """What is traced from now on is executed together."""
         self._runs += 1
         self._last = None
-        self._state = get_opaque_trace_state(convention="flax")
-        self._waiting = []
+        state = get_opaque_trace_state(convention="flax")
+        if self._state == state:  # within another run: what waits has no other end
+            self._hand_over()
+        self._state, self._waiting = state, []
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
         """Have it reported when it is computed; pass on what differentiation takes for it."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.operations.causes import cause_of
+from parity.verifier.operations.causes import Cause, cause_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Place, Verdict
@@ -62,26 +62,11 @@ def compare_programs(
     notes: list[Place] = []
     with one_thread(a, b):
         for found, cause, message in collective_faults(search):
-            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
-            faults.append(
-                Place(
-                    "operations", of_a, of_b, found.error, limit_of(found), message, cause, found=found
-                )
-            )
-        for found, (cause, message) in turned_loops(search):
-            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
-            faults.append(
-                Place("order", of_a, of_b, found.error, limit_of(found), message, cause, found=found)
-            )
-        for found, others, (cause, message) in moved_norms(search):
-            of_a, of_b = part_of(found.a, letters, found), part_of(found.b, letters, found)
-            modules = tuple(found.b.program.operations[each].module for each in others)
-            faults.append(
-                Place(
-                    "operations", of_a, of_b, found.error, limit_of(found), message, cause, modules,
-                    1 + len(modules), found=found,
-                )
-            )  # fmt: skip
+            faults.append(_known("operations", found, (cause, message), letters))
+        for found, said in turned_loops(search):
+            faults.append(_known("order", found, said, letters))
+        for found, others, said in moved_norms(search):
+            faults.append(_known("operations", found, said, letters, others))
         for found in search.places():
             place = _place(found, letters, search.index)
             if place.kind == "rounding":
@@ -182,6 +167,15 @@ def _counts(
         parameters=len(leaves),
         unused=tuple(op.label for op in leaves if op.index not in used),
     )
+
+
+def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequence[int] = ()) -> Place:
+    """A place that was found with its cause, and further values of B at which it is the same."""
+    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    modules = tuple(found.b.program.operations[each].module for each in others)
+    cause, message = said
+    limit, times = limit_of(found), 1 + len(modules)
+    return Place(kind, a, b, found.error, limit, message, cause, modules, times, found=found)
 
 
 def _place(found: Found, letters: Letters, index: Index) -> Place:

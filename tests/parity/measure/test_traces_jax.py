@@ -366,3 +366,24 @@ def test_a_part_that_is_called_by_itself_is_seen(tmp_path):
         y = net.first(jnp.asarray(2 * X))
     trace = parity.Trace(tmp_path / "a.trace")
     np.testing.assert_array_equal(trace.read(Site(0, "forward", "first", "out", 1)), y)
+
+
+class Asking(nnx.Module):
+    """Calls another model of its class, which is none of its parts."""
+
+    def __init__(self, rngs, other=None):
+        self.first = nnx.Linear(5, 7, rngs=rngs)
+        self.other = None if other is None else lambda x: other(x)  # which hides what it calls
+
+    def __call__(self, x):
+        y = self.first(x)
+        return y if self.other is None else y + self.other(x)
+
+
+def test_what_is_seen_before_another_model_is_called_is_kept(tmp_path):
+    net = Asking(nnx.Rngs(1), Asking(nnx.Rngs(0)))
+    with parity.record(tmp_path / "a.trace", net) as trace, trace.step():
+        jax.jit(net)(X)
+    trace = parity.Trace(tmp_path / "a.trace")
+    found = [trace.read(e) for e in trace.of("forward") if (e.path, e.port) == ("first", "out")]
+    assert any(error(each, net.first(X)) < 1e-6 for each in found)

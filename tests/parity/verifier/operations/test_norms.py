@@ -61,13 +61,15 @@ def normed(x, p, how):
 
 
 def residuals(p, x, side, how="plain", eps=0.0):
+    def branch(x, i):
+        return jnp.tanh(x @ p["w"][i] + eps)
+
     x = x @ p["first"] + p["table"]
     for i in range(3):
-        branch = lambda x, i=i: jnp.tanh(x @ p["w"][i] + eps)  # noqa: E731
         x = (
-            x + branch(normed(x, p["norm"][i], how))
+            x + branch(normed(x, p["norm"][i], how), i)
             if side == "pre"
-            else normed(x + branch(x), p["norm"][i], how)
+            else normed(x + branch(x, i), p["norm"][i], how)
         )
     return x @ p["head"]
 
