@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from parity.measure.compiling import QUICKLY
-from vit_train import host_memory
 
 # Eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles.
 # Commands that tests start inherit all of this.
@@ -21,6 +20,8 @@ os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 import jax
 import pytest
+
+from vit_jax import host_memory
 
 # a command that a test calls leaves the allocator of the test's process as it is
 host_memory.keep_freed_memory = lambda: False

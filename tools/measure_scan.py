@@ -51,9 +51,9 @@ def measure_steps(depth: int, width: int, image: int, steps: int) -> str:
     import numpy as np
 
     from vit_config import Recipe, preset
+    from vit_jax.host_memory import keep_freed_memory
     from vit_jax.scanned import Loop
     from vit_jax.train.sharding import make_program
-    from vit_train.host_memory import keep_freed_memory
 
     keep_freed_memory()
     shape = {"hidden_size": width, "mlp_dim": 4 * width, "num_heads": width // 64}

@@ -29,8 +29,8 @@ from jax.profiler import ProfileData
 
 from vit_config import Recipe, preset
 from vit_jax.compiling import compiler_options
+from vit_jax.host_memory import keep_freed_memory
 from vit_jax.step import init_state, make_train_step
-from vit_train.host_memory import keep_freed_memory
 
 _INSTRUCTION = re.compile(
     r"^  (?:ROOT )?%?([\w.\-]+) = (\S+?)(?:\{\S*)? ([a-z][\w\-]*)\((.*)$", re.MULTILINE

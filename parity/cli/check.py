@@ -66,7 +66,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
 
     from parity.measure.shown import write_json
     from parity.twins.check_report import print_report, to_dict, write_svg
-    from vit_train.host_memory import keep_freed_memory
+    from vit_jax.host_memory import keep_freed_memory
 
     arguments.refuse(seed=arguments.seed, batch_size=arguments.batch_size, others=(arguments.svg,))
     if not math.isfinite(arguments.token_offset):

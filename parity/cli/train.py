@@ -18,8 +18,8 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     if request.framework == "torch":
         from vit_torch.train.run import make_trainer, numerics
     else:
+        from vit_jax.host_memory import keep_freed_memory
         from vit_jax.train.run import make_trainer, numerics
-        from vit_train.host_memory import keep_freed_memory
 
         keep_freed_memory()
     from parity.cli.support.dry_run import dry_run

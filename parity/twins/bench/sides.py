@@ -62,8 +62,8 @@ def _side_jax(
     from vit_config import Recipe
     from vit_jax.compiling import compiler_options
     from vit_jax.functional import make_apply
+    from vit_jax.host_memory import keep_freed_memory
     from vit_jax.step import init_state, make_train_step
-    from vit_train.host_memory import keep_freed_memory
 
     keep_freed_memory()  # as train.py does
     recipe = Recipe(kernel=kernel)

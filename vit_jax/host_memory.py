@@ -6,8 +6,10 @@ import sys
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
+import jax
+
 # the options of glibc's mallopt, from its malloc.h
-_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 _NEVER = 2**31 - 1
 
 
@@ -18,18 +20,26 @@ def keep_freed_memory() -> bool:
     it: hundreds of MiB, which glibc maps and unmaps each time, and whose pages the kernel clears one
     by one as they are touched. That is a sixth of the time of a step (docs/performance.md).
 
-    To be called before JAX computes anything: threads that have a heap of their own already keep it.
-    It changes the whole process, so programs call it, and the library never does. Elsewhere than with
-    glibc, or where an accelerator may be found, nothing is done.
+    A heap of any size has only the main thread, so programs run in the thread that calls them; they
+    still compute in all. The other threads keep heaps of their own, from which matrix products take
+    their buffers: thousands in a step, which in one heap would wait for each other, and search through
+    what compiling has left there.
+
+    To be called before JAX computes anything, in the main thread. It changes the whole process, so
+    programs call it, and the library never does. Elsewhere than with glibc, or where an accelerator
+    may be found, nothing is done.
     """
     if not sys.platform.startswith("linux") or not _cpu_alone():
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # one heap for all threads, which never shrinks, for blocks of any size; musl's mallopt answers 0
-    options = ((_ARENA_MAX, 1), (_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER))
-    return all(mallopt(option, value) == 1 for option, value in options)
+    # the main heap never shrinks, and has blocks of any size; musl's mallopt answers 0
+    options = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER))
+    if not all(mallopt(option, value) == 1 for option, value in options):
+        return False
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
+    return True
 
 
 def _cpu_alone() -> bool:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from vit_train import host_memory
+from vit_jax import host_memory
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 STEPS = """
 import resource, sys
-from vit_train.host_memory import keep_freed_memory
+from vit_jax.host_memory import keep_freed_memory
 kept = sys.argv[1] == 'kept' and keep_freed_memory()
 import jax, jax.numpy as jnp
 # 48 MiB of temporaries, above every size that glibc keeps by itself
