@@ -29,6 +29,11 @@ def sample(x: Any, keep: int | None) -> Sample:
 
 def thinned(x: Any, steps: tuple[int, ...]) -> Any:
     """Along each axis one element in so many, the first included."""
+    if hasattr(x, "as_strided"):  # PyTorch's indexing is an operation for each axis
+        return x.as_strided(
+            sampled_shape(tuple(x.shape), steps),
+            tuple(stride * step for stride, step in zip(x.stride(), steps, strict=True)),
+        )
     return x[tuple(slice(None, None, step) for step in steps)]
 
 
