@@ -1,9 +1,10 @@
-"""Norms on the other side of a residual: of the sum in one program (post-norm, as in the first
-Transformer, https://arxiv.org/abs/1706.03762), of what is added to it in the other (pre-norm,
-https://arxiv.org/abs/2002.04745).
+"""Norms elsewhere around a residual: of the sum (post-norm, as in the first Transformer,
+https://arxiv.org/abs/1706.03762), of the input of what is added to it (pre-norm,
+https://arxiv.org/abs/2002.04745), or of its output (res-post-norm, as in Swin V2,
+https://arxiv.org/abs/2111.09883).
 
 No single value of A's shows it, for from the first norm on nothing meets. So all norms of B are moved to
-the other side at once, each with its own gain and bias, and B must then meet A.
+where A's are at once, each with its own gain and bias, and B must then meet A.
 """
 
 from __future__ import annotations
@@ -19,15 +20,21 @@ from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program, Ref
 from parity.verifier.operations.region import Found, Region
-from parity.verifier.operations.residual_norms import Norm, residual_norms
+from parity.verifier.operations.residual_norms import Kind, Norm, residual_norms
 
 FEW = 3
 """Lines that may be wrong besides."""
 
+_OF: dict[Kind, str] = {
+    "pre": "what the branch is given",
+    "post": "the sum",
+    "res-post": "what the branch adds",
+}
+
 
 def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]]:
-    """Norms that B has behind the residuals and A before the branches, or the reverse; B is then left
-    with its norms where A's are.
+    """Norms that B has elsewhere around its residuals than A; B is then left with its norms where A's
+    are.
 
     Yields:
         The first of them, the ends of the others, and what to say.
@@ -35,35 +42,40 @@ def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]
     if not search.unequal():
         return
     theirs, ways = _odd(list(residual_norms(search.a)), list(residual_norms(search.b)))
-    tried = [(norms, _mended(search, norms)) for norms in ways]
+    tried = [(norms, _mended(search, norms, theirs[0].kind)) for norms in ways]
     equal = [each for each in tried if not each[1].unequal()]
     for norms, after in equal or [each for each in tried if _explains_more(each[1], search)]:
         found = _found(search, theirs[0], norms[0], after.b)
         if found is not None:
             search.b, search.pairs = after.b, after.pairs
-            yield found, tuple(each.end for each in norms[1:]), _said(norms[0])
+            yield found, tuple(each.end for each in norms[1:]), _said(theirs[0].kind, norms[0].kind)
             return
 
 
 def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm]]]:
-    """A's norms on that side of their residuals where most of them are, and those of B on the other.
+    """A's norms of the kind that most of them have, and those of B of another.
 
-    These without the last, too, if A has some there as well: a norm that follows the last block is
-    behind a residual in any case.
+    These without the last, too, if A has some of that kind as well: a norm that follows the last block
+    is behind a residual in any case.
     """
-    behind = [norm for norm in of_a if norm.is_behind]
-    before = [norm for norm in of_a if not norm.is_behind]
-    most, few = sorted((behind, before), key=len, reverse=True)
-    if len(most) == len(few):
+
+    def of_kind(norms: list[Norm], kind: Kind) -> list[Norm]:
+        return [norm for norm in norms if norm.kind == kind]
+
+    kinds = sorted(_OF, key=lambda kind: -len(of_kind(of_a, kind)))
+    most, second = (of_kind(of_a, kind) for kind in kinds[:2])
+    if len(most) == len(second):
         return [], []
-    odd = [norm for norm in of_b if norm.is_behind is not most[0].is_behind]
-    ways = [odd[: len(odd) - len(few)], odd] if few else [odd]
-    return most, [norms for norms in ways if len(odd) > len(few) and norms]
+    more = lambda kind: len(of_kind(of_b, kind)) - len(of_kind(of_a, kind))  # noqa: E731
+    kind = max(kinds[1:], key=more)
+    odd, few = of_kind(of_b, kind), len(of_kind(of_a, kind))
+    ways = [odd[: len(odd) - few], odd] if few else [odd]
+    return most, [norms for norms in ways if len(odd) > few and norms]
 
 
-def _mended(search: Search, norms: list[Norm]) -> Search:
+def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
     """The search with B's norms moved."""
-    fed = _moved(search.b, norms)
+    fed = _moved(search.b, norms, kind)
     outputs = {old: new for (_, old), (_, new) in zip(search.b.outputs, fed.outputs, strict=True)}
     after = copy.copy(search)
     after.b, after.pairs = fed, [(x, outputs[y]) for x, y in search.pairs]
@@ -88,16 +100,14 @@ def _lines(search: Search) -> set[object]:
     return found
 
 
-def _said(norm: Norm) -> Cause:
-    if norm.is_behind:
-        return "post-norm for pre-norm", "B normalises the sum, A what the branch is given"
-    return "pre-norm for post-norm", "B normalises what the branch is given, A the sum"
+def _said(a: Kind, b: Kind) -> Cause:
+    return f"{b}-norm for {a}-norm", f"B normalises {_OF[b]}, A {_OF[a]}"
 
 
 def _found(search: Search, theirs: Norm, first: Norm, fed: Program) -> Found | None:
     """The first norm of B, and the first of A; None if they are of other sizes."""
     a, b = (
-        Region(program, norm.end if norm.is_behind else norm.sum, sorted({*norm.operations, norm.sum}))
+        Region(program, max(norm.end, norm.sum), sorted({*norm.operations, norm.sum}))
         for program, norm in ((search.a, theirs), (search.b, first))
     )
     instead = np.asarray(search.b.values([b.end])[b.end])
@@ -109,30 +119,37 @@ _Key = tuple[int, int]
 """An operation of B, and the norm it is a copy for, or -1 for the operation itself."""
 
 
-def _moved(program: Program, norms: Sequence[Norm]) -> Program:
-    """The program with norms on the other side of their residuals."""
+def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
+    """The program with norms elsewhere around their residuals."""
     instead: dict[int, _Key] = {}
+    """Of a value, what is read for it everywhere."""
+    there: dict[tuple[int, int], _Key] = {}
+    """Of a reader and a value, what this one reads for it."""
     for n, norm in enumerate(norms):
         instead[norm.end] = (norm.read, -1)
-        if not norm.is_behind:
+        if kind == "post":
             instead[norm.sum] = (norm.end, n)
+        elif kind == "pre":
+            readers = program.consumers()[norm.stream]
+            there |= {(each, norm.stream): (norm.end, n) for each in readers if each != norm.sum}
+        else:
+            there[norm.sum, norm.branch] = (norm.end, n)
 
     def final(key: _Key) -> _Key:
         while key[1] < 0 and key[0] in instead:
             key = instead[key[0]]
         return key
 
-    branches = {(r, norm.stream): (norm.end, n) for n, norm in enumerate(norms) if norm.is_behind
-                for r in program.consumers()[norm.stream] if r != norm.sum}  # fmt: skip
-
     def reads(key: _Key, i: int) -> _Key:
         index, n = key
         if n < 0:
-            return branches.get((index, i)) or final((i, -1))
+            return there.get((index, i)) or final((i, -1))
         norm = norms[n]
-        if i == norm.read:
-            return final((norm.stream, -1)) if norm.is_behind else (norm.sum, -1)
-        return (i, n) if i in norm.operations else (i, -1)
+        if i != norm.read:
+            return (i, n) if i in norm.operations else (i, -1)
+        if kind == "post":
+            return norm.sum, -1
+        return final((norm.stream if kind == "pre" else norm.branch, -1))
 
     other = Program(program.name, notes=program.notes, narrowed=program.narrowed)
     new: dict[_Key, int] = {}

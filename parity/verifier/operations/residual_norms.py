@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from parity.verifier.operations.meeting import reach
 from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
@@ -16,21 +17,24 @@ MOST = 16
 _STATISTICS = ELEMENTWISE | LAYOUT | {"mean", "sum", "var"}
 
 
+Kind = Literal["pre", "post", "res-post"]
+"""What a norm is of: the input of a branch, x + f(norm(x)); the sum, norm(x + f(x)); or the output of
+a branch, x + norm(f(x))."""
+
+
 @dataclass(frozen=True)
 class Norm:
-    """A norm of a stream to which a branch is added: x + f(norm(x)), or norm(x + f(x))."""
+    """A norm of a stream to which a branch is added."""
 
+    kind: Kind
     read: int
     end: int
     operations: tuple[int, ...]
     """Those between the two, the end included."""
     stream: int
+    branch: int
+    """What is added to the stream; if that is what is normalised, as it is before."""
     sum: int
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether it is of the sum."""
-        return self.read == self.sum
 
 
 def residual_norms(program: Program) -> Iterator[Norm]:
@@ -85,15 +89,17 @@ def _norm(
 
 
 def _read(program: Program, fixed: set[int], root: int) -> int | None:
-    """The value whose mean square has a root: the first from which alone it is computed."""
-    read, front = None, {root}
+    """The value whose mean square has a root, or the one that was centred for it."""
+    read, front, parted = None, {root}, True
     for _ in range(MOST):
         index = max(front)
         last = None if read is None else program.operations[read]
         same = last is not None and last.is_layout and last.inputs == [index]  # others may read that one
         larger = program.operations[index].size > program.operations[root].size
-        if len(front) == 1 and larger and not same:
-            read = index
+        # a square is of something, and what is centred was there before
+        parted |= len(front) > 1 or (last is not None and last.name in ("convert", "mul", "pow"))
+        if len(front) == 1 and larger and parted and not same:
+            read, parted = index, False
         if not _is_statistic(program, fixed, index):
             break
         front = (front - {index}) | {i for i in program.operations[index].inputs if i not in fixed}
@@ -156,21 +162,26 @@ def _residuals(
         op = program.operations[index]
         return op.name == "add" and len(op.inputs) == 2 and not fixed.intersection(op.inputs)
 
-    def found(stream: int, branch: int, total: int) -> Iterator[Norm]:
+    def found(kind: Kind, stream: int, branch: int, total: int) -> Iterator[Norm]:
         shapes = {program.operations[i].shape for i in (read, end, stream, total)}
-        before = stream if total == read else end
-        if branch in program.behind({before}) and len(shapes) == 1:
-            yield Norm(read, end, operations, stream, total)
+        begin = end if kind == "pre" else stream
+        if branch in program.behind({begin}) and len(shapes) == 1:
+            yield Norm(kind, read, end, operations, stream, branch, total)
+
+    def beside(total: int, operand: int) -> int:
+        """The other operand of a sum."""
+        return next(iter({*program.operations[total].inputs} - {operand}), operand)
 
     inside = set(operations)
     alone = all(inside.issuperset(readers[i]) for i in (read, *operations) if i != end)
     if adds(read) and alone:
-        for stream, branch in (pair := program.operations[read].inputs, pair[::-1]):
-            yield from found(stream, branch, read)
+        for branch in program.operations[read].inputs:
+            yield from found("post", beside(read, branch), branch, read)
     sums = [i for i in readers[read] if i not in inside]
     if len(sums) == 1 and adds(sums[0]):
-        (branch,) = {*program.operations[sums[0]].inputs} - {read} or {read}
-        yield from found(read, branch, sums[0])
+        yield from found("pre", read, beside(sums[0], read), sums[0])
+    if alone and len(readers[end]) == 1 and adds(readers[end][0]):
+        yield from found("res-post", beside(readers[end][0], end), read, readers[end][0])
     op = program.operations[read]
     if op.is_layout and op.inputs:  # what it moves may be what is added up
         yield from _residuals(program, readers, fixed, op.inputs[0], end, (read, *operations))

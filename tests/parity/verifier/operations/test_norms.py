@@ -1,6 +1,7 @@
 """Norms before the branches in one program, behind the residuals in the other, written in many ways."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -66,11 +67,12 @@ def residuals(p, x, side, how="plain", eps=0.0):
 
     x = x @ p["first"] + p["table"]
     for i in range(3):
-        x = (
-            x + branch(normed(x, p["norm"][i], how), i)
-            if side == "pre"
-            else normed(x + branch(x, i), p["norm"][i], how)
-        )
+        norm = functools.partial(normed, p=p["norm"][i], how=how)
+        x = {
+            "pre": lambda x: x + branch(norm(x), i),  # noqa: B023
+            "post": lambda x: norm(x + branch(x, i)),  # noqa: B023
+            "res-post": lambda x: x + norm(branch(x, i)),  # noqa: B023
+        }[side](x)
     return x @ p["head"]
 
 
@@ -81,13 +83,30 @@ def parameters():
 
 
 @pytest.mark.parametrize("how", ["plain", "fast", "rms"])
-@pytest.mark.parametrize("sides", [("pre", "post"), ("post", "pre")])
+@pytest.mark.parametrize("sides", list(itertools.permutations(["pre", "post", "res-post"], 2)))
 def test_plain_functions(how, sides):
     a, b = (functools.partial(residuals, side=side, how=how) for side in sides)
     found = compare((a, (parameters(), X)), (b, (parameters(), X)))
     (place,) = found.places
     assert place.cause == f"{sides[1]}-norm for {sides[0]}-norm"
     assert place.times == 3
+
+
+@pytest.mark.parametrize("side", ["pre", "post", "res-post"])
+def test_the_other_framework(side):
+    """PyTorch with its norms behind the branches, as in Swin V2."""
+
+    def model(p, x):
+        x = x @ p["first"] + p["table"]
+        for w, (gain, bias) in zip(p["w"], p["norm"], strict=True):
+            x = x + nn.functional.layer_norm(torch.tanh(x @ w), (16,), gain, bias, 1e-6)
+        return x @ p["head"]
+
+    weights = {name: torch.from_numpy(value) for name, value in parameters().items()}
+    b = functools.partial(residuals, side=side)
+    places = compare((model, (weights, torch.from_numpy(X))), (b, (parameters(), X))).places
+    said = [(place.cause, place.times) for place in places]
+    assert said == ([(f"{side}-norm for res-post-norm", 3)] if side != "res-post" else [])
 
 
 def test_what_else_is_wrong_is_found_behind_it():
@@ -114,4 +133,4 @@ def test_a_stream_that_is_reshaped_between_blocks_is_a_stream():
         return x + jnp.tanh(normed(x, p["norm"][2], "plain") @ p["w"][2])
 
     program = record((maps, (parameters(), X)), "A", gradients=False)
-    assert [norm.is_behind for norm in residual_norms(program)] == [False] * 3
+    assert [norm.kind for norm in residual_norms(program)] == ["pre"] * 3
