@@ -29,6 +29,9 @@ class Locate(Reporting):
     """What is compared with it; left out with --bisect-precision."""
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
     """The callables compute gradients themselves, as a training step does: record the backward pass."""
+    modules: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also print the modules of B: which of A's each is by the values it computes, and which of its
+    results A has."""
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
     """Also write the first place as a program of its own, which computes both formulas from what they
     were given and prints the difference; arrays that are not small go into an .npz beside it."""
@@ -62,7 +65,8 @@ class Locate(Reporting):
         if not self.bound > 0:
             raise ConfigError(f"--bound {self.bound}: must be positive")
         flags = {"--repro": self.repro, "--sarif": self.sarif, "--html": self.html}
-        for flag, given in [*flags.items(), ("--gradients", self.gradients or None)]:
+        switches = {"--gradients": self.gradients or None, "--modules": self.modules or None}
+        for flag, given in [*flags.items(), *switches.items()]:
             if given is not None:
                 raise ConfigError(f"{flag} goes with two programs, --bisect-precision with one")
 
@@ -80,6 +84,8 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     assert arguments.b is not None
     found = compare(arguments.a, arguments.b, gradients=arguments.gradients)
     print(found.to_text())
+    if arguments.modules:
+        print("", *found.modules_to_text(), sep="\n")
     arguments.write(report_of_comparison(found, arguments.a, arguments.b))
     if arguments.repro is not None:
         from parity.cli.support.reproducing import reproduce

@@ -6,9 +6,10 @@ inside anybody's `jax.jit` and `jax.grad`.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import jax
@@ -52,9 +53,41 @@ def watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: An
 
 @contextmanager
 def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
-    """The same for a model that is called for the first time: nothing compiled has to be forgotten.
+    """The same for a model that is called for the first time: nothing compiled has to be forgotten."""
 
-    The ``__call__`` of each class in the tree is wrapped: NNX has no hooks.
+    def around(path: str, module: nnx.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        return watched(call, path, tap.begin(path, module), tap, args, kwargs)
+
+    with _wrapped_nnx(model, around):
+        yield
+
+
+@contextmanager
+def named_nnx(model: nnx.Module) -> Iterator[None]:
+    """Operations know the path of the module that traces them, as in Linen (`jax.named_scope`)."""
+    running = [""]
+
+    def around(path: str, module: nnx.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        outer = f"{running[-1]}."
+        running.append(path)
+        try:
+            with jax.named_scope(path.removeprefix(outer)) if path else nullcontext():
+                return call(*args, **kwargs)
+        finally:
+            running.pop()
+
+    with _wrapped_nnx(model, around):
+        yield
+
+
+_Around = Callable[[str, nnx.Module, Callable[..., Any], Any, Any], Any]
+"""Is given a module's path, the module, its method and the method's arguments, and calls it."""
+
+
+@contextmanager
+def _wrapped_nnx(model: nnx.Module, around: _Around) -> Iterator[None]:
+    """Call `around` in the place of each module's ``__call__``: NNX has no hooks, so that of each class
+    in the tree is wrapped.
 
     The model that runs is often another object than the one given - merged from its parameters inside a
     compiled function - so names are looked up anew whenever an instance of the root's class is called.
@@ -77,10 +110,8 @@ def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
             path = names.get(id(self), None if names else own.get(id(self)))
             if path is None:
                 return original(self, *args, **kwargs)
-            number = tap.begin(path, self)
-            bound = lambda *args, **kwargs: original(self, *args, **kwargs)  # noqa: E731
             try:
-                return watched(bound, path, number, tap, args, kwargs)
+                return around(path, self, functools.partial(original, self), args, kwargs)
             finally:
                 if root:
                     names.clear()  # the next object at these addresses is another one

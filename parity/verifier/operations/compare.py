@@ -16,6 +16,7 @@ from parity.verifier.operations.comparison import Comparison, Counts, Kind, Plac
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
+from parity.verifier.operations.modules import modules_of
 from parity.verifier.operations.norms import moved_norms
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.parameters import wrong_parameters
@@ -73,6 +74,8 @@ def compare_programs(
                 notes.append(place)
             else:
                 faults.append(place)
+    then = meet(search.b.operations, search.index) if faults else met
+    parted = [module for place in faults for module in (place.b.module, *place.modules)]
     left = search.unequal() if not faults else True
     verdict: Verdict = (
         "DIFFERENT" if faults or left else "INCOMPLETE" if left_out or not pairs else "EQUAL"
@@ -80,7 +83,8 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), legend, time.perf_counter() - started,
+        _types(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        time.perf_counter() - started,
     )  # fmt: skip
 
 

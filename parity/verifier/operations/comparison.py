@@ -7,6 +7,7 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from parity.verifier.operations.modules import Module
 from parity.verifier.operations.region import Found
 
 Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE"]
@@ -111,6 +112,8 @@ class Comparison:
     """Where one side alone asks for a smaller number type; both were compared in float64."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
+    modules: tuple[Module, ...] = ()
+    """Those of B, where it has any, in the order in which they begin."""
     seconds: float = 0.0
     backward: bool = False
     """Whether the outputs are gradients; the forward passes were then found to be the same."""
@@ -164,6 +167,22 @@ class Comparison:
                 f" {note.error:.2g} (limit {note.limit:.2g})",
             ]
         return "\n".join(lines)
+
+    def modules_to_text(self) -> list[str]:
+        """B's modules as a table: which of A's they are, and what became of them."""
+        rows = [
+            (each.path, each.of_a or "-", f"{each.same} of {each.results}", each.said)
+            for each in self.modules
+            if each.results
+        ]
+        if not rows:
+            return ["B has no modules"]
+        rows.insert(0, ("module of B", "is A's", "results that A has", ""))
+        widths = [max(len(row[i]) for row in rows) for i in range(3)]
+        return [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+            for row in rows
+        ]
 
     def places_to_text(self) -> list[str]:
         """The places alone, and what their letters stand for."""

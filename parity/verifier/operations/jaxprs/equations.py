@@ -82,7 +82,7 @@ def modules_of(eqn: Any) -> str:
     """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
     transformations."""
     parts = [p for p in str(eqn.source_info.name_stack).replace("/", ".").split(".") if p]
-    return ".".join(p for p in parts if p.isidentifier())
+    return ".".join(p for p in parts if p.isidentifier() or p.isdigit())
 
 
 def written_by_jax(inner: Any) -> bool:

@@ -93,12 +93,15 @@ def arrays_of(tree: Any) -> tuple[dict[str, Any], Callable[[dict[str, Any]], Any
 def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:
     from flax import nnx
 
+    from parity.measure.traces.watch_jax import named_nnx
+
     graph, state = nnx.split(model)
 
     def call(state: Any, *args: Any, **kwargs: Any) -> Any:
         merged = nnx.merge(graph, state)
         merged.eval()
-        return merged(*args, **kwargs)
+        with named_nnx(merged):
+            return merged(*args, **kwargs)
 
     return call, state
 
