@@ -58,7 +58,9 @@ def modules_of(
     results: dict[str, list[int]] = defaultdict(list)
     for op, readers in zip(b.operations, b.consumers(), strict=True):
         for path in _above(op.module):
-            results[path] += [op.index] if _is_result(b, op, readers, path) else []
+            own = results[path]  # from its first operation on, be it a result or not
+            if _is_result(b, op, readers, path):
+                own.append(op.index)
     return tuple(
         Module(path, partners.get(path, ""), len(own), sum(i in met for i in own), parted[path])
         for path, own in results.items()
