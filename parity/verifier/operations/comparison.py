@@ -16,6 +16,8 @@ Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
 SCHEMA = "parity.operations/1"
 """Of the JSON; a field is never renamed or removed within a version."""
 
+MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
+
 
 @dataclass(frozen=True)
 class Line:
@@ -168,16 +170,21 @@ class Comparison:
             ]
         return "\n".join(lines)
 
-    def modules_to_text(self) -> list[str]:
-        """B's modules as a table: which of A's they are, and what became of them."""
-        rows = [
+    def module_rows(self) -> list[tuple[str, str, str, str]]:
+        """B's modules that have results: path, the module of A, how many of its results A has, and what
+        became of it."""
+        return [
             (each.path, each.of_a or "-", f"{each.same} of {each.results}", each.said)
             for each in self.modules
             if each.results
         ]
+
+    def modules_to_text(self) -> list[str]:
+        """B's modules as a table."""
+        rows = self.module_rows()
         if not rows:
             return ["B has no modules"]
-        rows.insert(0, ("module of B", "is A's", "results that A has", ""))
+        rows.insert(0, (*MODULE_COLUMNS, ""))
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         return [
             "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from parity.verifier.operations.comparison import Comparison, Part, Place
-from parity.verifier.reports.report import Finding, Level, Report
+from parity.verifier.operations.comparison import MODULE_COLUMNS, Comparison, Part, Place
+from parity.verifier.reports.report import Finding, Level, Report, Table
 
 KINDS = {
     "operations": "other operations",
@@ -32,7 +32,9 @@ def report_of_comparison(found: Comparison, a: str, b: str) -> Report:
         f" {found.error:.2g}; {counts.operations_a} operations in A, {counts.operations_b} in B"
     )
     own = found.to_dict() | {"left_out": list(counts.outputs_left_out)}
-    return Report("locate", a, b, found.verdict, summary, tuple(findings), None, found.legend, own)
+    rows = tuple(found.module_rows())
+    table = Table((*MODULE_COLUMNS, ""), rows) if rows else None
+    return Report("locate", a, b, found.verdict, summary, tuple(findings), table, found.legend, own)
 
 
 def _finding(place: Place, level: Level) -> Finding:

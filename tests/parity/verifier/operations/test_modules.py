@@ -113,8 +113,14 @@ def test_a_program_without_modules_says_so():
     assert found.modules_to_text() == ["B has no modules"]
 
 
-def test_the_command_prints_them(capsys):
-    assert main(["locate", "docs/port.py:original", "docs/port.py:port", "--modules"]) == 1
+def test_the_command_prints_them(capsys, tmp_path):
+    page = tmp_path / "page.html"
+    sides = ["docs/port.py:original", "docs/port.py:port"]
+    assert main(["locate", *sides, "--modules", "--html", str(page)]) == 1
+    cells = (
+        "<td>VisionTransformer.block_0.mlp</td><td>blocks.0.mlp</td><td>0 of 1</td><td>parts here</td>"
+    )
+    assert cells in page.read_text()
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
     row = rows["VisionTransformer.block_0.mlp"]
     assert row == ["blocks.0.mlp", "0", "of", "1", "parts", "here"]
