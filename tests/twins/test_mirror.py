@@ -20,13 +20,15 @@ pytestmark = [pytest.mark.versions, pytest.mark.quick]
 ROOT = Path(__file__).parents[2]
 FILES = sorted(path.name for path in (ROOT / "vit_jax").glob("*.py"))
 # what only a functional, compiled framework has: a model as a pure function of its parameters; sums of
-# gradients that its compiler makes too narrow; derivatives that it makes too slow; its options; a
-# loop over blocks, which nobody has to compile elsewhere; and devices that share a batch
+# gradients that its compiler makes too narrow; derivatives that it makes too slow; its options; where
+# its temporaries lie; a loop over blocks, which nobody has to compile elsewhere; and devices that share
+# a batch
 JAX_ONLY = {
     "functional.py",
     "linear.py",
     "rules.py",
     "compiling.py",
+    "host_memory.py",
     "scanned.py",
     "stacks.py",
     "shares.py",
