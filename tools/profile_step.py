@@ -13,8 +13,11 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
+import statistics
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,8 +49,19 @@ class Kind(NamedTuple):
     """Its name in JAX, and a number for the lines of Python that led to it."""
 
 
-def profile(name: str, batch_size: int, steps: int) -> tuple[dict[str, float], dict[str, Kind]]:
-    """Milliseconds of each operation, the fastest of some steps; and what each is."""
+class Whole(NamedTuple):
+    """What a step takes as a whole: medians, without the profiler."""
+
+    wall: float
+    """Milliseconds."""
+    cpu: float
+    """Milliseconds of all cores."""
+    switches: float
+    """How often a thread waited and gave its core away."""
+
+
+def profile(name: str, batch_size: int, steps: int) -> tuple[Whole, dict[str, float], dict[str, Kind]]:
+    """Of a step as a whole; milliseconds of each operation, the fastest of some steps; what each is."""
     keep_freed_memory()
     cfg, recipe = preset(name), Recipe()
     stream = np.random.default_rng(0)
@@ -60,12 +74,24 @@ def profile(name: str, batch_size: int, steps: int) -> tuple[dict[str, float], d
     program = step.lower(state, batch).compile(options)
     for _ in range(3):  # the C library has its memory by then
         state, _ = jax.block_until_ready(program(state, batch))
+    taken: list[Whole] = []
+    for _ in range(steps):
+        before = _now()
+        state, _ = jax.block_until_ready(program(state, batch))
+        taken.append(Whole(*(now - then for now, then in zip(_now(), before, strict=True))))
+    whole = Whole(*(statistics.median(each) for each in zip(*taken, strict=True)))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
             for _ in range(steps):
                 state, _ = jax.block_until_ready(program(state, batch))
         (recorded,) = Path(folder).rglob("*.xplane.pb")
-        return fastest(ProfileData.from_file(str(recorded))), kinds(program.as_text() or "")
+        times = fastest(ProfileData.from_file(str(recorded)))
+    return whole, times, kinds(program.as_text() or "")
+
+
+def _now() -> Whole:
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    return Whole(time.perf_counter() * 1e3, time.process_time() * 1e3, switches)
 
 
 def fastest(recorded: Any) -> dict[str, float]:
@@ -103,12 +129,16 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--rows", type=int, default=40)
     options = parser.parse_args()
-    times, known = profile(options.preset, options.batch, options.steps)
+    whole, times, known = profile(options.preset, options.batch, options.steps)
     rows: dict[Kind, list[float]] = defaultdict(list)
     for name, milliseconds in times.items():
         rows[known.get(name, Kind(name, "", ""))].append(milliseconds)
     total = sum(times.values())
-    print(f"{options.preset}, batch {options.batch}: {total:.0f} ms in {len(times)} operations")
+    print(
+        f"{options.preset}, batch {options.batch}: a step takes {whole.wall:.0f} ms,"
+        f" {whole.cpu:.0f} ms of all cores, {whole.switches:,.0f} context switches;"
+        f" {total:.0f} ms in {len(times)} operations"
+    )
     largest = sorted(rows.items(), key=lambda row: -sum(row[1]))
     for kind, spent in largest[: options.rows]:
         share = f"{sum(spent) / total:6.1%} {sum(spent):8.1f} ms {len(spent):4} x"

@@ -66,8 +66,7 @@ def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm
     most, second = (of_kind(of_a, kind) for kind in kinds[:2])
     if len(most) == len(second):
         return [], []
-    more = lambda kind: len(of_kind(of_b, kind)) - len(of_kind(of_a, kind))  # noqa: E731
-    kind = max(kinds[1:], key=more)
+    kind = max(kinds[1:], key=lambda kind: len(of_kind(of_b, kind)) - len(of_kind(of_a, kind)))
     odd, few = of_kind(of_b, kind), len(of_kind(of_a, kind))
     ways = [odd[: len(odd) - few], odd] if few else [odd]
     return most, [norms for norms in ways if len(odd) > few and norms]

@@ -1,4 +1,4 @@
-"""Norms before the branches in one program, behind the residuals in the other, written in many ways."""
+"""Norms of a branch's input, of its output or of the sum in two programs, written in many ways."""
 
 import functools
 import itertools
@@ -68,11 +68,12 @@ def residuals(p, x, side, how="plain", eps=0.0):
     x = x @ p["first"] + p["table"]
     for i in range(3):
         norm = functools.partial(normed, p=p["norm"][i], how=how)
-        x = {
-            "pre": lambda x: x + branch(norm(x), i),  # noqa: B023
-            "post": lambda x: norm(x + branch(x, i)),  # noqa: B023
-            "res-post": lambda x: x + norm(branch(x, i)),  # noqa: B023
-        }[side](x)
+        if side == "pre":
+            x = x + branch(norm(x), i)
+        elif side == "post":
+            x = norm(x + branch(x, i))
+        else:
+            x = x + norm(branch(x, i))
     return x @ p["head"]
 
 
