@@ -1,6 +1,7 @@
 """What recording costs: the time of a training step with and without it, and its memory.
 
-    python tools/measure_recording.py [--preset NAME] [--batch N] [--keep N] [--folder DIR] [--repeat N]
+    python tools/measure_recording.py [--preset NAME] [--batch N] [--keep N] [--steps N] [--folder DIR]
+                                      [--repeat N]
 
 Trains in float32 with AdamW on random images, in processes of their own, and prints medians. The time of
 a recorded step includes its share of what is written after the last step; the first step of each run,
@@ -28,15 +29,13 @@ import numpy as np
 import parity
 from vit_config import ViTConfig, preset
 
-STEPS = 4
-"""Of one run, the first among them."""
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--preset", default="vit_tiny_patch16_224")
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--keep", type=int, default=None)
+    parser.add_argument("--steps", type=int, default=11, help="of one run, the first among them")
     parser.add_argument("--folder", type=Path, default=None)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--run", choices=["torch", "jax"], help=argparse.SUPPRESS)
@@ -61,30 +60,33 @@ def measure(arguments: argparse.Namespace) -> tuple[float, float, float, float]:
     make = torch_program if arguments.run == "torch" else jax_program
     model, optimizer, step = make(preset(arguments.preset), arguments.batch)
     plain, recorded, sizes = [], [], []
-    timed(step, nullcontext)
+    timed(step, arguments.steps)
     before = peak()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for i in range(arguments.repeat):  # interleaved: what else the machine does hits both
-            plain.append(timed(step, nullcontext))
+            plain.append(timed(step, arguments.steps))
             path = Path(folder) / f"{i}.trace"
             recorder = parity.record(path, model, optimizer=optimizer, keep=arguments.keep)
-            recorded.append(timed(step, recorder.step, recorder))
-            sizes.append(sum(file.stat().st_size for file in path.iterdir()) / STEPS)
+            recorded.append(timed(step, arguments.steps, recorder.step, recorder))
+            size = sum(file.stat().st_size for file in path.iterdir())
+            sizes.append(size / arguments.steps)
             for file in path.iterdir():
                 file.unlink()
     median = statistics.median
     return median(plain), median(recorded), median(sizes), peak() - before
 
 
-def timed(step: Callable[[], Any], each: Callable[[], Any], whole: Any = None) -> float:
+def timed(
+    step: Callable[[], Any], steps: int, each: Callable[[], Any] = nullcontext, whole: Any = None
+) -> float:
     """Seconds of one step but the first, each within `each`, all within `whole`."""
     with whole or nullcontext():
-        for i in range(STEPS):
+        for i in range(steps):
             with each():
                 step()
             if i == 0:
                 start = time.perf_counter()
-    return (time.perf_counter() - start) / (STEPS - 1)
+    return (time.perf_counter() - start) / (steps - 1)
 
 
 def peak() -> float:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from parity.measure.site import Stage, Where
+from parity.measure.traces.pool import Part
 from parity.measure.traces.stream import Kept
 
 
@@ -29,7 +30,7 @@ class Source:
     """Where it is seen, and the place of each among all that was traced."""
     replayed: bool = False
     """Whether it is not kept for the backward pass but computed again."""
-    arrived: list[tuple[int, Kept]] = field(default_factory=list)
+    arrived: list[tuple[int, Kept | Part]] = field(default_factory=list)
     """When, and what, in the step that runs."""
 
 
@@ -43,7 +44,7 @@ class _Seen(NamedTuple):
     iteration: int
     order: int
     where: Where
-    kept: Kept
+    kept: Kept | Part
 
 
 class Arrivals:
@@ -54,7 +55,7 @@ class Arrivals:
         self._sources: list[Source] = []
         self._clock = 0
 
-    def add(self, source: Source, kept: Kept) -> None:
+    def add(self, source: Source, kept: Kept | Part) -> None:
         """A value was computed."""
         with self._lock:
             if not source.arrived:
@@ -62,7 +63,7 @@ class Arrivals:
             source.arrived.append((self._clock, kept))
             self._clock += 1
 
-    def settle(self) -> Iterator[tuple[Stage, Where, Kept]]:
+    def settle(self) -> Iterator[tuple[Stage, Where, Kept | Part]]:
         """What arrived, each stage in the order of the forward pass, calls numbered; forget it."""
         with self._lock:
             sources, self._sources, self._clock = self._sources, [], 0
@@ -104,7 +105,7 @@ def _in_order(
         if not backward:
             _find_loops(run, members, arrived, loops)
         began: dict[int, int] = {}
-        rows: list[tuple[int, int, Where, int, Kept]] = []
+        rows: list[tuple[int, int, Where, int, Kept | Part]] = []
         for source, values in zip(members, arrived, strict=True):
             each = len(values) // executions
             for i, (clock, kept) in enumerate(values):
@@ -123,7 +124,7 @@ def _in_order(
 def _find_loops(
     run: int,
     members: list[Source],
-    arrived: list[list[tuple[int, Kept]]],
+    arrived: list[list[tuple[int, Kept | Part]]],
     loops: dict[tuple[int, int], int],
 ) -> None:
     """Neighbours that arrived equally often are in one loop: the place of its first, for each place."""
@@ -135,7 +136,7 @@ def _find_loops(
             loops[run, order] = start
 
 
-def _without_replays(source: Source, members: list[Source]) -> list[tuple[int, Kept]]:
+def _without_replays(source: Source, members: list[Source]) -> list[tuple[int, Kept | Part]]:
     """Only what arrived in the forward pass: the first half of each execution."""
     values = source.arrived
     if not source.replayed:

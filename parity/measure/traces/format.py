@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from parity.measure.site import Site, Stage
+from parity.measure.traces.sample import sampled_shape
 from vit_config.base import Schema
 
 FORMAT = "vit-parity trace"
-VERSION = 2
+VERSION = 3
 INDEX = "index.json"
 
 _Shape = Annotated[
@@ -35,6 +36,8 @@ class Event(Schema, frozen=True):
     """The safetensors file that holds it, in the trace's folder."""
     tensor: str
     """Its name there; events that saw the same tensor share it."""
+    begin: int | None = Field(default=None, ge=0)
+    """If given, `tensor` is a row of numbers, and this the place of the first."""
     shape: _Shape
     """Of the whole tensor."""
     dtype: str
@@ -46,6 +49,11 @@ class Event(Schema, frozen=True):
     def site(self) -> Site:
         """Where it was seen."""
         return Site(self.step, self.stage, self.path, self.port, self.call)
+
+    @property
+    def kept_shape(self) -> tuple[int, ...]:
+        """The shape of what the file holds."""
+        return sampled_shape(self.shape, self.spacing) if self.spacing else self.shape
 
     @property
     def size(self) -> int:
@@ -72,7 +80,7 @@ class Index(Schema, frozen=True):
     """The file ``index.json``."""
 
     format: Literal["vit-parity trace"] = FORMAT
-    version: Literal[2] = VERSION
+    version: Literal[2, 3] = VERSION
     framework: Literal["torch", "jax", ""] = ""
     """Which one ran; empty for arrays from elsewhere."""
     versions: dict[str, str] = Field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -10,7 +11,6 @@ import numpy as np
 
 from parity.measure.site import Site, Stage
 from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
-from parity.measure.traces.sample import sampled_shape
 from vit_config import ConfigError, MissingFileError, WeightsError
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.seal import tensors_of
@@ -74,7 +74,11 @@ class Trace:
             WeightsError: its bytes are damaged.
         """
         found = self._sites[event] if isinstance(event, Site) else event
-        return self._load(found.file, found.tensor)
+        array = self._load(found.file, found.tensor)
+        if found.begin is None:
+            return array
+        shape = found.kept_shape
+        return array[found.begin : found.begin + math.prod(shape)].reshape(shape)
 
     def _read(self, file: str, tensor: str) -> np.ndarray:
         array = self._tensors(file)[tensor].load()
@@ -102,11 +106,11 @@ class Trace:
 
 
 def _fits(shape: tuple[int, ...], event: Event) -> bool:
-    if event.spacing is None:
-        return shape == event.shape
-    if len(event.spacing) != len(event.shape) or not all(event.spacing):
+    if event.spacing and (len(event.spacing) != len(event.shape) or not all(event.spacing)):
         return False
-    return shape == sampled_shape(event.shape, event.spacing)
+    if event.begin is None:
+        return shape == event.kept_shape
+    return len(shape) == 1 and event.begin + math.prod(event.kept_shape) <= shape[0]
 
 
 def is_trace(path: str | Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.measure.site import Stage
+from parity.measure.traces.pool import Part
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from vit_config import InputError
@@ -31,14 +32,14 @@ class Arrays:
         """Nothing is seen by itself."""
         return nullcontext()
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
         """The arrays in nested dictionaries, names joined by dots."""
         if isinstance(value, Mapping):
             for name, part in value.items():
                 for below, port, array in self.named(stage, part):
                     yield ".".join(each for each in (str(name), below) if each), port, array
             return
-        if isinstance(value, Sample):
+        if isinstance(value, Sample | Part):
             yield "", "", value
             return
         array = np.asarray(value)

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 import torch
 from torch import nn
 
 from parity.measure.precision import torch_precision
 from parity.measure.site import Stage, Where
+from parity.measure.traces.pool import Part
+from parity.measure.traces.pool_torch import TensorRooms
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample
@@ -33,7 +34,8 @@ class Torch(Arrays):
         self._model = model
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
-        self._gradients: dict[str, Sample] = {}
+        self._gradients: dict[str, Part | Sample] = {}
+        self._rooms = TensorRooms(None)
 
     def versions(self) -> dict[str, str]:
         """Of torch, and the device of the model."""
@@ -52,16 +54,17 @@ class Torch(Arrays):
         """The attributes of a module, buffers and parameters left out."""
         return vars(module)
 
-    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample]]:
+    def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
         """As for arrays."""
         if is_array(value):
-            yield "", "", as_numpy(value)
+            yield "", "", self._rooms.take(value)
         else:
             yield from super().named(stage, value)
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
         """Modules, gradients of parameters, and the steps of the optimiser."""
+        self._rooms = TensorRooms(recorder.keep)
         handles = [self._keep_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad]
         if (optimizer := self._optimizer) is not None:
             # the user has clipped the gradients when the optimiser is called
@@ -69,7 +72,7 @@ class Torch(Arrays):
             handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
             recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
         try:
-            with watch(self._model, RecordingTap(recorder)):
+            with watch(self._model, RecordingTap(recorder, self._rooms)):
                 yield
         finally:
             for handle in handles:
@@ -96,17 +99,19 @@ class Torch(Arrays):
         def keep(parameter: torch.Tensor) -> None:
             if recorder.running and parameter.grad is not None:
                 # the last of several is the whole sum; it may be clipped in place later
-                kept = recorder.sample(parameter.grad)
-                self._gradients[name] = kept._replace(values=as_numpy(kept.values).copy())
+                kept = self._rooms.take(parameter.grad)
+                self._gradients[name] = kept if isinstance(kept, Part) else kept.copied()
 
         return parameter.register_post_accumulate_grad_hook(keep)
 
-    def _all_gradients(self) -> dict[str, Sample | np.ndarray]:
+    def _all_gradients(self) -> dict[str, Sample | Part]:
         """With zeros, as in JAX, for what the loss does not reach; nothing before a backward pass."""
         if not self._gradients:
             return {}
         return {
-            name: self._gradients[name] if name in self._gradients else as_numpy(torch.zeros_like(p))
+            name: self._gradients[name]
+            if name in self._gradients
+            else self._rooms.take(torch.zeros_like(p))
             for name, p in self._model.named_parameters()
             if p.requires_grad
         }
@@ -142,8 +147,8 @@ class Torch(Arrays):
 class RecordingTap:
     """Records every tensor at the edge of a module, and the gradient that arrives at it."""
 
-    def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+    def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
+        self._recorder, self._rooms = recorder, rooms
 
     def begin(self, path: str, module: nn.Module) -> int:
         """A call of a module begins; negative within a backward pass."""
@@ -163,13 +168,4 @@ class RecordingTap:
         """Nothing is left to be done."""
 
     def _see(self, stage: Stage, where: Where, value: torch.Tensor, order: int | None = None) -> None:
-        kept = self._recorder.sample(value.detach())
-        self._recorder.seen(stage, where, kept._replace(values=as_numpy(kept.values)), order)
-
-
-def as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The values of a tensor of any type that numpy knows, bit for bit; they may share its memory."""
-    tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
-        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+        self._recorder.seen(stage, where, self._rooms.take(value), order)

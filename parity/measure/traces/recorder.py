@@ -22,6 +22,7 @@ import numpy as np
 
 from parity.measure.site import STAGES, Site, Stage, Where
 from parity.measure.traces.framework import Framework
+from parity.measure.traces.pool import Part
 from parity.measure.traces.sample import Sample, sample
 from parity.measure.traces.stream import Kept
 from parity.measure.traces.watching import facts_of, kind_of
@@ -90,7 +91,7 @@ class Recorder:
             yield
             if self._running:
                 self._framework.end_step(self)
-                self._writer.check()
+                self._writer.end_step()
         except BaseException:
             if self._running:
                 self._framework.abandon_step(self)
@@ -140,7 +141,7 @@ class Recorder:
         """What is to be kept of a tensor, before it is copied from where it lies."""
         return sample(value, self._writer.keep)
 
-    def store(self, array: np.ndarray | Sample) -> Kept:
+    def store(self, array: np.ndarray | Sample) -> Kept | Part:
         """Keep an array whose site is not known yet, for `seen`; copied if need be."""
         return self._writer.store(array)
 
@@ -154,7 +155,11 @@ class Recorder:
         self._writer.module(path, kind_of(value), facts_of(dict(facts)))
 
     def seen(
-        self, stage: Stage, where: Where, array: np.ndarray | Sample | Kept, order: int | None = None
+        self,
+        stage: Stage,
+        where: Where,
+        array: np.ndarray | Sample | Kept | Part,
+        order: int | None = None,
     ) -> None:
         """Record a tensor at the edge of a module, if a step is running; copied if need be.
 
@@ -163,6 +168,11 @@ class Recorder:
         """
         if self._running:
             self._writer.add(Site(self._step, stage, *where), array, order)
+
+    @property
+    def keep(self) -> int | None:
+        """Numbers of one tensor that are kept, at most; None is all."""
+        return self._writer.keep
 
     @property
     def running(self) -> bool:

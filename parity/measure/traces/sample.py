@@ -17,6 +17,10 @@ class Sample(NamedTuple):
     spacing: tuple[int, ...] | None = None
     """Along each axis one element in so many is kept; None is all."""
 
+    def copied(self) -> Sample:
+        """The same in memory of its own, of NumPy's arrays."""
+        return self._replace(values=self.values.copy())
+
 
 def sample(x: Any, keep: int | None) -> Sample:
     """At most `keep` elements of a tensor, a view of it where its framework has views; None is all."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from mmap import mmap
+from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from xxhash import xxh3_128_digest
 
+from parity.measure.traces.pool import SMALL, Part, Pool, Rooms, memory
 from parity.measure.traces.sample import Sample, sample
 from vit_config import ConfigError
 from vit_config.files.atomic import atomic_file
@@ -24,11 +23,6 @@ from vit_config.files.stored import Stored, type_name
 FILE_BYTES = 2**26
 """A file is written when its tensors take up so much."""
 
-ROOM_BYTES = 2**23
-"""Of memory that small tensors share."""
-
-ALIGNMENT = 64
-
 WAITING_FILES = 2
 """Files that may wait for the writing thread; what makes more of them waits with them."""
 
@@ -37,33 +31,13 @@ _TYPES = frozenset(TYPES.values())
 
 @dataclass
 class Kept:
-    """Where a tensor lies in a trace."""
+    """Where a tensor lies in a trace, by itself."""
 
     shape: tuple[int, ...]
     dtype: str
     file: str
     tensor: str
     spacing: tuple[int, ...] | None = None
-
-
-class _Copy(NamedTuple):
-    """A tensor in memory that it may share with others.
-
-    There are thousands in a step, and each is where a large activation was just freed. Any block of the
-    C library's that stays there, be it the shape of an array, leaves it no room for the next activation:
-    a process would grow by hundreds of MiB a step.
-    """
-
-    room: np.ndarray
-    begin: int
-    dtype: np.dtype
-    shape: tuple[int, ...]
-
-    @property
-    def array(self) -> np.ndarray:
-        """The tensor."""
-        end = self.begin + math.prod(self.shape) * self.dtype.itemsize
-        return self.room[self.begin : end].view(self.dtype).reshape(self.shape)
 
 
 class Stream:
@@ -79,18 +53,16 @@ class Stream:
         self._folder = folder
         self._known: dict[tuple[object, ...], Kept] = {}
         self._lock = threading.Lock()
-        self._tensors: dict[str, _Copy] = {}
+        self._rooms = Rooms()
+        self._tensors: dict[str, np.ndarray] = {}
         """Of the file that is written next."""
         self._bytes = 0
-        self._room, self._begin = np.empty(0, np.uint8), 0
-        """Where the next small tensor goes."""
         self._writing: list[Future[None]] = []
         """Each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
 
-    def store(self, value: np.ndarray | Sample) -> Kept:
-        """Copy what is to be kept of a tensor, unless an equal one was stored before, and have it
-        written.
+    def store(self, value: np.ndarray | Sample) -> Kept | Part:
+        """Copy what is to be kept of a tensor, and have it written: of large ones that are equal one.
 
         Raises:
             ConfigError: a type that the files cannot hold.
@@ -99,21 +71,40 @@ class Stream:
         array = np.asarray(kept_of.values)
         if not array.dtype.isnative:
             array = array.astype(array.dtype.newbyteorder("="))
-        kind = type_name(array.dtype)
-        if kind not in _TYPES:
-            raise ConfigError(f"a trace cannot hold the type {array.dtype}; convert the array first")
+        _check(array.dtype)
+        if array.size <= SMALL:
+            return Part(*self._rooms.put(array), kept_of.shape, kept_of.spacing)
         # what one module returned is what the next one is given, and so are their gradients
-        known = (kind, kept_of.shape, kept_of.spacing, xxh3_128_digest(array_bytes(array)))
+        known = (array.dtype, kept_of.shape, kept_of.spacing, xxh3_128_digest(array_bytes(array)))
         with self._lock:
             if known not in self._known:
-                kept = Kept(kept_of.shape, kind, self._file, str(len(self._tensors)), kept_of.spacing)
-                self._known[known] = kept
-                self._tensors[kept.tensor] = self._copied(array)
-                self._bytes += array.nbytes
-                if self._bytes >= FILE_BYTES:
-                    self._write()
-                    wait(self._writing[:-WAITING_FILES])
+                name = f"t{len(self._tensors)}"
+                self._known[known] = self._put(name, array, kept_of.shape, kept_of.spacing)
             return self._known[known]
+
+    def pooled(self, name: str, pool: Pool) -> Kept:
+        """Copy what lies in a pool, and have it written under a name that no other has.
+
+        Raises:
+            ConfigError: a type that the files cannot hold.
+        """
+        numbers = pool.taken()
+        with self._lock:
+            return self._put(name, numbers, numbers.shape, None)
+
+    def _put(
+        self, name: str, array: np.ndarray, shape: tuple[int, ...], spacing: tuple[int, ...] | None
+    ) -> Kept:
+        _check(array.dtype)
+        kept = Kept(shape, type_name(array.dtype), self._file, name, spacing)
+        copied = memory(array.size, array.dtype).reshape(array.shape)
+        copied[...] = array
+        self._tensors[name] = copied
+        self._bytes += array.nbytes
+        if self._bytes >= FILE_BYTES:
+            self._write()
+            wait(self._writing[:-WAITING_FILES])
+        return kept
 
     def check(self) -> None:
         """Raise what went wrong in the writing thread, if anything did."""
@@ -128,17 +119,6 @@ class Stream:
         self._thread.shutdown()
         self.check()
 
-    def _copied(self, array: np.ndarray) -> _Copy:
-        if array.nbytes > ROOM_BYTES // 8:
-            alone = np.array(array, order="C").reshape(-1).view(np.uint8)
-            return _Copy(alone, 0, array.dtype, array.shape)
-        if self._begin + array.nbytes > self._room.size:
-            self._room, self._begin = np.frombuffer(mmap(-1, ROOM_BYTES), np.uint8), 0
-        copied = _Copy(self._room, self._begin, array.dtype, array.shape)
-        copied.array[...] = array
-        self._begin += -(-array.nbytes // ALIGNMENT) * ALIGNMENT
-        return copied
-
     @property
     def _file(self) -> str:
         return f"{len(self._writing):05}.safetensors"
@@ -149,7 +129,13 @@ class Stream:
         self._tensors, self._bytes = {}, 0
 
 
-def _write_file(path: Path, tensors: dict[str, _Copy]) -> None:
+@cache
+def _check(dtype: np.dtype) -> None:
+    if type_name(dtype) not in _TYPES:
+        raise ConfigError(f"a trace cannot hold the type {dtype}; convert the array first")
+
+
+def _write_file(path: Path, tensors: dict[str, np.ndarray]) -> None:
     with atomic_file(path) as file:
-        stored = {name: Stored.of(copied.array) for name, copied in tensors.items()}
+        stored = {name: Stored.of(array) for name, array in tensors.items()}
         write_stream(file, stored, {}, sealed=True)

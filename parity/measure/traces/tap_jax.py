@@ -2,23 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from parity.measure.site import Stage, Where
 from parity.measure.traces.arrivals import Arrivals, Source
+from parity.measure.traces.gradients_jax import is_differentiated, link_gradients, watch_gradient
+from parity.measure.traces.pool import SMALL, Flat, Part
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
-from parity.measure.traces.watch_jax import report, report_together, watch_gradient
-
-SMALL = 4096
-"""Numbers of a value that may wait for others."""
+from parity.measure.traces.watch_jax import report, side_by_side
 
 TOGETHER = 64
 """Values that are handed over at once; as long they are kept by the program."""
+
+
+class _Waiting:
+    """Small values that leave the program together: a callback takes a tenth of a millisecond, whatever
+    it hands over."""
+
+    def __init__(self, arrived: Callable[[Source, Part], None]) -> None:
+        self._arrived = arrived
+        self._values: list[tuple[Source, Sample]] = []
+
+    def add(self, source: Source, kept: Sample) -> None:
+        """Have a value handed over with others."""
+        self._values.append((source, kept))
+        if len(self._values) >= TOGETHER:
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """One callback for each type."""
+        values, self._values = self._values, []
+        for places, begins, numbers in side_by_side([kept.values for _, kept in values]):
+            # what is compiled shall not keep what was traced
+            known = [(source, kept.shape, kept.spacing) for source, kept in (values[i] for i in places)]
+            report(numbers, partial(self._seen, known, begins))
+
+    def _seen(
+        self,
+        known: list[tuple[Source, tuple[int, ...], tuple[int, ...] | None]],
+        begins: list[int],
+        numbers: np.ndarray,
+    ) -> None:
+        flat = Flat(numbers.copy())
+        for (source, shape, spacing), begin in zip(known, begins, strict=True):
+            self._arrived(source, Part(flat, begin, shape, spacing))
 
 
 class RecordingTap:
@@ -32,8 +67,9 @@ class RecordingTap:
         self._last: tuple[jax.Array, Source] | None = None
         self._state: Any = None
         """Of JAX, in which the model that runs is traced; inside of a loop or a branch it is another."""
-        self._waiting: list[tuple[Source, Sample]] = []
-        """Small values of that state, to be reported together."""
+        self._values = self._gradients = _Waiting(self.arrived)
+        """Small ones of that state, and of its backward pass."""
+        self._link: jax.Array | None = None
 
     def begin(self, path: str, module: Any) -> int:
         """A call of a module begins."""
@@ -44,23 +80,31 @@ class RecordingTap:
     def begin_run(self) -> None:
         """What is traced from now on is executed together."""
         self._runs += 1
-        self._last = None
+        self._last = self._link = None
         state = get_opaque_trace_state(convention="flax")
         if self._state == state:  # within another run: what waits has no other end
-            self._hand_over()
-        self._state, self._waiting = state, []
+            self._values.hand_over()
+        self._state = state
+        self._values, self._gradients = _Waiting(self.arrived), _Waiting(self.arrived)
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
         """Have it reported when it is computed; pass on what differentiation takes for it."""
         order = self._recorder.next_order()
+        kept = self._recorder.sample(value)
         if self._last is not None and self._last[0] is value:
             source = self._last[1]  # one module's output is the next one's input: sent once
             source.spots.append((where, order))
         else:
             source = self.source("forward", where, order, value)
-            self.report(source, self._recorder.sample(value), waits=True)
+            self.report(source, kept, waits=True)
         gradient = self.source("backward", where, order, value)
-        passed = watch_gradient(value, lambda g: self.report(gradient, self._recorder.sample(g)))
+        if self._waits(kept) and is_differentiated(value):
+            waiting = self._gradients
+            seen = lambda g: waiting.add(gradient, self._recorder.sample(g))  # noqa: E731
+            link = jnp.zeros(()) if self._link is None else self._link
+            passed, self._link = link_gradients(value, link, seen, waiting.hand_over)
+        else:
+            passed = watch_gradient(value, lambda g: self.report(gradient, self._recorder.sample(g)))
         self._last = passed, source
         return passed
 
@@ -70,20 +114,12 @@ class RecordingTap:
             self.end_run()
 
     def end_run(self) -> None:
-        """Nothing waits any more."""
-        self._hand_over()
+        """No value waits any more."""
+        self._values.hand_over()
         self._state = None
 
-    def _hand_over(self) -> None:
-        values = [kept.values for _, kept in self._waiting]
-        known = [(source, kept._replace(values=None)) for source, kept in self._waiting]
-        self._waiting = []
-
-        def seen(i: int, values: np.ndarray) -> None:
-            source, kept = known[i]
-            self.arrived(source, kept._replace(values=values))
-
-        report_together(values, seen)
+    def _waits(self, kept: Sample) -> bool:
+        return kept.values.size <= SMALL and get_opaque_trace_state(convention="flax") == self._state
 
     def report(self, source: Source, kept: Sample, *, waits: bool = False) -> None:
         """Have what is kept of a value handed over when it is computed.
@@ -91,11 +127,8 @@ class RecordingTap:
         Args:
             waits: a small value may wait until the run ends, or until there are enough of them.
         """
-        small = kept.values.size <= SMALL
-        if waits and small and get_opaque_trace_state(convention="flax") == self._state:
-            self._waiting.append((source, kept))
-            if len(self._waiting) >= TOGETHER:
-                self._hand_over()
+        if waits and self._waits(kept):
+            self._values.add(source, kept)
         else:
             known = kept._replace(values=None)  # what is compiled shall not keep what was traced
             report(kept.values, lambda x: self.arrived(source, known._replace(values=x)))
@@ -104,12 +137,12 @@ class RecordingTap:
         """A value that is about to be reported."""
         return Source(stage, self._runs, [(where, order)], _is_replayed(value))
 
-    def arrived(self, source: Source, value: np.ndarray | Sample) -> None:
+    def arrived(self, source: Source, value: np.ndarray | Sample | Part) -> None:
         """A value was computed. What goes wrong is raised where the step ends, not in compiled code."""
         if not self._recorder.running or self._error is not None:
             return
         try:
-            kept = self._recorder.store(value)
+            kept = value if isinstance(value, Part) else self._recorder.store(value)
             self._arrivals.add(source, kept)
         except Exception as error:
             self._error = error

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import accumulate
 from typing import Any
 
 import jax
@@ -176,40 +177,12 @@ def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
     jax.debug.callback(receive, jax.lax.bitcast_convert_type(value, jnp.uint8))
 
 
-def report_together(values: Sequence[jax.Array], seen: Callable[[int, np.ndarray], None]) -> None:
-    """The same for small values, whose places are given, too: a callback takes a tenth of a millisecond,
-    whatever it hands over."""
+def side_by_side(values: Sequence[jax.Array]) -> Iterator[tuple[list[int], list[int], jax.Array]]:
+    """For each type among small values their places, where each begins, and all of its numbers, (n,)."""
     by_type: dict[np.dtype, list[int]] = {}
     for i, value in enumerate(values):
         by_type.setdefault(value.dtype, []).append(i)
-
-    def one_type(places: list[int]) -> None:
-        shapes = [values[i].shape for i in places]
-        ends = np.cumsum([math.prod(shape) for shape in shapes])
-
-        def receive(flat: np.ndarray) -> None:
-            for i, part, shape in zip(places, np.split(flat, ends[:-1]), shapes, strict=True):
-                seen(i, part.reshape(shape))
-
-        report(jnp.concatenate([values[i].reshape(-1) for i in places]), receive)
-
     for places in by_type.values():
-        one_type(places)
-
-
-def watch_gradient(x: jax.Array, seen: Callable[[jax.Array], None]) -> jax.Array:
-    """An array that differentiation takes for `x`; `seen` is given the gradient that arrives at it, as
-    it is traced."""
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        return x
-
-    @jax.custom_vjp
-    def pass_on(x: jax.Array) -> jax.Array:
-        return x
-
-    def backward(_: None, arrived: jax.Array) -> tuple[jax.Array]:
-        seen(arrived)
-        return (arrived,)
-
-    pass_on.defvjp(lambda x: (x, None), backward)
-    return pass_on(x)
+        ends = list(accumulate(math.prod(values[i].shape) for i in places))
+        numbers = jnp.concatenate([values[i].reshape(-1) for i in places])
+        yield places, [0, *ends[:-1]], numbers

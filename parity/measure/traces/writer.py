@@ -1,4 +1,4 @@
-"""Writing a trace: its tensors as they come, its index at the end."""
+"""Writing a trace: its tensors and its index, step by step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from parity.measure.site import STAGES, Site
-from parity.measure.traces.format import INDEX, Event, Index, ModuleFacts
+from parity.measure.traces.format import FORMAT, INDEX, VERSION, Event, Index, ModuleFacts
+from parity.measure.traces.pool import Part, Pool
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.stream import Kept, Stream
 from vit_config import ConfigError
@@ -57,8 +58,14 @@ class Writer:
         }
         self._stream = Stream(self._folder, keep)
         self._modules: dict[str, ModuleFacts] = {}
-        self._events: list[tuple[int, Site, Kept]] = []
+        self._index = (self._folder / INDEX).open("w", encoding="utf-8")
+        self._stack.callback(self._index.close)
+        self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
+        self._written = 0
+        self._events: list[tuple[int, Site, Kept | Part]] = []
+        """Of the step that runs: the place of each, and where it lies."""
         self._seen: set[Site] = set()
+        self._texts: dict[tuple[Any, ...], str] = {}
         self._lock = threading.Lock()
 
     def module(self, path: str, kind: str, facts: Mapping[str, Any]) -> None:
@@ -75,7 +82,7 @@ class Writer:
         """How many numbers of one tensor are kept."""
         return self._stream.keep
 
-    def store(self, array: np.ndarray | Sample) -> Kept:
+    def store(self, array: np.ndarray | Sample) -> Kept | Part:
         """Keep a tensor whose site is not known yet; copied if need be.
 
         Raises:
@@ -83,7 +90,9 @@ class Writer:
         """
         return self._stream.store(array)
 
-    def add(self, site: Site, value: np.ndarray | Sample | Kept, order: int | None = None) -> None:
+    def add(
+        self, site: Site, value: np.ndarray | Sample | Kept | Part, order: int | None = None
+    ) -> None:
         """Write down a tensor, which is copied if need be.
 
         A site that was seen before in the same step is a further call of the same module.
@@ -95,41 +104,70 @@ class Writer:
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        kept = value if isinstance(value, Kept) else self._stream.store(value)
+        kept = value if isinstance(value, Kept | Part) else self._stream.store(value)
         with self._lock:
             while site in self._seen:
                 site = site._replace(call=site.call + 1)
             self._seen.add(site)
             self._events.append((len(self._events) if order is None else order, site, kept))
 
-    def check(self) -> None:
-        """Raise what went wrong in writing, if anything did."""
+    def end_step(self) -> None:
+        """Write what was added since the last step: tensors of steps that are over come no more.
+
+        Raises:
+            ConfigError: a type that the files cannot hold.
+            OSError: what went wrong in writing, if anything did.
+        """
+        with self._lock:
+            events, self._events = self._events, []
+            self._seen.clear()
+        pools = dict.fromkeys(kept.pool for _, _, kept in events if isinstance(kept, Part))
+        try:
+            lying = {
+                pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
+            }
+        finally:
+            for pool in pools:
+                pool.empty()
+        stages = {stage: i for i, stage in enumerate(STAGES)}
+        events.sort(key=lambda each: (each[1].step, stages[each[1].stage], each[0]))
+        if events:
+            self._index.write(",\n" if self._written else "\n")
+            self._index.write(",\n".join(self._text(site, kept, lying) for _, site, kept in events))
+        self._written += len(events)
         self._stream.check()
 
     def close(self, ended_by: str | None = None) -> None:
         """Write what is left, and the index; the trace has its name from now on."""
         with self._stack:
+            self.end_step()
             self._stream.close()
             index = Index(**self._head, modules=tuple(self._modules.values()), ended_by=ended_by)
-            content = {"format": index.format, "version": index.version}
-            content |= index.model_dump(mode="json", exclude_defaults=True)
-            content["events"] = self._in_order()
-            text = json.dumps(content, separators=(",", ":"), allow_nan=False)
-            (self._folder / INDEX).write_text(text + "\n", encoding="utf-8")
+            rest = index.model_dump(mode="json", exclude_defaults=True)
+            text = json.dumps(rest, separators=(",", ":"), allow_nan=False)
+            self._index.write("]" + ("," + text[1:] if rest else "}") + "\n")
 
-    def _in_order(self) -> list[dict[str, Any]]:
-        """The fields of each `Event` that are not the default: by step, then stage, then as they came.
+    def _text(self, site: Site, kept: Kept | Part, lying: Mapping[Pool, Kept]) -> str:
+        """The fields of an `Event` that are not the default, as JSON.
 
-        There are thousands in a step. Written by hand, pydantic, which would build an object of each,
-        takes no part of a step's time.
+        There are thousands in a step, and most were there in the step before: what is the same is kept.
         """
-        stages = {stage: i for i, stage in enumerate(STAGES)}
-        place = lambda each: (each[1].step, stages[each[1].stage], each[0])  # noqa: E731
-        return [
-            {
+        if isinstance(kept, Kept):
+            file, tensor = kept.file, kept.tensor
+            begin, shape, dtype, spacing = None, kept.shape, kept.dtype, kept.spacing
+        else:
+            whole = lying[kept.pool]
+            file, tensor = whole.file, whole.tensor
+            begin, shape, dtype, spacing = kept.begin, kept.shape, whole.dtype, kept.spacing
+        key = (*site[1:], begin, shape, dtype, spacing)
+        same = self._texts.get(key)
+        if same is None:
+            fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
+            fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
+            fields = {
                 name: value
-                for name, value in (site._asdict() | vars(kept)).items()
+                for name, value in fields.items()
                 if name not in _DEFAULTS or value != _DEFAULTS[name]
             }
-            for _, site, kept in sorted(self._events, key=place)
-        ]
+            same = self._texts[key] = json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]
+        return f'{{"step":{site.step},"file":"{file}","tensor":"{tensor}",{same}'

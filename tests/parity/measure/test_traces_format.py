@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 import parity
 from parity.measure.site import STAGES
-from parity.measure.traces import Site, stream
+from parity.measure.traces import Site, pool, stream
 from parity.measure.traces.reader import is_trace
 from vit_config import ConfigError, InputError, MissingFileError, WeightsError
 
@@ -112,8 +112,11 @@ def _read_all(folder):
         ),
         (_truncate("00000.safetensors"), WeightsError, "truncated"),
         (_flip, WeightsError, "do not match their digest"),
-        (_edit(shape=[3, 5]), WeightsError, r"announces float64 of shape \(3, 5\) for head.weight"),
-        (_edit(shape=[2**62, 2**62], spacing=[2**61, 2**61]), WeightsError, "announces"),
+        (_edit(shape=[3, 50]), WeightsError, r"announces float64 of shape \(3, 50\) for head.weight"),
+        (_edit(shape=[2**62, 2**62]), WeightsError, "announces"),
+        (_edit(begin=10**9), WeightsError, "announces"),
+        (_edit(begin=None), WeightsError, "announces"),
+        (_edit(begin=-1), WeightsError, "begin"),
         (_edit(spacing=[0, 1]), WeightsError, "announces"),
         (_edit(dtype="float32"), WeightsError, "announces float32"),
         (_edit(tensor="7"), WeightsError, "it is not there"),
@@ -170,6 +173,7 @@ def test_refusals(tmp_path):
 
 
 def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(stream, "SMALL", 0)
     monkeypatch.setattr(stream, "FILE_BYTES", 1000)
     monkeypatch.setattr(stream, "WAITING_FILES", 1)
     rng = np.random.default_rng(0)
@@ -186,20 +190,25 @@ def test_many_files_and_equal_tensors_once(tmp_path, monkeypatch):
 
 
 def test_tensors_of_all_sizes_and_types_share_memory(tmp_path, monkeypatch):
-    """Alone or in the room of others, which ends in the middle of the recording."""
-    monkeypatch.setattr(stream, "ROOM_BYTES", 2**10)
+    """Alone or in the room of others, which ends in the middle of a step."""
+    monkeypatch.setattr(stream, "SMALL", 50)
+    monkeypatch.setattr(pool, "ROOM_BYTES", 2**9)
     rng = np.random.default_rng(0)
     shapes = [(), (0, 3), (1,), (3, 5), (2, 3, 2), (7, 3), (100,), (2, 3)] * 3
     types = ["float32", "float64", "int64", "bool", "float16", "uint8", "float32"]
     arrays = [(9 * rng.standard_normal(s)).astype(types[i % 7]) for i, s in enumerate(shapes)]
-    with parity.record(tmp_path / "a.trace") as trace, trace.step():
-        for i, array in enumerate(arrays):
-            trace.log("forward", array.T, path=f"m{i}")
+    with parity.record(tmp_path / "a.trace") as trace:
+        for step in range(3):
+            with trace.step():
+                for i, array in enumerate(arrays):
+                    trace.log("forward", array.T + array.dtype.type(step), path=f"m{i}")
     trace = parity.Trace(tmp_path / "a.trace")
-    for i, array in enumerate(arrays):
-        read = trace.read(Site(0, "forward", f"m{i}", ""))
-        assert read.dtype == array.dtype
-        np.testing.assert_array_equal(read, array.T)
+    assert trace.steps == (0, 1, 2)
+    for step in range(3):
+        for i, array in enumerate(arrays):
+            read = trace.read(Site(step, "forward", f"m{i}", ""))
+            assert read.dtype == array.dtype
+            np.testing.assert_array_equal(read, array.T + array.dtype.type(step))
 
 
 def test_a_full_disk_is_noticed(tmp_path, monkeypatch):
