@@ -141,7 +141,7 @@ def _truncate(path):
 
 def _edit(path):
     index = path / "index.json"
-    index.write_text(index.read_text().replace("[2,5]", "[5,2]"))
+    index.write_text(index.read_text().replace("[2,5]", "[2,500]"))
 
 
 def _break(path):
