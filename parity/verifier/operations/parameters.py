@@ -118,6 +118,8 @@ def _wrong(
                 "operations",
                 f"B reads {leaf_b.label} where A reads {leaf_a.label} (B's {other.label})",
             )
+    if any(each.label == leaf_b.label for each in holders):  # it is loaded rightly
+        return "operations", f"B reads {leaf_b.label} where A reads {leaf_a.label}"
     if holders:
         return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}"
     return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}: {_looks(held, value)}"

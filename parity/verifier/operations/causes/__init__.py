@@ -30,6 +30,7 @@ _JUDGES = (
     numbers.judge,
     activations.judge,
     masks.judge,
+    skips.kept_as_it_was,
     skips.judge,
     order.judge,
     reads.row,
@@ -50,7 +51,7 @@ _JUDGES = (
 def cause_of(found: Found, index: Index) -> Cause:
     """The first exchange that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
-        return order.judge(found, index) or ("", "")
+        return masks.diagonal(found) or order.judge(found, index) or ("", "")
     read = reads.other_value(found, index)
     if read is not None:
         return read

@@ -9,12 +9,49 @@ from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found, distance
 
 
+def diagonal(found: Found) -> Cause | None:
+    """Triangles of truth values that begin at different diagonals."""
+    a, b = found.value, found.instead
+    if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
+        return None
+    of_a, of_b = _diagonal(a), _diagonal(b)
+    if of_a is None or of_b is None or of_a[1] != of_b[1]:
+        return None
+    return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
+
+
+def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
+    """The last diagonal of a lower triangle, and whether it is one of those that are true."""
+    n, m = mask.shape[-2:]
+    rows = mask[(0,) * (mask.ndim - 2)]
+    for k in range(-n, m):
+        lower = np.tri(n, m, k, dtype=bool)
+        if np.array_equal(rows, lower) or np.array_equal(rows, ~lower):
+            return (k, bool(rows[-1, 0])) if (mask == rows).all() else None
+    return None
+
+
+def _shut_later(found: Found) -> np.ndarray | None:
+    """What B shuts where it reads the value, if it computes nothing else before."""
+    if found.b.operations:
+        return None
+    for value in found.b.program.values(found.b.readers).values():
+        if np.shape(value) == found.instead.shape and (value < -1e3).any():
+            return value < -1e3
+    return None
+
+
 def judge(found: Found, _: Index) -> Cause | None:
     """Scores behind a mask on one side only."""
     a, b = found.value, found.instead
     if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.dtype.kind != "f":
         return None
     shut_a, shut_b = a < -1e3, b < -1e3
+    if shut_a.any() and not shut_b.any() and (later := _shut_later(found)) is not None:
+        ends = _diagonal(shut_a), _diagonal(later)
+        if ends[0] is None or ends[1] is None:
+            return "mask", "it shuts other elements than A's"
+        return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
     if (
         np.array_equal(shut_a, shut_b)
         or (shut_a.any() and shut_b.any())
@@ -23,6 +60,8 @@ def judge(found: Found, _: Index) -> Cause | None:
         return None
     shut, one, other = (shut_a, a, b) if shut_a.any() else (shut_b, b, a)
     if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > 1e-12:
+        return None
+    if np.ptp(other[shut]) == 0:  # behind the same mask, which puts another number there
         return None
     future = ~np.tri(a.shape[-1], dtype=bool)
     name = "causal mask" if np.array_equal(shut, np.broadcast_to(future, shut.shape)) else "mask"

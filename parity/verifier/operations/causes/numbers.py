@@ -33,12 +33,14 @@ class _Slot:
 
     def text(self) -> str:
         flat = np.ravel(self.value)
+        flat = flat[:1] if (flat == flat[0]).all() else flat
         text = ", ".join(f"{float(each):.10g}" for each in flat[:3])
         return text if flat.size == 1 else f"[{text}{', …' if flat.size > 3 else ''}]"
 
 
 def judge(found: Found, _: Index) -> Cause | None:
     """One number of B's formula exchanged for one of A's, or all of them for those at their places."""
+    found = replace(found, a=_with_idle(found.a), b=_with_idle(found.b))
     slots, wanted = list(_slots(found.b)), list(_slots(found.a))
     tried = 0
     for slot in slots:
@@ -55,6 +57,13 @@ def judge(found: Found, _: Index) -> Cause | None:
         pairs = [(b, a) for b, a in zip(slots, wanted, strict=True) if not b.holds(a.value)]
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
     return None
+
+
+def _with_idle(region: Region) -> Region:
+    """A region that computes nothing, with what yields its value: a limit that is never reached."""
+    op = region.program.operations[region.end]
+    idle = not region.operations and op.name in ("clip", "maximum", "minimum")
+    return replace(region, operations=[region.end]) if idle else region
 
 
 def _name(slot: _Slot, other: _Slot) -> str:
@@ -77,7 +86,7 @@ def _slots(region: Region) -> Iterator[_Slot]:
                 if leaf is not None:
                     yield _Slot(op, position, region.program.values([each.index])[each.index], leaf)
             elif not isinstance(each, bool) and np.ndim(each) == 0 and np.isreal(each):
-                yield _Slot(op, position, float(each), None)
+                yield _Slot(op, position, float(np.real(each)), None)
 
 
 def _constant(region: Region, index: int) -> int | None:
@@ -86,7 +95,10 @@ def _constant(region: Region, index: int) -> int | None:
     while program.operations[index].is_layout and program.operations[index].inputs:
         index = program.operations[index].inputs[0]
     op = program.operations[index]
-    return start if op.kind == "constant" and op.size <= 64 and op.dtype[:3] == "flo" else None
+    written = op.is_layout and not op.inputs  # a number, made an array
+    return (
+        start if (op.kind == "constant" or written) and op.size <= 64 and op.dtype[:3] == "flo" else None
+    )
 
 
 def _exchanged(region: Region, pairs: list[tuple[_Slot, Any]]) -> Any:
@@ -111,9 +123,9 @@ def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
 def factor(found: Found, _: Index) -> Cause | None:
     """One factor for all elements."""
     a, b = found.value.ravel(), found.instead.ravel()
-    if a.dtype.kind != "f" or not a.size or not np.isfinite(a).all() or not np.isfinite(b).all():
+    if a.dtype.kind not in "fc" or not a.size or not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
-    ratio = float(np.dot(a, b) / np.dot(a, a)) if a.any() else 0.0
+    ratio = float(np.vdot(a, b).real / np.vdot(a, a).real) if a.any() else 0.0
     if a.size < 3 or ratio == 0 or distance(found.value, found.instead / ratio) > 1e-12:
         return None
     if ratio == -1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
+from itertools import combinations, permutations
 
 import numpy as np
 
@@ -28,6 +28,12 @@ def judge(found: Found, index: Index) -> Cause | None:
     for axis in range(b.ndim):
         if is_a(found, np.flip(b, axis)):
             return "reversed", f"axis {axis} of {list(b.shape)} runs backwards"
+    for pair in combinations(range(b.ndim), 2):
+        if is_a(found, np.flip(b, pair)):
+            return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
+    shifted = _shifted(found)
+    if shifted is not None:
+        return shifted
     for i in range(b.ndim):
         for j in range(i + 1, b.ndim):
             if is_a(found, b.swapaxes(i, j)):
@@ -67,6 +73,8 @@ def _split(found: Found) -> Cause | None:
     for source in _sources(found.b):
         for axis in range(b.ndim - 1):
             outer, inner = b.shape[axis : axis + 2]
+            if 1 in (outer, inner):
+                continue
             rest = math.prod(b.shape[axis + 2 :])
             if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner, rest):
                 continue
@@ -82,13 +90,31 @@ def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool
     return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
+def _shifted(found: Found) -> Cause | None:
+    """Elements moved round along axes: by the shift at which A and B correlate most."""
+    a, b = found.value, found.instead
+    if a.shape != b.shape or a.dtype.kind != "f":
+        return None
+    if not (np.isfinite(a) & np.isfinite(b)).all():
+        return None
+    alike = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
+    # where an array repeats itself, so do its shifts: the one along the fewest axes
+    best = np.argwhere(alike >= alike.max() - 1e-9 * np.abs(alike).max())[:LONGEST]
+    shift = min(best.tolist(), key=np.count_nonzero) if len(best) else []
+    axes = [axis for axis, n in enumerate(shift) if n]
+    if not axes or not is_a(found, np.roll(b, [shift[i] for i in axes], axes)):
+        return None
+    if len(axes) > 1:
+        said = " and ".join(f"axis {i} by {shift[i]}" for i in axes)
+        return "shifted", f"of {list(b.shape)} {said}"
+    n, by = b.shape[axes[0]], shift[axes[0]]
+    if 2 * by == n and n > 2:
+        return "halves exchanged", f"axis {axes[0]} of {list(b.shape)} has its halves exchanged"
+    return "shifted", f"axis {axes[0]} of {list(b.shape)} is shifted by {by}"
+
+
 def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
     n = b.shape[axis]
-    for shift in range(1, n) if n <= 64 else ():
-        if is_a(found, np.roll(b, shift, axis)):
-            name = "halves exchanged" if 2 * shift == n and n > 2 else "shifted"
-            said = "has its halves exchanged" if name != "shifted" else f"is shifted by {shift}"
-            return name, f"axis {axis} of {list(b.shape)} {said}"
     for split in (k for k in range(2, n) if n % k == 0):
         parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
         if is_a(found, parts.swapaxes(axis, axis + 1).reshape(b.shape)):

@@ -17,6 +17,7 @@ LARGEST = 24
 MOST_TRIALS = 150
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
+_NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
 def judge(found: Found, _: Index) -> Cause | None:
@@ -34,6 +35,20 @@ def judge(found: Found, _: Index) -> Cause | None:
             if any(closer(wanted, way, found.error) for way in ways):
                 return named(region, side, steps, kept)
     return _partly(found, found.a, "A")
+
+
+def kept_as_it_was(found: Found, index: Index) -> Cause | None:
+    """A parameter that B returns as it was given, where A returns what it computes from it."""
+    program = found.b.program
+    outputs = program.values([each for _, each in program.outputs]).values()
+    if not any(np.array_equal(each, found.instead) for each in outputs):
+        return None
+    for i, value in program.values([found.b.end, *outside(found.b)]).items():
+        op = program.operations[i]
+        before = {each.index for each in index.meets(op)} & set(upstream(found.a, found.a.end))
+        if op.kind == "parameter" and before and np.array_equal(value, found.instead):
+            return "not updated", f"{op.label} stays as it is given"
+    return None
 
 
 def too_many_of_a_part(found: Found, _: Index) -> Cause | None:
@@ -135,9 +150,19 @@ def named(region: Region, side: str, steps: list[int], kept: int) -> Cause:
     lines = ", ".join(dict.fromkeys(str(op.source) for op in ops if op.source is not None))
     if len(ops) == 1 and ops[0].name in ("add", "sub", "rsub", "mul", "div"):
         return _one(region, side, ops[0], kept)
-    if names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}:
+    norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
+    if norm and not _dropped(region, steps, kept) & _NO_NORM:
         return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
     return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
+
+
+def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
+    """What is not computed any more where operations are skipped."""
+    program = region.program
+    dropped = set(steps)
+    if steps[-1] == region.end:
+        dropped |= set(region.operations) - {kept, *upstream(region, kept)}
+    return {program.operations[i].name for i in dropped}
 
 
 def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:

@@ -1,0 +1,100 @@
+"""Names that are nearly right are wrong: each pair here once had one."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from parity.verifier.operations import compare
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(4, 7, 6))
+W = {name: RNG.normal(size=(6, 6)) / 2 for name in ("gate", "up")}
+K = RNG.normal(size=(3, 3, 2, 2))
+IMAGES = RNG.normal(size=(2, 6, 8, 2))
+
+
+def swiglu(p, x, *, gate="gate", up="up"):
+    return jax.nn.silu(x @ p[gate]) * (x @ p[up])
+
+
+def spectrum(x, *, norm):
+    return jnp.fft.rfft(x, norm=norm).real
+
+
+def masked(x, *, fill=-1e9, diagonal=0):
+    scores = x @ x.mT
+    mask = jnp.tril(jnp.ones(scores.shape[-2:], bool), diagonal)
+    return jax.nn.softmax(jnp.where(mask, scores, fill)) @ x
+
+
+def limited(x, *, limit):
+    return jnp.exp(jnp.minimum(x, limit)) @ x.mT
+
+
+def convolved(k, x, *, flip):
+    k = k[::-1, ::-1] if flip else k
+    return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
+def rolled(x, *, by):
+    return jnp.cumsum(jnp.roll(jnp.tanh(x), by, (1, 2)), 1)
+
+
+def layers(p, x, *, count):
+    for _ in range(count):
+        x = x + jnp.tanh(x @ p["up"])
+        x = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "right", "wrong", "cause", "message"),
+    [
+        (
+            swiglu,
+            (W, X),
+            {},
+            {"gate": "up", "up": "gate"},
+            "",
+            "B reads argument 0.up where A reads argument 0.gate",
+        ),
+        (spectrum, (X,), {"norm": "ortho"}, {"norm": None}, "scale left out", "only A has mul"),
+        (masked, (X,), {}, {"fill": -1.0}, "number", "-1 where A has -1000000000"),
+        (masked, (X,), {}, {"diagonal": 1}, "causal mask", "diagonal 1 where A's ends at 0"),
+        (limited, (X,), {"limit": 1.5}, {"limit": 100.0}, "number", "100 where A has 1.5"),
+        (convolved, (K, IMAGES), {"flip": False}, {"flip": True}, "reversed", "axes 0 and 1"),
+        (rolled, (IMAGES,), {"by": (2, 3)}, {"by": (1, 1)}, "shifted", "axis 1 by 1 and axis 2 by 2"),
+        (layers, (W, X), {"count": 3}, {"count": 2}, "", ""),
+    ],
+)
+def test_a_mistake_is_called_what_it_is(function, arguments, right, wrong, cause, message):
+    def program(options):
+        return lambda *given: function(*given, **options)
+
+    assert compare((program(right), arguments), (program(right), arguments)).verdict == "EQUAL"
+    (place,) = compare((program(right), arguments), (program(wrong), arguments)).places
+    assert place.cause == cause
+    assert message in place.message
+
+
+def test_a_parameter_that_a_step_does_not_reach():
+    """Its gradient is stopped: it is returned as it was given."""
+    optimizer = optax.adam(1e-2)
+    p = {"w": RNG.normal(size=(6, 3)), "pos": RNG.normal(size=(7, 6))}
+
+    def program(stop):
+        def loss(p, x):
+            pos = jax.lax.stop_gradient(p["pos"]) if stop else p["pos"]
+            return (jnp.tanh((x + pos) @ p["w"]) ** 2).mean()
+
+        def step(p, x):
+            updates, _ = optimizer.update(jax.grad(loss)(p, x), optimizer.init(p), p)
+            return optax.apply_updates(p, updates)
+
+        return step, (p, X)
+
+    assert compare(program(False), program(False)).verdict == "EQUAL"
+    (place,) = compare(program(False), program(True)).places
+    assert (place.cause, place.message) == ("not updated", "p.pos stays as it is given")
