@@ -9,6 +9,7 @@ from __future__ import annotations
 from parity.verifier.operations.causes import (
     activations,
     branches,
+    epsilons,
     masks,
     numbers,
     operators,
@@ -28,6 +29,7 @@ from parity.verifier.operations.region import Found
 _JUDGES = (
     slopes.nothing,
     numbers.judge,
+    epsilons.judge,
     activations.judge,
     masks.judge,
     skips.kept_as_it_was,

@@ -11,6 +11,7 @@ from parity.verifier.operations import compare
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(4, 7, 6))
 W = {name: RNG.normal(size=(6, 6)) / 2 for name in ("gate", "up")}
+G = 1 + RNG.normal(size=6) / 4
 K = RNG.normal(size=(3, 3, 2, 2))
 IMAGES = RNG.normal(size=(2, 6, 8, 2))
 
@@ -49,6 +50,11 @@ def layers(p, x, *, count):
     return x
 
 
+def rms(g, x, *, inside):
+    mean = (x * x).mean(-1, keepdims=True)
+    return g * x / (jnp.sqrt(mean + 1e-5) if inside else jnp.sqrt(mean) + 1e-5)
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "right", "wrong", "cause", "message"),
     [
@@ -66,6 +72,8 @@ def layers(p, x, *, count):
         (limited, (X,), {"limit": 1.5}, {"limit": 100.0}, "number", "100 where A has 1.5"),
         (convolved, (K, IMAGES), {"flip": False}, {"flip": True}, "reversed", "axes 0 and 1"),
         (rolled, (IMAGES,), {"by": (2, 3)}, {"by": (1, 1)}, "shifted", "axis 1 by 1 and axis 2 by 2"),
+        (rms, (G, X), {"inside": True}, {"inside": False}, "epsilon outside the root", "A under it"),
+        (rms, (G, X), {"inside": False}, {"inside": True}, "epsilon inside the root", "A to it"),
         (layers, (W, X), {"count": 3}, {"count": 2}, "", ""),
     ],
 )
