@@ -197,7 +197,7 @@ class Jax(Arrays):
 
     def _is_small(self, leaf: jax.Array) -> bool:
         kept = leaf.size if self._keep is None else min(leaf.size, self._keep)
-        # what is wider than JAX's types are at the moment would be cut, and other hosts may not take part
+        # wider than what JAX has at the moment: it would be cut; and other hosts may not take part
         same = leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
         return kept <= SMALL and same and leaf.is_fully_addressable
 
