@@ -33,23 +33,28 @@ class Server:
     def __init__(self) -> None:
         self._side: Any = None
 
-    def answer(self, said: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, order: dict[str, Any]) -> dict[str, Any]:
         """Obey; what to reply."""
         try:
-            self._obey(said)
+            self._obey(order)
         except USER_ERRORS as error:
             return {"error": type(error).__name__, "message": str(error)}
         except ModuleNotFoundError as error:
             return {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
         except Exception as error:
             # the user's own model failed: that is what has to be said, not where in here it was called
-            from parity.verifier.operations.sources import raised_at
+            from parity.verifier.operations.mistakes import message_of, mistake
 
-            line = raised_at(error)
-            where = f" in {line.file}:{line.line}" if line else ""
-            message = f"{type(error).__name__}{where}: {_first_line(error)}"
-            return {"error": "InputError", "message": message}
+            said = mistake(error, *self._called()) or f"{type(error).__name__}: {message_of(error)}"
+            return {"error": "InputError", "message": said}
         return {"notes": list(self._side.notes)}
+
+    def _called(self) -> tuple[Any, ...]:
+        """The model with its arguments, once there is one."""
+        if self._side is None:
+            return ()
+        subject = self._side.subject()
+        return subject.model, (*(subject.variables or ()), *subject.args), subject.kwargs
 
     def _obey(self, said: dict[str, Any]) -> None:
         from parity.verifier.diff.build import Order, build

@@ -1,0 +1,71 @@
+"""What users hand to `parity locate` that cannot be compared: one clear line and status 2."""
+
+from pathlib import Path
+
+import pytest
+
+from parity.cli import run
+from parity.verifier.diff.server import Server
+
+pytestmark = pytest.mark.quick
+
+HERE = Path(__file__).parents[3] / "support/mistaken_models.py"
+
+
+@pytest.fixture
+def locate(capfd):
+    """`parity locate` of functions of mistaken_models.py, or of other things; status, output, error."""
+
+    def call(*arguments):
+        named = [f"{HERE}:{each}" if str(each).isidentifier() else str(each) for each in arguments]
+        status = run("locate", named)
+        return status, *capfd.readouterr()
+
+    return call
+
+
+def line_of(text):
+    return next(i for i, line in enumerate(HERE.read_text().splitlines(), 1) if text in line)
+
+
+REFUSED = {
+    "raises": "{name}: KeyError in {file}:{raises}: 'blocks.0.weight'",
+    "needs_arg": "{name}: needs_arg was given no inputs: missing a required argument: 'n'; name a"
+    " function of no arguments that returns (callable, inputs)",
+    "json:dumps": "json:dumps: dumps was given no inputs: missing a required argument: 'obj'; name a",
+    "only_model": "Net.forward was given no inputs: missing a required argument: 'x'; give"
+    " them beside it",
+    "exported": "is a program that JAX exported or compiled, which holds no operations",
+    "compiled": "is a program that JAX exported or compiled, which holds no operations",
+    "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
+}
+
+
+@pytest.mark.parametrize("flags", [["plain"], ["--bisect-precision=bfloat16", "--bound=0.1"]])
+@pytest.mark.parametrize(("given", "line"), REFUSED.items(), ids=list(REFUSED))
+def test_one_clear_line_and_status_2(given, line, flags, locate):
+    status, out, error = locate(given, *flags)
+    assert (status, out, error.count("\n")) == (2, "", 1)
+    places = {"raises": line_of('raise KeyError("blocks')}
+    assert line.format(name=f"{HERE}:{given}", file=HERE, **places) in error
+    assert error.startswith("parity locate: ")
+
+
+def test_a_file_that_is_no_python(locate, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("x = 1\ndef f(:\n")
+    status, _, error = locate("plain", f"{path}:f")
+    assert (status, error) == (
+        2,
+        f"parity locate: {path}:f: SyntaxError in {path}:2: invalid syntax\n",
+    )
+
+
+@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported"])
+def test_diff_says_the_same(name, tmp_path):
+    server = Server()
+    said = server.answer({"build": {"name": f"{HERE}:{name}", "dtype": "float64"}})
+    if "error" not in said:
+        said = server.answer({"out": str(tmp_path / "out"), "nudge": None})
+    places = {"raises": line_of('raise KeyError("blocks')}
+    assert REFUSED[name].format(name=f"{HERE}:{name}", file=HERE, **places) in said["message"]

@@ -1,0 +1,54 @@
+"""What users may hand to `parity locate`: small programs, each with one thing that is wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+X = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
+W = np.random.default_rng(1).standard_normal((3, 2)).astype("float32")
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 2, bias=False)
+        self.fc.weight.data = torch.tensor(W.T.copy())
+
+    def forward(self, x):
+        return torch.tanh(self.fc(x))
+
+
+def plain():
+    return Net().eval(), torch.from_numpy(X)
+
+
+def port():
+    return (lambda w, x: jnp.tanh(x @ w)), (W, X)
+
+
+def raises():
+    raise KeyError("blocks.0.weight")
+
+
+def needs_arg(n):
+    return plain()
+
+
+def only_model():
+    return Net()
+
+
+def exported():
+    function, given = port()
+    shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in given]
+    return jax.export.export(jax.jit(function))(*shapes).call, given
+
+
+def compiled():
+    function, given = port()
+    return jax.jit(function).lower(*given).compile(), given
+
+
+def in_a_framework():
+    return jnp.add, (X, W)
