@@ -1,5 +1,7 @@
 """What users may hand to `parity locate`: small programs, each with one thing that is wrong."""
 
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,6 +31,10 @@ def port():
 
 def raises():
     raise KeyError("blocks.0.weight")
+
+
+def exits():
+    sys.exit("bye")
 
 
 def needs_arg(n):

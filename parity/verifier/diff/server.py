@@ -41,7 +41,7 @@ class Server:
             return {"error": type(error).__name__, "message": str(error)}
         except ModuleNotFoundError as error:
             return {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             # the user's own model failed: that is what has to be said, not where in here it was called
             from parity.verifier.operations.mistakes import message_of, mistake
 

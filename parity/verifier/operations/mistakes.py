@@ -30,7 +30,7 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
         yield
     except USER_ERRORS:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         said = mistake(error, function, args, kwargs)
         if said is None:
             raise
@@ -52,11 +52,13 @@ def mistake(
     if line is None and not calls_a_program(error):
         return None
     where = f" in {line.file}:{line.line}" if line else ""
+    if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
+        return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
     return f"{type(error).__name__}{where}: {message_of(error)}"
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, in one line: its first, or all together where the first announces a list."""
+    """What an exception says, in one line: its first, or all where that one announces a list."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     said = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
     return " ".join(one_line("\n".join(said)).split())

@@ -37,7 +37,14 @@ REFUSED = {
     " them beside it",
     "exported": "is a program that JAX exported or compiled, which holds no operations",
     "compiled": "is a program that JAX exported or compiled, which holds no operations",
+    "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end the process",
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
+}
+
+
+PLACES = {
+    "raises": line_of('raise KeyError("blocks'),
+    "exits": line_of('sys.exit("bye")'),
 }
 
 
@@ -46,8 +53,7 @@ REFUSED = {
 def test_one_clear_line_and_status_2(given, line, flags, locate):
     status, out, error = locate(given, *flags)
     assert (status, out, error.count("\n")) == (2, "", 1)
-    places = {"raises": line_of('raise KeyError("blocks')}
-    assert line.format(name=f"{HERE}:{given}", file=HERE, **places) in error
+    assert line.format(name=f"{HERE}:{given}", file=HERE, **PLACES) in error
     assert error.startswith("parity locate: ")
 
 
@@ -61,11 +67,10 @@ def test_a_file_that_is_no_python(locate, tmp_path):
     )
 
 
-@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported"])
+@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported", "exits"])
 def test_diff_says_the_same(name, tmp_path):
     server = Server()
     said = server.answer({"build": {"name": f"{HERE}:{name}", "dtype": "float64"}})
     if "error" not in said:
         said = server.answer({"out": str(tmp_path / "out"), "nudge": None})
-    places = {"raises": line_of('raise KeyError("blocks')}
-    assert REFUSED[name].format(name=f"{HERE}:{name}", file=HERE, **places) in said["message"]
+    assert REFUSED[name].format(name=f"{HERE}:{name}", file=HERE, **PLACES) in said["message"]
