@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -52,6 +53,8 @@ def mistake(
     if line is None and not calls_a_program(error):
         return None
     where = f" in {line.file}:{line.line}" if line else ""
+    if isinstance(error, ModuleNotFoundError) and line is not None and error.name:
+        return f"{line.file}:{line.line} imports {error.name}, which {sys.executable} lacks; install it"
     if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
         return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
     return f"{type(error).__name__}{where}: {message_of(error)}"

@@ -1,5 +1,6 @@
 """What users hand to `parity locate` that cannot be compared: one clear line and status 2."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,8 @@ REFUSED = {
     " them beside it",
     "exported": "is a program that JAX exported or compiled, which holds no operations",
     "compiled": "is a program that JAX exported or compiled, which holds no operations",
-    "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end the process",
+    "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end"
+    " the process",
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
 }
 
@@ -65,6 +67,14 @@ def test_a_file_that_is_no_python(locate, tmp_path):
         2,
         f"parity locate: {path}:f: SyntaxError in {path}:2: invalid syntax\n",
     )
+
+
+def test_a_package_that_the_user_s_own_file_imports(locate, tmp_path):
+    path = tmp_path / "lacking.py"
+    path.write_text("import numpy\nimport nowhere_to_be_found\n")
+    line = f"{path}:f: {path}:2 imports nowhere_to_be_found, which {sys.executable} lacks; install it"
+    assert locate("plain", f"{path}:f")[::2] == (2, f"parity locate: {line}\n")
+    assert Server().answer({"build": {"name": f"{path}:f"}})["message"] == line
 
 
 @pytest.mark.parametrize("name", ["raises", "needs_arg", "exported", "exits"])
