@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+from flax import nnx
 
 X = np.random.default_rng(0).standard_normal((2, 3)).astype("float32")
 W = np.random.default_rng(1).standard_normal((3, 2)).astype("float32")
@@ -19,6 +20,9 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         return torch.tanh(self.fc(x))
+
+    def twice(self, x):
+        return 2 * self(x)
 
 
 def plain():
@@ -58,3 +62,52 @@ def compiled():
 
 def in_a_framework():
     return jnp.add, (X, W)
+
+
+class Nnx(nnx.Module):
+    def __init__(self, running=True):
+        self.w = nnx.Param(jnp.asarray(W))
+        self.norm = nnx.BatchNorm(2, use_running_average=running, rngs=nnx.Rngs(0))
+
+    def __call__(self, x):
+        return self.norm(jnp.tanh(x @ self.w))
+
+    def without_norm(self, x):
+        return jnp.tanh(x @ self.w)
+
+    def twice(self, x):
+        return 2 * self.without_norm(x)
+
+
+def torch_forward():
+    return Net().eval().forward, torch.from_numpy(X)
+
+
+def torch_twice():
+    return Net().eval().twice, torch.from_numpy(X)
+
+
+def nnx_call():
+    return Nnx().__call__, X
+
+
+def nnx_whole():
+    return Nnx(), X
+
+
+def nnx_without_norm():
+    return Nnx().without_norm, X
+
+
+def nnx_twice():
+    return Nnx().twice, X
+
+
+def torch_closure():
+    net = Net()
+    return (lambda x: net(x)), torch.from_numpy(X)
+
+
+def nnx_closure():
+    net = Nnx(running=False)
+    return (lambda x: net(x)), X

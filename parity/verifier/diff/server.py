@@ -36,7 +36,10 @@ class Server:
     def answer(self, said: dict[str, Any]) -> dict[str, Any]:
         """Obey; what to reply."""
         try:
-            self._obey(said)
+            from parity.verifier.operations.mistakes import warnings_of_what_works
+
+            with warnings_of_what_works():
+                self._obey(said)
         except USER_ERRORS as error:
             return {"error": type(error).__name__, "message": str(error)}
         except (Exception, SystemExit) as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from parity.verifier.operations.callables import is_a
+from parity.verifier.operations.methods import closed_over
 from parity.verifier.operations.sources import calls_a_program, raised_at
 from vit_config.errors import USER_ERRORS, InputError, one_line
 
@@ -28,7 +30,8 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
         InputError: the program failed. What this package raises by itself stays what it is.
     """
     try:
-        yield
+        with warnings_of_what_works():
+            yield
     except USER_ERRORS:
         raise
     except (Exception, SystemExit) as error:
@@ -36,6 +39,15 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
         if said is None:
             raise
         raise InputError(f"{name}: {said}") from error
+
+
+@contextmanager
+def warnings_of_what_works() -> Iterator[None]:
+    """Keep warnings to the end, and to oneself where it fails: then one line says what is wrong."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for each in caught:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 def mistake(
@@ -57,6 +69,13 @@ def mistake(
         return f"{line.file}:{line.line} imports {error.name}, which {sys.executable} lacks; install it"
     if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
         return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
+    held = closed_over(function) if _is_of_types(error) else []
+    if held:
+        return (
+            f"{type(error).__name__}{where}: the function closes over {' and '.join(held)}, which is not"
+            " cast to float64 with everything else; give the module itself, as (module, inputs), or its"
+            " parameters as an argument"
+        )
     return f"{type(error).__name__}{where}: {message_of(error)}"
 
 
@@ -111,6 +130,12 @@ def _unbound(function: Any, args: Any, kwargs: Any) -> str:
         given = f"{count} input{'s' * (count != 1)}" if count else "no inputs"
         return f"{called} was given {given}: {error}"
     return ""
+
+
+def _is_of_types(error: BaseException) -> bool:
+    """Whether an exception is about number types, or about state that a traced function changes."""
+    words = ("dtype", "scalar type", "trace level", "incompatible types")
+    return any(word in str(error) for word in words)
 
 
 def _came_through(error: BaseException, folder: str) -> bool:

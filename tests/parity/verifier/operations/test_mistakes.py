@@ -4,9 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from parity.cli import run
+from parity.verifier.diff import subject_of
 from parity.verifier.diff.server import Server
+from parity.verifier.operations import compare
+from tests.support import mistaken_models
 
 pytestmark = pytest.mark.quick
 
@@ -41,6 +45,9 @@ REFUSED = {
     "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end"
     " the process",
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
+    "torch_closure": "closes over net, which is not cast to float64 with everything else; give the"
+    " module itself, as (module, inputs), or its parameters as an argument",
+    "nnx_closure": "closes over net, which is not cast to float64",
 }
 
 
@@ -77,10 +84,34 @@ def test_a_package_that_the_user_s_own_file_imports(locate, tmp_path):
     assert Server().answer({"build": {"name": f"{path}:f"}})["message"] == line
 
 
-@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported", "exits"])
+@pytest.mark.parametrize(
+    "name", ["raises", "needs_arg", "exported", "exits", "torch_closure", "nnx_closure"]
+)
 def test_diff_says_the_same(name, tmp_path):
     server = Server()
     said = server.answer({"build": {"name": f"{HERE}:{name}", "dtype": "float64"}})
     if "error" not in said:
         said = server.answer({"out": str(tmp_path / "out"), "nudge": None})
     assert REFUSED[name].format(name=f"{HERE}:{name}", file=HERE, **PLACES) in said["message"]
+
+
+METHODS = [
+    ("plain", "torch_forward"),
+    ("plain", "nnx_without_norm"),
+    ("nnx_whole", "nnx_call"),
+    ("torch_twice", "nnx_twice"),
+]
+
+
+@pytest.mark.parametrize(("a", "b"), METHODS)
+def test_a_method_of_a_module_is_understood_as_the_module(a, b):
+    found = compare(f"{HERE}:{a}", f"{HERE}:{b}")
+    assert found.verdict == "EQUAL"
+    assert found.counts.parameters
+
+
+def test_a_method_of_a_module_in_diff():
+    model, x = mistaken_models.torch_twice()
+    subject = subject_of("twice", (model, x))
+    assert isinstance(subject.model, mistaken_models.Net)
+    torch.testing.assert_close(subject.model(x), 2 * mistaken_models.Net()(x))
