@@ -14,6 +14,7 @@ from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Place, Verdict
 from parity.verifier.operations.formula import Letters
+from parity.verifier.operations.inputs import check_inputs
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.modules import modules_of
@@ -40,7 +41,7 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
     and for `gradients`.
 
     Raises:
-        InputError: a side cannot be run, or the programs have no outputs of the same size.
+        InputError: a side cannot be run, or the two were given inputs of other sizes.
     """
     started = time.perf_counter()
     of_a = record(a, "A", gradients=gradients)
@@ -54,6 +55,7 @@ def compare_programs(
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     pairs, left_out = (pair or pair_outputs)(a, b)
+    check_inputs(a, b, pairs)
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)

@@ -3,6 +3,9 @@
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import torch
 
@@ -64,6 +67,49 @@ def test_one_clear_line_and_status_2(given, line, flags, locate):
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert line.format(name=f"{HERE}:{given}", file=HERE, **PLACES) in error
     assert error.startswith("parity locate: ")
+
+
+SHAPES = {
+    "fewer": "not the same inputs: x [2, 3] in A, x [1, 3] in B; give both sides the same ones",
+    "none_at_all": "not the same inputs: x [2, 3] in A, x [0, 3] in B; give both sides the same ones",
+}
+
+
+@pytest.mark.parametrize(("given", "line"), SHAPES.items(), ids=list(SHAPES))
+def test_inputs_of_other_shapes(given, line, locate):
+    assert locate("plain", given) == (2, "", f"parity locate: {line}\n")
+
+
+IMAGES = np.random.default_rng(2).standard_normal((2, 3, 4, 5))
+PAD = np.array([[False, False, True], [False, True, True]])
+SCORES = np.random.default_rng(3).standard_normal((2, 4, 3))
+BIAS = np.where(PAD, -np.inf, 0.0)[:, None].repeat(4, 1)
+SAME = {
+    "channels last": (
+        (lambda x: torch.tanh(x), IMAGES),
+        (lambda x: jnp.tanh(x), IMAGES.transpose(0, 2, 3, 1)),
+    ),
+    "one image at a time": (
+        (lambda x: torch.tanh(x), torch.tensor(IMAGES[:1])),
+        (lambda x: jnp.tanh(x), IMAGES[0]),
+    ),
+    "a mask as it is added": (
+        (
+            lambda x, pad: torch.softmax(x.masked_fill(pad[:, None], -torch.inf), -1),
+            (SCORES, torch.tensor(PAD)),
+        ),
+        (lambda x, bias: jax.nn.softmax(x + bias, -1), (SCORES, BIAS)),
+    ),
+    "a table in two halves": (
+        (lambda x: torch.tanh(x), torch.tensor(IMAGES)),
+        (lambda x, y: jnp.tanh(jnp.concatenate([x, y])), (IMAGES[:1], IMAGES[1:])),
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", SAME.values(), ids=list(SAME))
+def test_the_same_inputs_in_other_layouts(pair):
+    assert compare(*pair).verdict == "EQUAL"
 
 
 def test_a_file_that_is_no_python(locate, tmp_path):
