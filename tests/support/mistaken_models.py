@@ -113,6 +113,14 @@ def nnx_closure():
     return (lambda x: net(x)), X
 
 
+def training():
+    return Net().train(), torch.from_numpy(X)
+
+
+def nnx_training():
+    return Nnx(running=False), X
+
+
 def fewer():
     return Net().eval(), torch.from_numpy(X[:1])
 

@@ -18,8 +18,9 @@ from parity.measure.traces.watch_torch import is_array
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.edges_torch import Function, Scripted
 from parity.verifier.diff.nudge import nudged
-from parity.verifier.diff.subject import TRAINING, Subject
+from parity.verifier.diff.subject import Subject
 from parity.verifier.operations.output import cotangent, main_output
+from parity.verifier.operations.program import TRAINING
 from vit_torch.weights import from_numpy, to_numpy
 
 

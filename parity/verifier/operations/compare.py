@@ -85,7 +85,7 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        _types(a, b), _remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
 
@@ -100,6 +100,10 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
                 more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
                 found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
     return tuple(found)
+
+
+def _remarks(a: Program, b: Program) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes))
 
 
 def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:
