@@ -113,7 +113,7 @@ class Comparison:
     types: tuple[str, ...] = ()
     """Where one side alone asks for a smaller number type; both were compared in float64."""
     remarks: tuple[str, ...] = ()
-    """What its author may not expect of a side: what was done to it, or what chance decides; as "A: ..."."""
+    """What its author may not expect of a side: what was done to it, what chance decides. "A: ..."."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
     modules: tuple[Module, ...] = ()
