@@ -37,6 +37,30 @@ def raises():
     raise KeyError("blocks.0.weight")
 
 
+def branches():
+    return (lambda w, x: x @ w if x.sum() > 0 else x), (W, X)
+
+
+def of_numpy():
+    return (lambda w, x: np.maximum(x @ w, 0)), (W, X)
+
+
+def on_two_lines():
+    class Raising(Net):
+        def forward(self, x):
+            raise ValueError("my forward\nfails on two lines")
+
+    return Raising().eval(), torch.from_numpy(X)
+
+
+def traced():
+    return torch.jit.trace(Net().eval(), torch.from_numpy(X)), torch.from_numpy(X)
+
+
+def exported_by_torch():
+    return torch.export.export(Net().eval(), (torch.from_numpy(X),)), torch.from_numpy(X)
+
+
 def exits():
     sys.exit("bye")
 

@@ -76,7 +76,8 @@ def mistake(
             " cast to float64 with everything else; give the module itself, as (module, inputs), or its"
             " parameters as an argument"
         )
-    return f"{type(error).__name__}{where}: {message_of(error)}"
+    said = f"{type(error).__name__}{where}: {message_of(error)}"
+    return f"{said.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else said
 
 
 def message_of(error: BaseException) -> str:
@@ -136,6 +137,11 @@ def _is_of_types(error: BaseException) -> bool:
     """Whether an exception is about number types, or about state that a traced function changes."""
     words = ("dtype", "scalar type", "trace level", "incompatible types")
     return any(word in str(error) for word in words)
+
+
+def _is_of_tracing(error: BaseException) -> bool:
+    """Whether a JAX program wants to know a number that is known only when it runs."""
+    return any(base.__module__ == "jax.errors" for base in type(error).__mro__)
 
 
 def _came_through(error: BaseException, folder: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from parity.verifier.operations.aten.copies import copied
 from parity.verifier.operations.aten.record import named_tensors, record_torch
 from parity.verifier.operations.callables import argument_names, is_a, kinds_of
 from parity.verifier.operations.jaxprs.values import rounding_of
@@ -94,7 +94,7 @@ class _Cast:
         return made
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        own = copy.deepcopy(module).to(self._dtype)
+        own = copied(module).to(self._dtype)
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]

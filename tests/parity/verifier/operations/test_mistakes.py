@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from parity.cli import run
-from parity.verifier.diff import subject_of
+from parity.verifier.diff import InProcess, subject_of
+from parity.verifier.diff.build import Order, build
 from parity.verifier.diff.server import Server
 from parity.verifier.operations import compare
 from tests.support import mistaken_models
@@ -48,6 +49,10 @@ REFUSED = {
     "compiled": "is a program that JAX exported or compiled, which holds no operations",
     "exits": "{name}: sys.exit('bye') in {file}:{exits}: a program that is compared must not end"
     " the process",
+    "branches": "TracerBoolConversionError in {file}:{branches}: Attempted boolean conversion of traced"
+    " array with shape bool[]; a JAX program must run under jax.jit\n",
+    "of_numpy": "TracerArrayConversionError in {file}:{of_numpy}: The numpy.ndarray conversion method",
+    "on_two_lines": "ValueError in {file}:{on_two_lines}: my forward\n",
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
     "torch_closure": "closes over net, which is not cast to float64 with everything else; give the"
     " module itself, as (module, inputs), or its parameters as an argument",
@@ -57,6 +62,9 @@ REFUSED = {
 
 PLACES = {
     "raises": line_of('raise KeyError("blocks'),
+    "branches": line_of("if x.sum() > 0"),
+    "of_numpy": line_of("np.maximum(x @ w, 0)"),
+    "on_two_lines": line_of("raise ValueError("),
     "exits": line_of('sys.exit("bye")'),
 }
 
@@ -180,3 +188,13 @@ def test_a_model_in_training_mode_is_said_to_be_put_into_evaluation_mode(a, b, n
 def test_training_mode_in_a_bisection(locate):
     _, _, error = locate("training", "--bisect-precision=bfloat16", "--bound=0.1")
     assert "training: was given in training mode; it is compared in evaluation mode\n" in error
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")  # which is the user's
+@pytest.mark.parametrize("name", ["traced", "exported_by_torch"])
+def test_a_program_of_torch_that_no_longer_is_python_says_nothing_by_itself(name, locate, tmp_path):
+    """Nor does its copy, in `parity diff`: warnings are errors here."""
+    assert locate("plain", name)[::2] == (0, "")
+    side = InProcess(build(Order(name=f"{HERE}:{name}")), dtype="float64")
+    side.record(tmp_path / "a")
+    side.record(tmp_path / "b", nudge=1)
