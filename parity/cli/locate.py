@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -83,6 +85,7 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
         return _bisect(arguments)
     assert arguments.b is not None
     found = compare(arguments.a, arguments.b, gradients=arguments.gradients)
+    _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
     print(found.to_text())
     if arguments.modules:
         print("", *found.modules_to_text(), sep="\n")
@@ -94,6 +97,13 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     return 0 if found.verdict == "EQUAL" else 1
 
 
+def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
+    """As `parity diff` does, with what the user calls the sides."""
+    for remark in remarks:
+        side, _, said = remark.partition(": ")
+        print(f"note: {names.get(side, side)}: {said}", file=sys.stderr)
+
+
 def _bisect(arguments: Locate) -> int:
     from parity.measure.shown import write_json
     from parity.verifier.precision import bisect_precision
@@ -101,6 +111,7 @@ def _bisect(arguments: Locate) -> int:
     assert arguments.bisect_precision is not None
     assert arguments.bound is not None
     found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
+    _print_remarks([f"A: {each}" for each in found.remarks], {"A": arguments.a})
     print(found.to_text())
     if arguments.json is not None:
         write_json(arguments.json, found.to_dict())

@@ -48,6 +48,21 @@ class NotFinite(Net):
         return super().features(x) * torch.full((5,), torch.nan, dtype=x.dtype)
 
 
+class Masked(Net):
+    """Weights its features by a softmax of theirs, to which a mask is added in a module of its own."""
+
+    def __init__(self, places):
+        super().__init__()
+        self.softmax = nn.Softmax(-1)
+        self.places = places
+
+    def features(self, x):
+        x = super().features(x)
+        mask = torch.zeros_like(x[0])
+        mask[self.places] = -torch.inf
+        return x * self.softmax(x + mask)
+
+
 class CalledTwice(Net):
     def features(self, x):
         x = self.fc1(x)
@@ -130,6 +145,18 @@ def no_tensor():
 
 def not_finite():
     return NotFinite().eval(), X
+
+
+def masked():
+    return Masked([1, 3]).eval(), X
+
+
+def masked_elsewhere():
+    return Masked([1, 4]).eval(), X
+
+
+def masked_more():
+    return Masked([1, 3, 4]).eval(), X
 
 
 def never_called():

@@ -11,6 +11,7 @@ from typing import Any
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
 from parity.verifier.diff.subject import Subject, subject_of
+from parity.verifier.operations.mistakes import in_one_line, refuse_arguments
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
 from vit_config.base import Schema
 from vit_config.parameters import parameters
@@ -43,7 +44,7 @@ def build(order: Order) -> Subject:
     if colon and twin in ("jax", "torch"):
         return _twin(order, name, twin)
     if is_function(order.name):
-        return subject_of(order.name, called_function(order.name)())
+        return subject_of(order.name, built_by(order.name))
     return _twin(order, order.name, order.twin)
 
 
@@ -86,6 +87,19 @@ def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
         preset(name)  # says which are near
     stored = read_checkpoint(name)
     return stored.config, {each: array.load() for each, array in stored.arrays.items()}
+
+
+def built_by(name: str) -> Any:
+    """What the function returns that ``module:function`` or ``file.py:function`` names.
+
+    Raises:
+        ConfigError, MissingFileError: there is no such module, file or function.
+        InputError: it needs arguments, or it fails.
+    """
+    with in_one_line(name):
+        function = called_function(name)
+        refuse_arguments(name, function)
+        return function()
 
 
 def called_function(name: str) -> Callable[[], Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
+
+from parity.verifier.operations.aten.copies import copied
 
 
 class AtItsEdge(nn.Module):
@@ -42,7 +43,7 @@ class Scripted(AtItsEdge):
     """A copy of a ScriptModule, in evaluation mode."""
 
     def __init__(self, script: torch.jit.ScriptModule) -> None:
-        own = copy.deepcopy(script).eval()
+        own = copied(script).eval()
         # the objects are kept: a ScriptModule makes new ones for its tensors whenever it is asked
         super().__init__(own, dict(own.named_parameters()), list(own.buffers()))
 

@@ -26,9 +26,10 @@ from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.sites_jax import Marks, play
-from parity.verifier.diff.subject import TRAINING, Subject
-from parity.verifier.operations.jaxprs.side import arrays_of, functional
+from parity.verifier.diff.subject import Subject
+from parity.verifier.operations.jaxprs.side import arrays_of, evaluating, functional
 from parity.verifier.operations.output import cotangent, main_output
+from parity.verifier.operations.program import TRAINING
 
 Sinks = dict[str, jax.Array]
 """Zeros that are added where a value is seen: the gradient of each is the one that arrives there."""
@@ -66,8 +67,7 @@ class JaxRunner:
         self._model = subject.model
         self.notes: tuple[str, ...] = ()
         if isinstance(subject.model, nnx.Module):
-            self._model = nnx.clone(subject.model)
-            self._model.eval()
+            self._model = evaluating(subject.model)
             if nnx.graphdef(self._model) != nnx.graphdef(subject.model):
                 self.notes = (TRAINING,)
         self._framework = Jax(subject.model)

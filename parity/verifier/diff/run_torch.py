@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,10 @@ from parity.measure.traces.watch_torch import is_array
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.edges_torch import Function, Scripted
 from parity.verifier.diff.nudge import nudged
-from parity.verifier.diff.subject import TRAINING, Subject
+from parity.verifier.diff.subject import Subject
+from parity.verifier.operations.aten.copies import copied
 from parity.verifier.operations.output import cotangent, main_output
+from parity.verifier.operations.program import TRAINING
 from vit_torch.weights import from_numpy, to_numpy
 
 
@@ -50,7 +51,7 @@ class TorchRunner:
         """
         model, args, kwargs = self._model, self._args, self._kwargs
         if nudge is not None:
-            model = copy.deepcopy(model)
+            model = copied(model)
             with torch.no_grad():
                 for name, parameter in model.named_parameters():
                     parameter.copy_(from_numpy(nudged(to_numpy(parameter), nudge, name)))
@@ -92,5 +93,5 @@ def _watchable(subject: Subject) -> nn.Module:
     if isinstance(model, torch.jit.ScriptModule):
         return Scripted(model)
     if isinstance(model, nn.Module):
-        return copy.deepcopy(model)
+        return copied(model)
     return Function(model, subject.variables)

@@ -36,20 +36,34 @@ class Server:
     def answer(self, said: dict[str, Any]) -> dict[str, Any]:
         """Obey; what to reply."""
         try:
-            self._obey(said)
+            from parity.verifier.operations.mistakes import warnings_of_what_works
+
+            with warnings_of_what_works():
+                self._obey(said)
         except USER_ERRORS as error:
             return {"error": type(error).__name__, "message": str(error)}
-        except ModuleNotFoundError as error:
-            return {"error": "ConfigError", "message": f"{sys.executable}: {_first_line(error)}"}
-        except Exception as error:
-            # the user's own model failed: that is what has to be said, not where in here it was called
-            from parity.verifier.operations.sources import raised_at
-
-            line = raised_at(error)
-            where = f" in {line.file}:{line.line}" if line else ""
-            message = f"{type(error).__name__}{where}: {_first_line(error)}"
-            return {"error": "InputError", "message": message}
+        except (Exception, SystemExit) as error:
+            return self._refusal(error)
         return {"notes": list(self._side.notes)}
+
+    def _refusal(self, error: BaseException) -> dict[str, Any]:
+        """What to reply where something failed: the user's own model, or this environment."""
+        try:
+            from parity.verifier.operations.mistakes import message_of, mistake
+        except ModuleNotFoundError:  # it lacks what everything here needs
+            return {"error": "ConfigError", "message": f"{sys.executable}: {error}"}
+        said = mistake(error, *self._called())
+        if said is None and isinstance(error, ModuleNotFoundError):
+            return {"error": "ConfigError", "message": f"{sys.executable}: {message_of(error)}"}
+        said = said or f"{type(error).__name__}: {message_of(error)}"
+        return {"error": "InputError", "message": said}
+
+    def _called(self) -> tuple[Any, ...]:
+        """The model with its arguments, once there is one."""
+        if self._side is None:
+            return ()
+        subject = self._side.subject()
+        return subject.model, (*(subject.variables or ()), *subject.args), subject.kwargs
 
     def _obey(self, said: dict[str, Any]) -> None:
         from parity.verifier.diff.build import Order, build
@@ -60,10 +74,6 @@ class Server:
             self._side = InProcess(build(order), dtype=order.dtype, precision=order.precision)  # type: ignore[arg-type]
             return
         self._side.record(Path(said["out"]), nudge=said["nudge"])
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,6 @@ from vit_config import InputError
 
 Framework = Literal["torch", "jax"]
 
-TRAINING = "was given in training mode; it is compared in evaluation mode"
-"""What is said of a model whose author forgot ``eval()``, or meant to compare what is random."""
-
 
 @dataclass(frozen=True)
 class Subject:

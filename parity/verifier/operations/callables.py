@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from parity.verifier.operations.methods import as_module
 from parity.verifier.operations.program import Kind
 
 
@@ -18,14 +19,15 @@ def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def unwrapped(function: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any], int]:
-    """A partial's function with all of its arguments, and how many of these were bound before."""
+    """A partial's function with all of its arguments, and how many of these were bound before; of a
+    module's method, the module."""
     bound = 0
     while isinstance(function, functools.partial):
         bound += len(function.args)
         kwargs = {**function.keywords, **kwargs}
         args = (*function.args, *args)
         function = function.func
-    return function, args, kwargs, bound
+    return as_module(function), args, kwargs, bound
 
 
 def is_a(value: Any, package: str) -> bool:

@@ -14,6 +14,7 @@ from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import Comparison, Counts, Kind, Place, Verdict
 from parity.verifier.operations.formula import Letters
+from parity.verifier.operations.inputs import check_inputs
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.modules import modules_of
@@ -40,7 +41,7 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
     and for `gradients`.
 
     Raises:
-        InputError: a side cannot be run, or the programs have no outputs of the same size.
+        InputError: a side cannot be run, or the two were given inputs of other sizes.
     """
     started = time.perf_counter()
     of_a = record(a, "A", gradients=gradients)
@@ -54,6 +55,7 @@ def compare_programs(
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     pairs, left_out = (pair or pair_outputs)(a, b)
+    check_inputs(a, b, pairs)
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
@@ -83,7 +85,7 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        _types(a, b), _remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
 
@@ -98,6 +100,10 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
                 more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
                 found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
     return tuple(found)
+
+
+def _remarks(a: Program, b: Program) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes))
 
 
 def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:

@@ -112,6 +112,8 @@ class Comparison:
     """What the other side holds in a smaller type and was rounded to it: leaves, lines of constants."""
     types: tuple[str, ...] = ()
     """Where one side alone asks for a smaller number type; both were compared in float64."""
+    remarks: tuple[str, ...] = ()
+    """What its author may not expect of a side: what was done to it, what chance decides. "A: ..."."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
     modules: tuple[Module, ...] = ()

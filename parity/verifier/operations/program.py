@@ -14,6 +14,9 @@ from parity.verifier.operations.fingerprint import fingerprint
 
 Kind = Literal["input", "parameter", "constant", "operation"]
 
+TRAINING = "was given in training mode; it is compared in evaluation mode"
+"""What is noted of a model whose author forgot ``eval()``, or meant to compare what is random."""
+
 KEEP_BYTES = 256 * 2**20
 """How much a program keeps of its values; the rest is recomputed when asked for."""
 
@@ -94,6 +97,7 @@ class Program:
     kept: dict[int, Any] = field(default_factory=dict)
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
+    """What was done to it, or is a matter of chance in it, that its author may not expect."""
     narrowed: dict[Source, str] = field(default_factory=dict)
     """Lines that ask for a smaller number type than that of what they are given, such as float32; the
     program is recorded in float64 all the same."""

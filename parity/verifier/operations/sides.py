@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from parity.verifier.operations.callables import arguments_of, is_a, is_torch, unwrapped
+from parity.verifier.operations.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.operations.program import Program
-from parity.verifier.operations.sources import raised_at
 from vit_config import InputError
 
 
@@ -29,10 +29,10 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
         InputError: it is none of these.
     """
     if isinstance(side, str):
-        from parity.verifier.diff.build import Order, build, called_function, is_function
+        from parity.verifier.diff.build import Order, build, built_by, is_function
 
         if is_function(side):
-            side = called_function(side)()
+            side = built_by(side)
         else:
             subject = build(Order(name=side))
             side = (subject.model, dict(subject.kwargs) or subject.args)
@@ -44,7 +44,9 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
     function, args, kwargs, bound = unwrapped(function, args, kwargs)
     if not callable(function):
         raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
-    try:
+    with in_one_line(name, function, args, kwargs):
+        if is_sealed(function):
+            raise InputError(f"{name}: {SEALED}")
         if is_torch(function, args, kwargs):
             from parity.verifier.operations.aten import side as torch_side
 
@@ -52,10 +54,3 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
         from parity.verifier.operations.jaxprs import side as jax_side
 
         return jax_side.record_side(function, variables, args, kwargs, bound, name, dtype)
-    except Exception as error:
-        line = raised_at(error)
-        if line is None or isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{name}: {type(error).__name__} in {line.file}:{line.line}: {error}"
-        ) from error

@@ -86,5 +86,11 @@ def raised_at(error: BaseException) -> Source | None:
     return Source(last.filename, last.lineno or 0, last.name)
 
 
+def calls_a_program(error: BaseException) -> bool:
+    """Whether the last that this package did before an exception was to call the program."""
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_OWN)]
+    return bool(ours) and ours[-1].name in ("call", "<lambda>")
+
+
 _CALLS = frozenset(["record", "call", "record_torch", "record_jax", "<lambda>", "__torch_dispatch__"])
 """Functions of this package that call the program."""

@@ -71,6 +71,8 @@ class Bisection:
     runs: int
     """How often the program was run."""
     seconds: float
+    remarks: tuple[str, ...] = ()
+    """What was done to the program that its author may not expect."""
 
     @property
     def possible(self) -> bool:
@@ -146,7 +148,8 @@ def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bis
         held = _smallest(program.operations, every, lambda some: error(some) <= bound)
     rest = [_held(program.operations[i], error([j for j in held if j != i])) for i in held]
     return Bisection(dtype, bound, low, high, rounded.ran_error(), error(held), tuple(rest), len(every),
-                     rounded.runs, time.perf_counter() - started)  # fmt: skip
+                     rounded.runs, time.perf_counter() - started,
+                     tuple(program.notes))  # fmt: skip
 
 
 def _held(op: Operation, without: float) -> Held:

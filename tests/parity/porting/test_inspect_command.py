@@ -89,7 +89,10 @@ def out_of(capsys, *argv: str, status: int = 0) -> str:
         (["inspect", "vit_base_patch16_22"], ["did you mean 'vit_base_patch16_224'"]),
         (["inspect", "vit_base_patch16_224.nope"], ["has no tag 'nope'", "augreg_in21k"]),
         (["inspect", "none.safetensors"], ["none.safetensors: no such file"]),
-        (["inspect", __file__], ["is a Python file"]),
+        (
+            ["inspect", __file__],
+            ["is a Python file; parity diff and locate take test_inspect_command.py:FUNCTION"],
+        ),
         (["inspect", "digits", "--depth", "-1"], ["--depth -1"]),
         (["inspect", "digits", "--batch-size", "0"], ["--batch-size 0"]),
         (["inspect", "digits", "--image-size", "8by8"], ["--image-size 8by8", "224x224"]),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,10 +10,11 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_map
 
+from parity.verifier.operations.aten.copies import copied
 from parity.verifier.operations.aten.record import named_tensors, record_torch
 from parity.verifier.operations.callables import argument_names, is_a, kinds_of
 from parity.verifier.operations.jaxprs.values import rounding_of
-from parity.verifier.operations.program import Kind, Program
+from parity.verifier.operations.program import TRAINING, Kind, Program
 
 Leaf = tuple[Kind, str, torch.Tensor, float]
 """Kind, path, tensor, rounding of the type that it came in."""
@@ -42,6 +42,7 @@ def record_side(
     """
     cast = _Cast(torch.float64 if dtype is None else getattr(torch, dtype))
     args, kwargs = tree_map(cast, args), tree_map(cast, kwargs)
+    training = getattr(function, "training", False)
     function = getattr(function, "_orig_mod", function)
     if type(function).__name__ == "ExportedProgram":
         function = function.module()
@@ -63,9 +64,12 @@ def record_side(
     for label, value in kwargs.items():
         cast.argument("input", label, value)
     with _evaluating(function):
-        return record_torch(
+        program = record_torch(
             call, cast.leaves, name, cast.modules, gradients=gradients, as_it_is=dtype is not None
         )
+    if training:
+        program.notes.append(TRAINING)
+    return program
 
 
 class _Cast:
@@ -90,7 +94,7 @@ class _Cast:
         return made
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        own = copy.deepcopy(module).to(self._dtype)
+        own = copied(module).to(self._dtype)
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]

@@ -10,7 +10,7 @@ import numpy as np
 
 from parity.verifier.operations.callables import argument_names, is_a, kinds_of
 from parity.verifier.operations.jaxprs.record import record_jax
-from parity.verifier.operations.program import Kind, Program
+from parity.verifier.operations.program import TRAINING, Kind, Program
 from vit_config import InputError
 
 
@@ -54,7 +54,13 @@ def record_side(
         named = {key: static[key](given[len(args) + i]) for i, key in enumerate(kwargs)}
         return _only_arrays(inner(*own, *positional, **named))
 
-    return record_jax(call, trees, name, dtype)
+    program = record_jax(call, trees, name, dtype)
+    if is_a(function, "flax.nnx"):
+        from flax import nnx
+
+        if nnx.graphdef(evaluating(function)) != nnx.graphdef(function):
+            program.notes.append(TRAINING)
+    return program
 
 
 def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:
@@ -104,6 +110,15 @@ def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:
             return merged(*args, **kwargs)
 
     return call, state
+
+
+def evaluating(model: Any) -> Any:
+    """A copy of an NNX model, in evaluation mode."""
+    from flax import nnx
+
+    copy = nnx.clone(model)
+    copy.eval()
+    return copy
 
 
 def _entry(entry: Any) -> str:

@@ -40,8 +40,9 @@ REFUSED = {
         "not_finite",
         "not_finite",
     ): "both models produce values that are not finite, {a} first at fc2 in,",
-    ("plain", "raises"): "{b}: RuntimeError in {file}:148: no weights here\n",
-    ("plain", "raising_model"): "{b}: KeyError in {file}:69: ",
+    ("masked", "masked_more"): "both models produce values that are not finite, {a} first at softmax in",
+    ("plain", "raises"): "{b}: RuntimeError in {file}:175: no weights here\n",
+    ("plain", "raising_model"): "{b}: KeyError in {file}:84: ",
     ("plain", "alone"): "{b}: returns a model without inputs; return (model, inputs)",
     ("plain", "no_model"): "{b}: builtins.int is not a model: expected a torch.nn.Module",
     ("plain", "three_things"): "{b}: expected (model, inputs), found a tuple of 3",
@@ -87,6 +88,13 @@ def test_what_is_not_finite_in_one_is_located(names, diff):
     status, out, _ = diff(*names)
     assert status == 1
     assert "fc2 in differs, everything after norm out agrees; not finite" in out
+
+
+@pytest.mark.parametrize(("name", "status"), [("masked", 0), ("masked_elsewhere", 1)])
+def test_infinities_of_a_mask_are_equal_where_they_are_in_both(name, status, diff):
+    found, out, _ = diff("masked", name)
+    assert found == status
+    assert status == 0 or "softmax in differs, everything after norm out agrees; not finite" in out
 
 
 def test_a_module_that_is_called_twice_is_aligned_call_by_call(diff):

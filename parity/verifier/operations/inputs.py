@@ -1,0 +1,56 @@
+"""Whether two programs were given the same inputs, as far as shapes tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.program import Operation, Program
+from vit_config import InputError
+
+
+def check_inputs(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> None:
+    """Refuse programs that were given inputs of other sizes, such as batches of 3 and of 2.
+
+    An input is the other's where any value of it has the same numbers, repeated or not, or one of its
+    inputs as many elements, in any layout. Of those that remain nothing is said where the sides have not
+    equally many, or in other numbers of axes: masks and tables may be made outside of one program and
+    inside of the other, and in many forms.
+
+    Args:
+        pairs: the outputs that are compared; where they have as many elements, an input may be repeated
+            along an axis.
+
+    Raises:
+        InputError: which inputs, and both shapes.
+    """
+    in_a, in_b = Index(a), Index(b)
+    own_a, own_b = _without_partner(a, in_b), _without_partner(b, in_a)
+    sizes = {op.size for op in own_a} & {op.size for op in own_b}
+    rest_a, rest_b = ([op for op in own if op.size not in sizes] for own in (own_a, own_b))
+    if len(rest_a) != len(rest_b):
+        return
+    fits = all(a.operations[x].size == b.operations[y].size for x, y in pairs)
+    found = [
+        f"{x.label} {list(x.shape)} in {a.name}, {y.label} {list(y.shape)} in {b.name}"
+        for x, y in zip(rest_a, rest_b, strict=True)
+        if len(x.shape) == len(y.shape) and not (fits and _broadcast(x.shape, y.shape))
+    ]
+    if found:
+        raise InputError(f"not the same inputs: {'; '.join(found)}; give both sides the same ones")
+
+
+def _without_partner(program: Program, index: Index) -> list[Operation]:
+    """The inputs whose numbers no value of the other program has."""
+    leaves = (op for op in program.operations if op.kind == "input" and op.shape)
+    return [op for op in leaves if not index.meets(op)]
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    """Whether one of two shapes is the other with axes repeated."""
+    try:
+        return np.broadcast_shapes(a, b) in (a, b)
+    except ValueError:
+        return False

@@ -1,0 +1,149 @@
+"""What went wrong in a user's own program, in one line; a fault of this package is told from it."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from parity.verifier.operations.callables import is_a
+from parity.verifier.operations.methods import closed_over
+from parity.verifier.operations.sources import calls_a_program, raised_at
+from vit_config.errors import USER_ERRORS, InputError, one_line
+
+
+@contextmanager
+def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = None) -> Iterator[None]:
+    """Run what a user wrote; what it raises becomes an InputError that begins with a name.
+
+    Args:
+        name: what the user calls it.
+        function: the program that is run, with its arguments, where there is one.
+        args: its positional arguments.
+        kwargs: those by name.
+
+    Raises:
+        InputError: the program failed. What this package raises by itself stays what it is.
+    """
+    try:
+        with warnings_of_what_works():
+            yield
+    except USER_ERRORS:
+        raise
+    except (Exception, SystemExit) as error:
+        said = mistake(error, function, args, kwargs)
+        if said is None:
+            raise
+        raise InputError(f"{name}: {said}") from error
+
+
+@contextmanager
+def warnings_of_what_works() -> Iterator[None]:
+    """Keep warnings to the end, and to oneself where it fails: then one line says what is wrong."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for each in caught:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+
+
+def mistake(
+    error: BaseException, function: Any = None, args: Any = (), kwargs: Any = None
+) -> str | None:
+    """What a user's program did wrong, with its file and line; None for a fault of this package."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{type(error).__name__} in {error.filename}:{error.lineno}: {error.msg}"
+    if is_sealed(function) or _came_through(error, "/jax/_src/export/"):
+        return SEALED
+    unbound = _unbound(function, args, kwargs or {}) if isinstance(error, TypeError) else ""
+    if unbound:
+        return unbound if args or kwargs else f"{unbound}; give them beside it, as (callable, inputs)"
+    line = raised_at(error)
+    if line is None and not calls_a_program(error):
+        return None
+    where = f" in {line.file}:{line.line}" if line else ""
+    if isinstance(error, ModuleNotFoundError) and line is not None and error.name:
+        return f"{line.file}:{line.line} imports {error.name}, which {sys.executable} lacks; install it"
+    if isinstance(error, SystemExit):  # whose status could be that of two programs that differ
+        return f"sys.exit({error.code!r}){where}: a program that is compared must not end the process"
+    held = closed_over(function) if _is_of_types(error) else []
+    if held:
+        return (
+            f"{type(error).__name__}{where}: the function closes over {' and '.join(held)}, which is not"
+            " cast to float64 with everything else; give the module itself, as (module, inputs), or its"
+            " parameters as an argument"
+        )
+    said = f"{type(error).__name__}{where}: {message_of(error)}"
+    return f"{said.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else said
+
+
+def message_of(error: BaseException) -> str:
+    """What an exception says, in one line: its first, or all where that one announces a list."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    said = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
+    return " ".join(one_line("\n".join(said)).split())
+
+
+SEALED = (
+    "is a program that JAX exported or compiled, which holds no operations that can be followed; give"
+    " the function that it was made from"
+)
+
+
+def is_sealed(function: Any) -> bool:
+    """Whether something is a program of `jax.export`, or one compiled ahead of time."""
+    owner = getattr(function, "__self__", function)
+    return is_a(owner, "jax._src.stages") or is_a(owner, "jax._src.export")
+
+
+def refuse_arguments(name: str, function: Any) -> None:
+    """Refuse a building function that cannot be called without arguments.
+
+    Raises:
+        InputError: it needs some.
+    """
+    needed = _unbound(function, (), {})
+    if needed:
+        raise InputError(
+            f"{name}: {needed}; name a function of no arguments that returns (callable, inputs)"
+        )
+
+
+def _unbound(function: Any, args: Any, kwargs: Any) -> str:
+    """Why a function cannot be given some arguments, whatever they hold; empty where it can."""
+    target = function
+    if is_a(function, "torch.nn"):
+        target = function.forward
+    elif is_a(function, "flax"):
+        target = function.__call__
+    try:
+        signature = inspect.signature(target)
+    except (TypeError, ValueError):  # no function, or one that does not tell
+        return ""
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        called = getattr(target, "__qualname__", type(function).__qualname__).rpartition("<locals>.")[2]
+        count = len(args) + len(kwargs)
+        given = f"{count} input{'s' * (count != 1)}" if count else "no inputs"
+        return f"{called} was given {given}: {error}"
+    return ""
+
+
+def _is_of_types(error: BaseException) -> bool:
+    """Whether an exception is about number types, or about state that a traced function changes."""
+    words = ("dtype", "scalar type", "trace level", "incompatible types")
+    return any(word in str(error) for word in words)
+
+
+def _is_of_tracing(error: BaseException) -> bool:
+    """Whether a JAX program wants to know a number that is known only when it runs."""
+    return any(base.__module__ == "jax.errors" for base in type(error).__mro__)
+
+
+def _came_through(error: BaseException, folder: str) -> bool:
+    """Whether an exception came through the code in a folder."""
+    return any(folder in frame.filename for frame in traceback.extract_tb(error.__traceback__))
