@@ -182,6 +182,20 @@ def test_bfloat16_weights_are_compared_with_those_they_were_rounded_from(side):
     assert model.head.weight.dtype == torch.bfloat16
 
 
+def test_a_weight_that_is_an_argument_of_its_own_is_rounded_too():
+    rng = np.random.default_rng(1)
+    weight, x = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 4), (3, 5)))
+    model = torch.nn.Linear(5, 4, bias=False)
+    model.weight.data = torch.from_numpy(weight.T.copy())
+    a = model.bfloat16(), torch.from_numpy(x).bfloat16()
+    found = compare(a, (lambda w, x: x @ w, (weight, x)))
+    assert found.verdict == "EQUAL"
+    assert found.rounded == ("w", "x")
+    port = functools.partial(lambda w, x: x @ w, jnp.asarray(weight))
+    for b in ((port, x), (lambda x: x @ weight, x)):  # bound; found outside
+        assert compare(a, b).verdict == "EQUAL"
+
+
 class Rotary(torch.nn.Module):
     """Turns tokens by frequencies that it made in float32, as transformers does."""
 
