@@ -132,6 +132,36 @@ class Call:
         return flat
 
 
+def is_unset(name: str) -> bool:
+    """Whether an operator gives memory as it finds it, whose numbers mean nothing."""
+    return name.removeprefix("new_").partition("_")[0] == "empty"
+
+
+def zeros_like(tensor: torch.Tensor) -> Call:
+    """Zeros of a tensor's shape and type, from no operands."""
+    return _call(aten.zeros.default, None, list(tensor.shape), dtype=tensor.dtype)
+
+
+def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
+    """What a tensor holds after another was copied into it, which does not depend on what it held; None
+    where the other is of another type."""
+    if target.dtype != given.dtype:
+        return None
+    if target.shape == given.shape:
+        return _call(aten.clone.default, given)
+    return _call(aten.expand_copy.default, given, list(target.shape))
+
+
+def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> Call:
+    """A call with one operand in front of arguments that stay, or with none."""
+    given = args if operand is None else (operand, *args)
+    flat, structure = tree_flatten((given, kwargs))
+    slots = [] if operand is None else [0]
+    return Call(
+        func, [None if i in slots else each for i, each in enumerate(flat)], slots, structure, []
+    )
+
+
 def tensor_of(array: Any) -> torch.Tensor:
     """A numpy array as a tensor, copied where torch cannot share it."""
     array = np.asarray(array)
