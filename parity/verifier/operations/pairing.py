@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from parity.verifier.operations.layouts import Way, conventional, ways
-from parity.verifier.operations.meeting import Index, is_weak
+from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import distance
 
 EQUAL = 1e-9
 """Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
 near 1e-14."""
+
+Named = tuple[str, int]
+"""Path and operation of an output."""
 
 Pairs = list[tuple[int, int]]
 """Outputs of A and of B that are compared."""
@@ -45,6 +48,8 @@ def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
         same = [x for x in of_a if x[1] in partners and fits(x, y)]
         if same:
             take(same[0], y)
+    for x, y in _kin(a, b, index, of_a, of_b):  # by what they are made of
+        take(x, y)
     for x in list(of_a):  # by size, in order
         same = [y for y in of_b if fits(x, y)]
         if same:
@@ -56,6 +61,60 @@ def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
             take(x, same[0])
     left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
     return pairs, left
+
+
+def _kin(
+    a: Program, b: Program, index: Index, of_a: Sequence[Named], of_b: Sequence[Named]
+) -> list[tuple[Named, Named]]:
+    """Outputs that were made of the same: of one parameter, element by element, as those of a step are;
+    else, for the most part, of the same values. Only where there are several of a size."""
+    sizes = Counter([a.operations[i].size for _, i in of_a] + [b.operations[i].size for _, i in of_b])
+    several = {size for size, count in sizes.items() if count > 2}
+    if not several:
+        return []
+    met = meet(b.operations, index)
+    class_a: dict[int, int] = {}
+    for partners in met.values():  # a value may be held by several operations
+        first = min(class_a.get(each, each) for each in partners)
+        class_a.update(dict.fromkeys(partners, first))
+    class_b = {i: class_a[partners[0]] for i, partners in met.items() if not is_weak(b.operations[i])}
+    found: list[tuple[Named, Named]] = []
+    for made in (made_of, _read):
+        rest_a = [
+            x for x in of_a if a.operations[x[1]].size in several and x not in (p for p, _ in found)
+        ]
+        rest_b = [
+            y for y in of_b if b.operations[y[1]].size in several and y not in (q for _, q in found)
+        ]
+        kin_a = [{class_a[i] for i in made(a, x, class_a) if i in class_a} for _, x in rest_a]
+        kin_b = [{class_b[i] for i in made(b, y, class_b) if i in class_b} for _, y in rest_b]
+        ranked = sorted(
+            (-len(mine & theirs) / len(mine | theirs), abs(i - j), i, j)
+            for i, mine in enumerate(kin_a)
+            for j, theirs in enumerate(kin_b)
+            if mine & theirs and a.operations[rest_a[i][1]].size == b.operations[rest_b[j][1]].size
+        )
+        taken: set[tuple[str, int]] = set()
+        for *_, i, j in ranked:
+            if not {("A", i), ("B", j)} & taken:
+                taken |= {("A", i), ("B", j)}
+                found.append((rest_a[i], rest_b[j]))
+    return found
+
+
+def _read(program: Program, output: int, met: Container[int]) -> set[int]:
+    """The last values before an output that the other program has, too."""
+    found: set[int] = set()
+    seen, stack = {output}, list(program.operations[output].inputs)
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            if i in met:
+                found.add(i)
+            else:
+                stack += program.operations[i].inputs
+    return found
 
 
 class Outputs:
@@ -155,7 +214,7 @@ def _is_held(op: Operation) -> bool:
     return op.run is None and op.kind in ("parameter", "constant")
 
 
-def made_of(program: Program, output: int) -> set[int]:
+def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
     """The leaves of an output's size that the fewest operations turn into it, element by element: of a
     parameter after a step, the one before."""
     size = program.operations[output].size

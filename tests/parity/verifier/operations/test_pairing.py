@@ -70,3 +70,32 @@ def test_a_step_leaves_its_parameters_where_they_lie():
     of_a = original, (model, torch.from_numpy(x))
     assert compare(of_a, step(False), gradients=True).verdict == "EQUAL"
     assert compare(of_a, step(True), gradients=True).verdict == "DIFFERENT"
+
+
+def test_outputs_of_one_size_are_paired_by_what_they_are_made_of():
+    """Under other names and in another order; with a fault, no value of one is the other's."""
+    first, second, rate = RNG.normal(size=6), 5 + RNG.normal(size=6), np.ones(6)
+
+    def original(held, k):
+        return {"alpha": held["u"] - 0.1 * k, "beta": held["v"] - 0.1 * k}
+
+    def port(factor):
+        def step(held, k):
+            return held["v"] - factor * k, held["u"] - factor * k
+
+        return step, ({"u": first, "v": second}, rate)
+
+    held = {"u": torch.from_numpy(first), "v": torch.from_numpy(second)}
+    a = original, (held, torch.from_numpy(rate))
+    assert compare(a, port(0.1)).verdict == "EQUAL"
+    (place,) = compare(a, port(0.2)).places
+    assert (place.cause, place.message) == ("number", "0.2 where A has 0.1")
+
+
+def test_names_come_before_values_and_what_nothing_tells_is_paired_in_order():
+    x = RNG.normal(size=(2, 5))
+    a = (lambda x: (torch.tanh(x), torch.exp(x))), torch.from_numpy(x)
+    assert compare(a, (lambda x: (jnp.exp(x), jnp.tanh(x)), x)).verdict == "DIFFERENT"
+    assert compare(a, (lambda x: {"e": jnp.exp(x), "t": jnp.tanh(x)}, x)).verdict == "EQUAL"
+    found = compare(a, (lambda x: {"p": jnp.tanh(2 * x), "q": jnp.exp(2 * x)}, x))
+    assert {place.cause for place in found.places} == {"one scale too many"}
