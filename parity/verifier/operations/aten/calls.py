@@ -10,6 +10,12 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from parity.verifier.operations.windows import (
+    WINDOW,
+    transform_of_torch,
+    window_of_torch,
+)
+
 aten = torch.ops.aten
 
 _SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
@@ -60,8 +66,19 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     return found
 
 
-def attributes_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Axes, sizes and modes, for the formula."""
+def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any]]:
+    """What a formula shows of a call besides its operands, and what else is kept of it."""
+    name = name_of(func)
+    if name == "convolution":
+        window = window_of_torch(args)
+        return window.text, {WINDOW: window}
+    if name in ("_fft_r2c", "_fft_c2r", "_fft_c2c"):
+        return transform_of_torch(name, args), {}
+    return ", ".join(each.replace(" ", "") for each in _attributes(func, args, kwargs)), {}
+
+
+def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
+    """Axes, sizes and modes."""
     given = [*zip(func._schema.arguments, args, strict=False)]
     given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
     found = []

@@ -143,7 +143,7 @@ class _Recorder(Tensors, TorchDispatchMode):
         name = name_of(func)
         common = TORCH_NAMES.get(name, name)
         fixed = [None if i in slots else each for i, each in enumerate(flat)]
-        label = ", ".join(str(each).replace(" ", "") for each in attributes_of(func, args, kwargs))
+        label, extra = attributes_of(func, args, kwargs)
         first = next((each for each in flat if isinstance(each, torch.Tensor)), None)
         for each in writes:
             self.unshare(each)
@@ -168,7 +168,7 @@ class _Recorder(Tensors, TorchDispatchMode):
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
             return Operation(-1, common, operands, run, "operation", label, line, self.context.module,
             self.scope,
-                             is_layout=layout and not written)  # fmt: skip
+                             is_layout=layout and not written, extra=extra)  # fmt: skip
 
         random = torch.Tag.nondeterministic_seeded in func.tags
         if written:

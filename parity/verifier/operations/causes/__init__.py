@@ -20,6 +20,7 @@ from parity.verifier.operations.causes import (
     several,
     skips,
     slopes,
+    windows,
 )
 from parity.verifier.operations.causes.exchange import Cause
 from parity.verifier.operations.meeting import Index
@@ -33,6 +34,7 @@ _JUDGES = (
     skips.judge,
     order.judge,
     reads.row,
+    windows.judge,
     operators.judge,
     reads.operand,
     operators.axes,
