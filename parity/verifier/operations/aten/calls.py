@@ -20,6 +20,8 @@ aten = torch.ops.aten
 
 _SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
           torch.complex64: torch.complex128}  # fmt: skip
+LAST = 2**63 - 1
+"""The end of a slice that has none."""
 VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 """A value that is fed may have other strides."""
 
@@ -87,6 +89,7 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
         if (
             isinstance(value, (torch.Tensor, float))
             or value is None
+            or value == LAST
             or "Scalar" in kind
             or kind == "number"
         ):
