@@ -51,6 +51,8 @@ def print_lines(difference: Difference, console: Console) -> None:
         text = " the forward pass is the same. In the backward pass:"
     if found.places:
         text += "\n".join(["", *found.places_to_text()] if text else found.places_to_text())
+    elif found.verdict == "DIFFERENT":
+        text = f"{text} the outputs differ, but no place was found where they part."
     else:
         text = f" {SAME[found.backward]}"
     for line in (*text.splitlines(), *found.types):

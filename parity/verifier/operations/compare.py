@@ -12,19 +12,19 @@ import numpy as np
 from parity.verifier.operations.causes import Cause, cause_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
-from parity.verifier.operations.comparison import Comparison, Counts, Kind, Place, Verdict
+from parity.verifier.operations.comparison import UNCOMPARED, Comparison, Counts, Kind, Place, Verdict
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.inputs import check_inputs
-from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.modules import modules_of
 from parity.verifier.operations.norms import moved_norms
 from parity.verifier.operations.origin import origin
+from parity.verifier.operations.pairing import pair_outputs
 from parity.verifier.operations.parameters import wrong_parameters
 from parity.verifier.operations.parts import part_of
 from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program
-from parity.verifier.operations.region import Found, distance
+from parity.verifier.operations.region import Found, Region
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
 from parity.verifier.operations.steps import turned_loops
@@ -60,7 +60,10 @@ def compare_programs(
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
     letters = Letters(search.index)
-    error = max((_error(a.values([x])[x], b.values([y])[y]) for x, y in pairs), default=np.inf)
+    error = max(
+        (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
+        default=np.inf,
+    )
     faults: list[Place] = []
     notes: list[Place] = []
     with one_thread(a, b):
@@ -76,6 +79,9 @@ def compare_programs(
                 notes.append(place)
             else:
                 faults.append(place)
+    for outputs in search.outputs.unlike:
+        place = _unlike(search, outputs, letters)
+        faults += [place] if place.cause or not faults else []
     then = meet(search.b.operations, search.index) if faults else met
     parted = [module for place in faults for module in (place.b.module, *place.modules)]
     left = search.unequal() if not faults else True
@@ -104,49 +110,6 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
 
 def _remarks(a: Program, b: Program) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes))
-
-
-def pair_outputs(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:
-    """The outputs that are compared, and the names of those that have no counterpart."""
-    of_a, of_b = list(a.outputs), list(b.outputs)
-    pairs: list[tuple[int, int]] = []
-
-    def take(x: tuple[str, int], y: tuple[str, int]) -> None:
-        pairs.append((x[1], y[1]))
-        of_a.remove(x)
-        of_b.remove(y)
-
-    def fits(x: tuple[str, int], y: tuple[str, int]) -> bool:
-        return a.operations[x[1]].size == b.operations[y[1]].size
-
-    for x in list(of_a):  # by name
-        same = [y for y in of_b if y[0] == x[0] and x[0] and fits(x, y)]
-        if same:
-            take(x, same[0])
-    index = Index(a)
-    for y in list(of_b):  # by value
-        partners = {each.index for each in index.meets(b.operations[y[1]])}
-        same = [x for x in of_a if x[1] in partners and fits(x, y)]
-        if same:
-            take(same[0], y)
-    for x in list(of_a):  # by size, in order
-        same = [y for y in of_b if fits(x, y)]
-        if same:
-            take(x, same[0])
-    alone = len(a.outputs) == len(b.outputs) == 1
-    for x in list(of_a):  # of one name or the only ones, of other sizes: they differ
-        same = [y for y in of_b if alone or (y[0] == x[0] and x[0])]
-        if same:
-            take(x, same[0])
-    left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
-    return pairs, left
-
-
-def _error(of_a: Any, of_b: Any) -> float:
-    of_a, of_b = np.asarray(of_a), np.asarray(of_b)
-    if of_a.shape == of_b.shape:
-        return distance(of_a, of_b)
-    return min((distance(each, of_b) for each in arrangements(of_a, of_b.shape)), default=np.inf)
 
 
 def _counts(
@@ -188,11 +151,40 @@ def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequ
     return Place(kind, a, b, found.error, limit, message, cause, modules, times, found=found)
 
 
+def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
+    """Two outputs of shapes between which no change of layout leads that is one by convention."""
+    a, b, (x, y) = search.a, search.b, pair
+    of_a, of_b = a.values([x])[x], b.values([y])[y]
+    found = Found(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
+    parts = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
+    axes = search.outputs.axes(pair, of_a, of_b)
+    if axes:
+        said = f"{shapes}, whose axes it has in the order {list(axes)}"
+        return Place("order", *parts, UNCOMPARED, 0.0, said, "transposed", found=found)
+    return Place("operations", *parts, UNCOMPARED, 0.0, shapes, found=found)
+
+
+def _moves(program: Program, index: int) -> list[int]:
+    """The operations that put a value into its order; what made it, where it was not moved."""
+    found = [index]
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+        found += [index] if program.operations[index].is_layout else []
+    return [i for i in sorted(found) if program.operations[i].run is not None]
+
+
 def _place(found: Found, letters: Letters, index: Index) -> Place:
     if not found.closed:
         a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
         return Place(
-            "open", a, b, -1.0, 0.0, "from here on nothing of A's makes the rest of B meet", found=found
+            "open",
+            a,
+            b,
+            UNCOMPARED,
+            0.0,
+            "from here on nothing of A's makes the rest of B meet",
+            found=found,
         )
     limit, error = limit_of(found), found.error
     kind, message = _kind(found, index, limit)
@@ -226,7 +218,9 @@ def _legend(sides: dict[str, Any]) -> str:
     found = []
     for name, op in sorted(sides.items()):
         where = f" {op.source}" if op.source else ""
-        found.append(f"{name}{where} {op.label if op.run is None else op.name} {list(op.shape)}")
+        found.append(
+            f"{name}{where} {op.label or op.name if op.run is None else op.name} {list(op.shape)}"
+        )
     return "; ".join(found)
 
 

@@ -16,6 +16,9 @@ Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
 SCHEMA = "parity.operations/1"
 """Of the JSON; a field is never renamed or removed within a version."""
 
+UNCOMPARED = -1.0
+"""Stands for an error where two values cannot be compared."""
+
 MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
 
 
@@ -58,7 +61,7 @@ class Place:
     a: Part
     b: Part
     error: float
-    """||a - b|| / ||a|| of the value at its end."""
+    """||a - b|| / ||a|| of the value at its end; `UNCOMPARED` where there is none."""
     limit: float
     """What rounding explains of it."""
     message: str = ""
@@ -238,6 +241,8 @@ def _place(number: int, place: Place) -> list[str]:
         f"relative error {place.error:.2g}"
         if place.error >= 0
         else "no value of A's makes the rest meet"
+        if place.kind == "open"
+        else "no error between these shapes"
     )
     found.append(
         f"   {size}{where}"

@@ -81,6 +81,52 @@ def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
                 return
 
 
+def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
+    """The ways from one shape to another that need no proof: the axes as they are, or the channels
+    first on one side and last on the other. All other axes keep their order.
+
+    Channels are the first axis or the one behind it. Where shapes allow for both, the first axis is the
+    batch and stays.
+    """
+    if given == shape:
+        yield Way(given, tuple(range(len(given))), shape, shape)
+        return
+    if math.prod(given) != math.prod(shape):
+        return
+    for move in (_in_place, _behind_the_batch, _first):
+        found = []
+        for order in move(_axes(given, shape)):
+            if _merges([given[i] for i in order], shape):
+                rest = [i for i in range(len(given)) if i not in order]
+                found.append(Way(given, (*rest, *order), shape, shape))
+        for order in move(_axes(shape, given)) if len(shape) > len(given) else ():
+            split = tuple(shape[i] for i in order)
+            if _merges(list(split), given):  # the same the other way round
+                found.append(Way(split, tuple(map(int, np.argsort(order))), shape, shape))
+        if found:
+            yield from dict.fromkeys(found)
+            return
+
+
+def _axes(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """The axes that can be told apart, and a batch of one."""
+    batch = shape[:1] == other[:1]
+    return tuple(i for i, n in enumerate(shape) if n != 1 or (batch and i == 0))
+
+
+def _in_place(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [axes]
+
+
+def _behind_the_batch(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    return [(*axes[:1], *order) for order in _first(axes[1:])]
+
+
+def _first(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The first axis to the end, or the last to the beginning."""
+    return [(*axes[1:], *axes[:1]), (*axes[-1:], *axes[:-1])] if len(axes) > 1 else []
+
+
 def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
     """A smaller value repeated, with its axes where they fit."""
     size, total = math.prod(given), math.prod(shape)

@@ -25,6 +25,7 @@ TORCH_NAMES = {
     "logical_not": "not", "bitwise_and": "and", "logical_and": "and", "bitwise_or": "or", "logical_or":
     "or", "scalar_tensor": "full", "fmod": "remainder", "unsqueeze": "unsqueeze", "_conj": "conj",
     "_softmax_backward_data": "softmax_backward", "eq": "eq", "convert_element_type": "convert",
+    "_fft_r2c": "fft", "_fft_c2r": "fft", "_fft_c2c": "fft",
     "device_put": "copy", "lift_fresh": "copy", "lift_fresh_copy": "copy",
 }  # fmt: skip
 """What differs from the aten operator's own name, without its overload."""

@@ -47,7 +47,7 @@ def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]
     for norms, after in equal or [each for each in tried if _explains_more(each[1], search)]:
         found = _found(search, theirs[0], norms[0], after.b)
         if found is not None:
-            search.b, search.pairs = after.b, after.pairs
+            search.b, search.outputs = after.b, after.outputs
             yield found, tuple(each.end for each in norms[1:]), _said(theirs[0].kind, norms[0].kind)
             return
 
@@ -77,7 +77,7 @@ def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
     fed = _moved(search.b, norms, kind)
     outputs = {old: new for (_, old), (_, new) in zip(search.b.outputs, fed.outputs, strict=True)}
     after = copy.copy(search)
-    after.b, after.pairs = fed, [(x, outputs[y]) for x, y in search.pairs]
+    after.b, after.outputs = fed, search.outputs.of(outputs)
     return after
 
 

@@ -18,9 +18,10 @@ from parity.verifier.operations.ends import pairs_of
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak
 from parity.verifier.operations.origin import origin
+from parity.verifier.operations.pairing import Outputs, Pairs
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, distance
-from parity.verifier.operations.round import Pairs, Round, equal
+from parity.verifier.operations.round import Round
 from parity.verifier.operations.trials import Repair, Trial
 
 ORDER_ROOM = 12
@@ -51,13 +52,13 @@ class Search:
     """Two programs, B fed with more and more of A's values."""
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
-        self.a, self.b, self.pairs = a, b, pairs
+        self.a, self.b = a, b
+        self.outputs = Outputs(a, b, pairs)
         self.index = Index(a)
 
     def unequal(self, b: Program | None = None) -> Pairs:
         """The pairs of outputs that differ."""
-        b = b or self.b
-        return [(x, y) for x, y in self.pairs if not equal(self.a.values([x])[x], b.values([y])[y])]
+        return self.outputs.unequal(self.a, b or self.b)
 
     def places(self) -> list[Found]:
         """The places where B parts from A, in B's order, each repaired before the next is looked for."""
@@ -75,7 +76,7 @@ class Search:
         """B as it is now, or another, beside A; None if all outputs are equal."""
         b = b or self.b
         unequal = self.unequal(b)
-        return Round(self.a, b, self.index, self.pairs, unequal) if unequal else None
+        return Round(self.a, b, self.index, self.outputs, unequal) if unequal else None
 
     def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
         """The places, those that have a fault in front of them looked for again without it."""

@@ -10,10 +10,10 @@ import numpy as np
 
 from parity.verifier.operations.ends import ends_of, spread, window_of
 from parity.verifier.operations.fingerprint import fingerprint
-from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
+from parity.verifier.operations.pairing import Outputs, Pairs
 from parity.verifier.operations.program import Operation, Program
-from parity.verifier.operations.region import Found, Region, before_of, distance, first, recurrent
+from parity.verifier.operations.region import Found, Region, before_of, first, recurrent
 from parity.verifier.operations.trials import Repair, Trial, Twins
 
 DEPTH = 14
@@ -23,20 +23,6 @@ SURE = 3
 NEARBY = 4
 """Operations before the first that do not meet whose values may repair B, too: of A's always, of B's
 where the place is large without."""
-EQUAL = 1e-9
-"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
-near 1e-14."""
-
-Pairs = list[tuple[int, int]]
-"""Outputs of A and of B that are compared."""
-
-
-def equal(of_a: Any, of_b: Any) -> bool:
-    """Whether two outputs are the same, up to the order of axes where their shapes differ."""
-    of_a, of_b = np.asarray(of_a), np.asarray(of_b)
-    if of_a.shape == of_b.shape:
-        return distance(of_a, of_b) <= EQUAL
-    return any(distance(each, of_b) <= EQUAL for each in arrangements(of_a, of_b.shape))
 
 
 def _read(program: Program, end: int, reached: set[int]) -> set[int]:
@@ -49,8 +35,8 @@ def _read(program: Program, end: int, reached: set[int]) -> set[int]:
 class Round:
     """What holds until B is fed with the next value."""
 
-    def __init__(self, a: Program, b: Program, index: Index, pairs: Pairs, unequal: Pairs) -> None:
-        self.a, self.b, self.index, self.pairs = a, b, index, pairs
+    def __init__(self, a: Program, b: Program, index: Index, outputs: Outputs, unequal: Pairs) -> None:
+        self.a, self.b, self.index, self.outputs = a, b, index, outputs
         met = meet(b.operations, index)
         met_b = set(met) | noise(b)
         met_a = {each for partners in met.values() for each in partners} | noise(a)
@@ -115,7 +101,8 @@ class Round:
         differently. An operation behind `SURE` that reads something else computed may differ for another
         fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
         And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
-        that value itself says nothing, such as the old state of a cell, mixed with itself.
+        that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
+        value repeated, where B has it back by a mean over what is all the same: B's mean is passed over.
         """
         y, (alike, follows) = trial.y, self.follows(trial.x)
         reached = (
@@ -143,6 +130,7 @@ class Round:
             return False
         follow(trial.readers or [r for each in trial.places for r in self.readers[each]])
         unmet = 0
+        spread_out = self.a.operations[trial.x].size < trial.value.size
         while queue:
             index = heapq.heappop(queue)
             op = self.b.operations[index]
@@ -163,6 +151,8 @@ class Round:
                 {e.index for e in self.index.meets(op, fingerprint(result))} if may_meet else set()
             )
             if partners & follows:
+                if spread_out and partners <= alike and result.size < trial.value.size:
+                    return False
                 counts = not op.is_layout and not partners <= alike
                 row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
@@ -237,14 +227,12 @@ class Round:
     def equals_output(self, index: int, value: Any) -> bool:
         """Whether a value is what A puts out where B puts out that of an operation."""
         x = self.roots[index]
-        return equal(self.a.values([x])[x], value)
+        return self.outputs.equal((x, index), self.a.values([x])[x], value)
 
     def repair(self, trial: Trial, size: int) -> Repair | None:
         """B fed as in a trial; None if no less of B parts from A, or B still does right behind it."""
         x, y, fed = trial.x, trial.y, trial.feed(self.b)
-        outputs = self.a.values([each for each, _ in self.pairs])
-        of_b = fed.values([each for _, each in self.pairs])
-        roots = {b for a, b in self.pairs if not equal(outputs[a], of_b[b])}
+        roots = {each for _, each in self.outputs.unequal(self.a, fed)}
         met = set(meet(fed.operations, self.index)) | noise(fed)
         after = reach(fed, roots, met - roots)
         if len(after) >= len(self.reach_b):

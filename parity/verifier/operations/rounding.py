@@ -69,11 +69,19 @@ def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
             continue
         for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
             rounded = _rounded(value, epsilon)
-            alike = (op for op in partners if op.kind == leaf.kind and op.epsilon == epsilon)
+            alike = (op for op in partners if op.epsilon == epsilon and _may_be(leaf, op))
             if any(share(rounded, other.kept[op.index]) for op in alike):
                 found[leaf.index] = rounded
                 break
     return found
+
+
+def _may_be(leaf: Operation, other: Operation) -> bool:
+    """Whether a leaf can be what another is of the other program: an array that is an argument of its
+    own is called an input, weight or not; a constant may be a weight that a function finds outside."""
+    if leaf.kind == other.kind or "constant" not in (leaf.kind, other.kind):
+        return True
+    return leaf.size == other.size > 1
 
 
 def share(a: np.ndarray, b: np.ndarray) -> bool:

@@ -10,10 +10,18 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from parity.verifier.operations.windows import (
+    WINDOW,
+    transform_of_torch,
+    window_of_torch,
+)
+
 aten = torch.ops.aten
 
 _SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
           torch.complex64: torch.complex128}  # fmt: skip
+LAST = 2**63 - 1
+"""The end of a slice that has none."""
 VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 """A value that is fed may have other strides."""
 
@@ -60,8 +68,19 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     return found
 
 
-def attributes_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """Axes, sizes and modes, for the formula."""
+def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any]]:
+    """What a formula shows of a call besides its operands, and what else is kept of it."""
+    name = name_of(func)
+    if name == "convolution":
+        window = window_of_torch(args)
+        return window.text, {WINDOW: window}
+    if name in ("_fft_r2c", "_fft_c2r", "_fft_c2c"):
+        return transform_of_torch(name, args), {}
+    return ", ".join(each.replace(" ", "") for each in _attributes(func, args, kwargs)), {}
+
+
+def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
+    """Axes, sizes and modes."""
     given = [*zip(func._schema.arguments, args, strict=False)]
     given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
     found = []
@@ -70,6 +89,7 @@ def attributes_of(func: Any, args: Any, kwargs: Any) -> list[Any]:
         if (
             isinstance(value, (torch.Tensor, float))
             or value is None
+            or value == LAST
             or "Scalar" in kind
             or kind == "number"
         ):
@@ -130,6 +150,36 @@ class Call:
         for position, each in zip(self.slots, operands, strict=True):
             flat[position] = each
         return flat
+
+
+def is_unset(name: str) -> bool:
+    """Whether an operator gives memory as it finds it, whose numbers mean nothing."""
+    return name.removeprefix("new_").partition("_")[0] == "empty"
+
+
+def zeros_like(tensor: torch.Tensor) -> Call:
+    """Zeros of a tensor's shape and type, from no operands."""
+    return _call(aten.zeros.default, None, list(tensor.shape), dtype=tensor.dtype)
+
+
+def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
+    """What a tensor holds after another was copied into it, which does not depend on what it held; None
+    where the other is of another type."""
+    if target.dtype != given.dtype:
+        return None
+    if target.shape == given.shape:
+        return _call(aten.clone.default, given)
+    return _call(aten.expand_copy.default, given, list(target.shape))
+
+
+def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> Call:
+    """A call with one operand in front of arguments that stay, or with none."""
+    given = args if operand is None else (operand, *args)
+    flat, structure = tree_flatten((given, kwargs))
+    slots = [] if operand is None else [0]
+    return Call(
+        func, [None if i in slots else each for i, each in enumerate(flat)], slots, structure, []
+    )
 
 
 def tensor_of(array: Any) -> torch.Tensor:

@@ -21,11 +21,14 @@ from parity.verifier.operations.aten.calls import (
     Call,
     Pick,
     attributes_of,
+    copy_of,
     is_number,
+    is_unset,
     name_of,
     to_numpy,
     widened,
     written_by,
+    zeros_like,
 )
 from parity.verifier.operations.aten.context import Context, named_tensors
 from parity.verifier.operations.aten.rules import DECOMPOSITIONS
@@ -140,22 +143,32 @@ class _Recorder(Tensors, TorchDispatchMode):
         name = name_of(func)
         common = TORCH_NAMES.get(name, name)
         fixed = [None if i in slots else each for i, each in enumerate(flat)]
-        label = ", ".join(str(each).replace(" ", "") for each in attributes_of(func, args, kwargs))
+        label, extra = attributes_of(func, args, kwargs)
         first = next((each for each in flat if isinstance(each, torch.Tensor)), None)
         for each in writes:
             self.unshare(each)
         result = func(*args, **kwargs)
+        line = self.line or self.context.where()
+        if is_unset(name) and isinstance(result, torch.Tensor):
+            result.zero_()  # or the numbers would be those that lay there before
+            op = Operation(-1, "empty", (), zeros_like(result), source=line, module=self.context.module)
+            self.add(op, result, to_numpy(result))
+            return result
+        if func is aten.copy_.default and not self.as_it_is and (run := copy_of(*args[:2])) is not None:
+            op = Operation(-1, "copy", (Ref(self.node(args[1])),), run, source=line,
+                           module=self.context.module, scope=self.scope, is_layout=True)  # fmt: skip
+            self.wrote(args[0], self.add(op, None, to_numpy(args[0]).copy()))
+            return result
         layout = common in LAYOUT or (
             common == "convert" and first is not None and isinstance(result, torch.Tensor)
             and first.dtype.is_floating_point == result.dtype.is_floating_point
         )  # fmt: skip
         run = Call(VIEWS.get(func, func), widened(fixed), slots, structure, written)
-        line = self.line or self.context.where()
 
         def made(operands: tuple[Any, ...], run: Callable[..., Any], label: str) -> Operation:
             return Operation(-1, common, operands, run, "operation", label, line, self.context.module,
             self.scope,
-                             is_layout=layout and not written)  # fmt: skip
+                             is_layout=layout and not written, extra=extra)  # fmt: skip
 
         random = torch.Tag.nondeterministic_seeded in func.tags
         if written:

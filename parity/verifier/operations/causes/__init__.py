@@ -21,6 +21,7 @@ from parity.verifier.operations.causes import (
     several,
     skips,
     slopes,
+    windows,
 )
 from parity.verifier.operations.causes.exchange import Cause
 from parity.verifier.operations.meeting import Index
@@ -36,6 +37,7 @@ _JUDGES = (
     skips.judge,
     order.judge,
     reads.row,
+    windows.judge,
     operators.judge,
     reads.operand,
     operators.axes,

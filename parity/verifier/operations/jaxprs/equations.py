@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.jaxprs.values import lowered
+from parity.verifier.operations.windows import WINDOW, transform_of_jax, window_of_jax
 
 
 def apply_rule(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
@@ -54,6 +55,24 @@ def keeps_numbers(eqn: Any) -> bool:
     """Whether a conversion is between types of one kind."""
     kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
     return all("float" in each for each in kinds) or all("int" in each for each in kinds)
+
+
+_ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation": "axes",
+               "y": "exponent",
+               "start_indices": "start", "limit_indices": "limit", "new_dtype": "to"}  # fmt: skip
+"""Parameters of equations that a formula shows."""
+
+
+def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """What a formula shows of a primitive besides its operands, and what else is kept of it."""
+    kept: dict[str, Any] = {"primitive": name, "params": params}
+    if name == "conv_general_dilated":
+        window = window_of_jax(params)
+        return window.text, {**kept, WINDOW: window}
+    if name == "fft":
+        return transform_of_jax(params), kept
+    shown = (f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
+    return ", ".join(shown), kept
 
 
 def plain(value: Any) -> str:

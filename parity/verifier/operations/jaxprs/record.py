@@ -20,12 +20,12 @@ from parity.verifier.operations.jaxprs import loops, sharded
 from parity.verifier.operations.jaxprs.equations import (
     apply_power,
     apply_rule,
+    attributes,
     bind,
     keeps_numbers,
     last_reads,
     modules_of,
     pick,
-    plain,
     written_by_jax,
 )
 from parity.verifier.operations.jaxprs.mesh import Devices
@@ -34,11 +34,6 @@ from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, 
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
-
-_ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation": "axes",
-               "y": "exponent",
-               "start_indices": "start", "limit_indices": "limit", "new_dtype": "to"}  # fmt: skip
-"""Parameters of equations that a formula shows."""
 
 
 def record_jax(
@@ -223,7 +218,7 @@ class _Recorder:
             run = partial(apply_rule, function, params)
         common = str(JAX_NAMES.get(name, name))
         layout = common in LAYOUT or (common == "convert" and keeps_numbers(eqn))
-        label = ", ".join(f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
+        label, extra = attributes(name, params)
         epsilon = max(
             (rounding_of(v.aval.dtype) for v in eqn.outvars if hasattr(v.aval, "dtype")), default=0.0
         )
@@ -240,7 +235,7 @@ class _Recorder:
             run = sharded.on_each(self.devices, run, tuple_operands)
         op = Operation(-1, common, tuple_operands, run, "operation", label, line, module, scope,
                        is_layout=layout, epsilon=epsilon,
-                       extra={"primitive": name, "params": params})  # fmt: skip
+                       extra=extra)  # fmt: skip
         result = run(values)
         if not eqn.primitive.multiple_results:
             return [self.add(op, result)]

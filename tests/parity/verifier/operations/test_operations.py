@@ -182,6 +182,20 @@ def test_bfloat16_weights_are_compared_with_those_they_were_rounded_from(side):
     assert model.head.weight.dtype == torch.bfloat16
 
 
+def test_a_weight_that_is_an_argument_of_its_own_is_rounded_too():
+    rng = np.random.default_rng(1)
+    weight, x = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 4), (3, 5)))
+    model = torch.nn.Linear(5, 4, bias=False)
+    model.weight.data = torch.from_numpy(weight.T.copy())
+    a = model.bfloat16(), torch.from_numpy(x).bfloat16()
+    found = compare(a, (lambda w, x: x @ w, (weight, x)))
+    assert found.verdict == "EQUAL"
+    assert found.rounded == ("w", "x")
+    port = functools.partial(lambda w, x: x @ w, jnp.asarray(weight))
+    for b in ((port, x), (lambda x: x @ weight, x)):  # bound; found outside
+        assert compare(a, b).verdict == "EQUAL"
+
+
 class Rotary(torch.nn.Module):
     """Turns tokens by frequencies that it made in float32, as transformers does."""
 
@@ -243,6 +257,26 @@ def test_writing_into_tensors():
     ran = a.values([output])[output]
     a.kept = {op.index: a.kept[op.index] for op in a.operations if op.run is None}
     np.testing.assert_array_equal(a.values([output])[output], ran)
+
+
+def test_memory_that_was_never_written_to_holds_no_numbers():
+    def writes(x):
+        y = torch.empty(3, 5, dtype=x.dtype).fill_(1e3)  # what lies in memory that is given again
+        del y
+        z = x.new_empty(3, 5)
+        z.copy_(x[:1] * 2)
+        return z, torch.empty_like(x)
+
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    program = record((writes, torch.from_numpy(x)), "A")
+    (_, copied), (_, unset) = program.outputs
+    np.testing.assert_array_equal(program.values([unset])[unset], np.zeros((3, 5)))
+    assert not program.operations[unset].inputs
+    before = [program.operations[i].name for i in program.operations[copied].inputs]
+    assert before == ["mul"]  # not what was overwritten
+    program.kept = {op.index: program.kept[op.index] for op in program.operations if op.run is None}
+    again = program.values([copied])[copied]
+    np.testing.assert_array_equal(again, np.broadcast_to(x[:1] * 2, (3, 5)))
 
 
 LABELS = np.array([3, 7])

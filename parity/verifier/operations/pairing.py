@@ -1,0 +1,239 @@
+"""Which outputs of two programs belong together, and in which layouts both may hold the same."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.operations.layouts import Way, conventional, ways
+from parity.verifier.operations.meeting import Index, is_weak, meet
+from parity.verifier.operations.program import Operation, Program
+from parity.verifier.operations.region import distance
+
+EQUAL = 1e-9
+"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
+near 1e-14."""
+
+Named = tuple[str, int]
+"""Path and operation of an output."""
+
+Pairs = list[tuple[int, int]]
+"""Outputs of A and of B that are compared."""
+
+
+def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
+    """The outputs that are compared, and the names of those that have no counterpart."""
+    of_a, of_b = list(a.outputs), list(b.outputs)
+    pairs: Pairs = []
+
+    def take(x: tuple[str, int], y: tuple[str, int]) -> None:
+        pairs.append((x[1], y[1]))
+        of_a.remove(x)
+        of_b.remove(y)
+
+    def fits(x: tuple[str, int], y: tuple[str, int]) -> bool:
+        return a.operations[x[1]].size == b.operations[y[1]].size
+
+    for x in list(of_a):  # by name
+        same = [y for y in of_b if y[0] == x[0] and x[0] and fits(x, y)]
+        if same:
+            take(x, same[0])
+    index = Index(a)
+    for y in list(of_b):  # by value
+        partners = {each.index for each in index.meets(b.operations[y[1]])}
+        same = [x for x in of_a if x[1] in partners and fits(x, y)]
+        if same:
+            take(same[0], y)
+    for x, y in _kin(a, b, index, of_a, of_b):  # by what they are made of
+        take(x, y)
+    for x in list(of_a):  # by size, in order
+        same = [y for y in of_b if fits(x, y)]
+        if same:
+            take(x, same[0])
+    alone = len(a.outputs) == len(b.outputs) == 1
+    for x in list(of_a):  # of one name or the only ones, of other sizes: they differ
+        same = [y for y in of_b if alone or (y[0] == x[0] and x[0])]
+        if same:
+            take(x, same[0])
+    left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
+    return pairs, left
+
+
+def _kin(
+    a: Program, b: Program, index: Index, of_a: Sequence[Named], of_b: Sequence[Named]
+) -> list[tuple[Named, Named]]:
+    """Outputs that were made of the same: of one parameter, element by element, as those of a step are;
+    else, for the most part, of the same values. Only where there are several of a size."""
+    sizes = Counter([a.operations[i].size for _, i in of_a] + [b.operations[i].size for _, i in of_b])
+    several = {size for size, count in sizes.items() if count > 2}
+    if not several:
+        return []
+    met = meet(b.operations, index)
+    class_a: dict[int, int] = {}
+    for partners in met.values():  # a value may be held by several operations
+        first = min(class_a.get(each, each) for each in partners)
+        class_a.update(dict.fromkeys(partners, first))
+    class_b = {i: class_a[partners[0]] for i, partners in met.items() if not is_weak(b.operations[i])}
+    found: list[tuple[Named, Named]] = []
+    for made in (made_of, _read):
+        rest_a = [
+            x for x in of_a if a.operations[x[1]].size in several and x not in (p for p, _ in found)
+        ]
+        rest_b = [
+            y for y in of_b if b.operations[y[1]].size in several and y not in (q for _, q in found)
+        ]
+        kin_a = [{class_a[i] for i in made(a, x, class_a) if i in class_a} for _, x in rest_a]
+        kin_b = [{class_b[i] for i in made(b, y, class_b) if i in class_b} for _, y in rest_b]
+        ranked = sorted(
+            (-len(mine & theirs) / len(mine | theirs), abs(i - j), i, j)
+            for i, mine in enumerate(kin_a)
+            for j, theirs in enumerate(kin_b)
+            if mine & theirs and a.operations[rest_a[i][1]].size == b.operations[rest_b[j][1]].size
+        )
+        taken: set[tuple[str, int]] = set()
+        for *_, i, j in ranked:
+            if not {("A", i), ("B", j)} & taken:
+                taken |= {("A", i), ("B", j)}
+                found.append((rest_a[i], rest_b[j]))
+    return found
+
+
+def _read(program: Program, output: int, met: Container[int]) -> set[int]:
+    """The last values before an output that the other program has, too."""
+    found: set[int] = set()
+    seen, stack = {output}, list(program.operations[output].inputs)
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            if i in met:
+                found.add(i)
+            else:
+                stack += program.operations[i].inputs
+    return found
+
+
+class Outputs:
+    """The outputs that are compared, each in the layouts in which it may be the other program's.
+
+    An output that was made of one parameter, element by element, as a step's new parameters are, lies
+    as that parameter lies in either program. Else outputs of one shape are compared as they are, others
+    with their channels first or last. Where neither brings one shape to the other, any change of axes
+    is looked for, so that what else is wrong is found; but it is a difference.
+    """
+
+    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
+        self.pairs = pairs
+        leaves = list(_alike(a, b))
+        self._ways: dict[tuple[int, int], list[Way]] = {}
+        self.unlike: Pairs = []
+        """Those of shapes between which there is no change of layout that is one by convention."""
+        for x, y in pairs:
+            given, shape = a.operations[x].shape, b.operations[y].shape
+            found = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
+            if not found:
+                self.unlike.append((x, y))
+                found = list(ways(given, shape))
+            self._ways[x, y] = found
+
+    def of(self, renamed: Mapping[int, int]) -> Outputs:
+        """The same outputs, where B's are other operations now."""
+        other = copy.copy(self)
+        other.pairs, other.unlike = (
+            [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
+        )
+        other._ways = {(x, renamed[y]): found for (x, y), found in self._ways.items()}
+        return other
+
+    def ways(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
+        """A's output in the layouts in which it may be B's."""
+        of_a = np.asarray(of_a)
+        return (way.of(of_a) for way in self._ways[pair])
+
+    def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        """Whether two outputs are the same up to a known change of layout."""
+        return any(distance(each, np.asarray(of_b)) <= EQUAL for each in self.ways(pair, of_a))
+
+    def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
+        """Their relative distance; infinite between shapes that cannot be compared."""
+        if pair in self.unlike:
+            return np.inf
+        of_b = np.asarray(of_b)
+        return min((distance(each, of_b) for each in self.ways(pair, of_a)), default=np.inf)
+
+    def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
+        """A's axes in the order that B's output has; none where no order of whole axes is B's."""
+        for way in self._ways[pair]:
+            whole = way.split == np.shape(of_a) and way.merged == way.shape
+            if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= EQUAL:
+                return way.axes
+        return ()
+
+    def unequal(self, a: Program, b: Program) -> Pairs:
+        """The pairs of outputs that differ, of programs fed with anything."""
+        return [(x, y) for x, y in self.pairs
+                if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
+
+
+def _known(
+    a: Program, b: Program, pair: tuple[int, int], leaves: list[tuple[Operation, Operation]]
+) -> list[Way]:
+    """The ways from a parameter of A's to B's same one, where the outputs are of these; or where
+    these have the outputs' shapes, and no other change of layout is as plain."""
+    x, y = pair
+    given, shape = a.operations[x].shape, b.operations[y].shape
+    fitting = [(p, q) for p, q in leaves if (p.shape, q.shape) == (given, shape)]
+    if not fitting:
+        return []
+    made_a, made_b = made_of(a, x), made_of(b, y)
+    own = [(p, q) for p, q in fitting if p.index in made_a and q.index in made_b]
+    if not own and given == shape:
+        return []
+    found: dict[Way, None] = {}
+    for p, q in own or fitting:
+        mine, theirs = a.kept[p.index], b.kept[q.index]
+        found.update((w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= EQUAL)
+    return list(found)
+
+
+def _alike(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
+    """Parameters of both that hold the same numbers, with more than one axis."""
+    index = Index(a, {op.index for op in a.operations if _is_held(op)})
+    for q in b.operations:
+        if _is_held(q) and sum(n > 1 for n in q.shape) > 1:
+            yield from ((p, q) for p in index.meets(q) if p.size == q.size)
+
+
+def _is_held(op: Operation) -> bool:
+    """Whether a value is a parameter; one that a function finds outside of its arguments is a
+    constant."""
+    return op.run is None and op.kind in ("parameter", "constant")
+
+
+def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
+    """The leaves of an output's size that the fewest operations turn into it, element by element: of a
+    parameter after a step, the one before."""
+    size = program.operations[output].size
+    found: set[int] = set()
+    seen, near, depth = {output}, deque([(output, 0)]), -1
+    while near:
+        index, steps = near.popleft()
+        if depth >= 0 and steps > depth:
+            break
+        op = program.operations[index]
+        if op.run is None:
+            if op.size == size and not is_weak(op):
+                found.add(index)
+                depth = steps
+            continue
+        for i in op.inputs:
+            each = program.operations[i]
+            if i not in seen and (each.size == size or each.mark is None):
+                seen.add(i)
+                entry = i, steps + (not op.is_layout)
+                near.appendleft(entry) if op.is_layout else near.append(entry)
+    return found
