@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,7 +44,8 @@ class _Seen(NamedTuple):
     iteration: int
     order: int
     where: Where
-    kept: Kept | Part
+    source: Source
+    clock: int
 
 
 class Arrivals:
@@ -54,6 +55,7 @@ class Arrivals:
         self._lock = threading.Lock()
         self._sources: list[Source] = []
         self._clock = 0
+        self._plan: _Plan | None = None
 
     def add(self, source: Source, kept: Kept | Part) -> None:
         """A value was computed."""
@@ -67,25 +69,56 @@ class Arrivals:
         """What arrived, each stage in the order of the forward pass, calls numbered; forget it."""
         with self._lock:
             sources, self._sources, self._clock = self._sources, [], 0
-        by_stage: dict[Stage, list[Source]] = defaultdict(list)
-        for source in sources:
-            by_stage[source.stage].append(source)
-        runs = {source.run for source in by_stage["backward"]}
-        numbers: dict[tuple[int, Where, int], int] = {}
-        loops: dict[tuple[int, int], int] = {}
-        for stage in sorted(
-            by_stage, key=lambda stage: stage == "backward"
-        ):  # named like the forward pass
-            seen = _in_order(by_stage[stage], runs, loops)
-            calls: Counter[str] = Counter()
-            for run, each in seen:
-                call = run, each.where._replace(port=""), each.iteration
-                if call not in numbers:
-                    numbers[call] = calls[each.where.path]
-                    calls[each.where.path] += 1
-                yield stage, each.where._replace(call=numbers[call]), each.kept
+        if self._plan is None or not self._plan.fits(sources):
+            self._plan = _Plan(sources)
+        known = {clock: kept for source in sources for clock, kept in source.arrived}
+        for stage, where, source, clock in self._plan.rows:
+            yield stage, where, source.arrived[0][1] if self._plan.once else known[clock]
         for source in sources:
             source.arrived = []
+
+
+_Row = tuple[Stage, Where, Source, int]
+"""Where a value was seen, its source, and when it arrived."""
+
+
+class _Plan:
+    """The rows of one step, which are those of the next where each source has one value."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.rows = list(_settled(sources))
+        self.once = _arrived_once(sources)
+        self._sources = {id(source) for source in sources}
+
+    def fits(self, sources: Sequence[Source]) -> bool:
+        """Whether sources that have arrived now yield the same rows."""
+        same = len(sources) == len(self._sources) and self.once and _arrived_once(sources)
+        return same and self._sources.issuperset(map(id, sources))
+
+
+def _arrived_once(sources: Sequence[Source]) -> bool:
+    """Whether no order among several values of a source, or among several runs, is to be found."""
+    runs = {(source.stage, source.run) for source in sources}
+    alone = len(runs) == len({stage for stage, _ in runs})
+    return alone and all(len(source.arrived) == 1 for source in sources)
+
+
+def _settled(sources: Sequence[Source]) -> Iterator[_Row]:
+    by_stage: dict[Stage, list[Source]] = defaultdict(list)
+    for source in sources:
+        by_stage[source.stage].append(source)
+    runs = {source.run for source in by_stage["backward"]}
+    numbers: dict[tuple[int, Where, int], int] = {}
+    loops: dict[tuple[int, int], int] = {}
+    for stage in sorted(by_stage, key=lambda stage: stage == "backward"):  # named like the forward pass
+        seen = _in_order(by_stage[stage], runs, loops)
+        calls: Counter[str] = Counter()
+        for run, each in seen:
+            call = run, each.where._replace(port=""), each.iteration
+            if call not in numbers:
+                numbers[call] = calls[each.where.path]
+                calls[each.where.path] += 1
+            yield stage, each.where._replace(call=numbers[call]), each.source, each.clock
 
 
 def _in_order(
@@ -105,19 +138,19 @@ def _in_order(
         if not backward:
             _find_loops(run, members, arrived, loops)
         began: dict[int, int] = {}
-        rows: list[tuple[int, int, Where, int, Kept | Part]] = []
+        rows: list[tuple[int, int, Where, int, Source, int]] = []
         for source, values in zip(members, arrived, strict=True):
             each = len(values) // executions
-            for i, (clock, kept) in enumerate(values):
+            for i, (clock, _) in enumerate(values):
                 execution = min(i // each, executions - 1)
                 began[execution] = min(clock, began.get(execution, clock))
                 # a loop is differentiated from its last iteration to its first
                 iteration = execution * each + each - 1 - i % each if backward else i
-                rows += [(execution, iteration, *spot, kept) for spot in source.spots]
-        seen += [
-            (run, _Seen(began[execution], loops.get((run, order), order), iteration, order, where, kept))
-            for execution, iteration, where, order, kept in rows
-        ]
+                rows += [(execution, iteration, *spot, source, clock) for spot in source.spots]
+        for execution, iteration, where, order, source, clock in rows:
+            loop = loops.get((run, order), order)
+            row = _Seen(began[execution], loop, iteration, order, where, source, clock)
+            seen.append((run, row))
     return sorted(seen, key=lambda pair: pair[1][:4])
 
 
