@@ -16,12 +16,19 @@ NUMBERS = 2**20
 """Of one room."""
 
 
+_AS_BITS = {
+    torch.bfloat16: (torch.uint16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+}
+"""Types that numpy does not have of its own."""
+
+
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     """The values of a tensor of any type that numpy knows, bit for bit; they may share its memory."""
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
-        return tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    bits, dtype = _AS_BITS.get(tensor.dtype, (tensor.dtype, None))
+    return tensor.numpy() if dtype is None else tensor.view(bits).numpy().view(dtype)
 
 
 class TensorRoom:
@@ -70,7 +77,7 @@ class TensorRooms:
 
     def take(self, x: torch.Tensor) -> Part | Sample:
         """A tensor, or its sample: copied if it is small, or else as it lies there."""
-        x = x.detach()
+        x = x.detach() if x.layout is torch.strided else x.detach().to_dense()
         plan = self._plans.get(key := (x.shape, x.stride()))
         if plan is None:
             plan = self._plans[key] = self._planned(*key)

@@ -56,7 +56,7 @@ class Torch(Arrays):
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
         """As for arrays."""
-        if is_array(value):
+        if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
         else:
             yield from super().named(stage, value)

@@ -15,8 +15,10 @@ from parity.measure.traces.watching import Tap
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a dense tensor."""
-    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+    """Whether a value is a dense tensor; what `torch.func` computes with stands for one alone."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(value)  # type: ignore[attr-defined]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from parity.measure.traces import Site
+from parity.measure.traces.pool_torch import as_numpy
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError
 
@@ -233,6 +234,39 @@ def test_types(tmp_path, dtype):
     assert (out.dtype.name, trace[Site(0, "forward", "", "in")].dtype) == (dtype, "int64")
     np.testing.assert_array_equal(out.astype(np.float64), y.detach().double().numpy())
     assert trace[Site(0, "gradients", "weight")].dtype == dtype
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_types_that_numpy_lacks(tmp_path, dtype):
+    with parity.record(tmp_path / "a.trace") as trace, trace.step():
+        trace.log("forward", {"x": as_numpy(X.to(dtype))})
+    x = parity.Trace(tmp_path / "a.trace").read(Site(0, "forward", "x"))
+    np.testing.assert_array_equal(x.astype(np.float32), X.to(dtype).float().numpy())
+
+
+def test_sparse_gradients(tmp_path):
+    net = nn.Embedding(4, 3, sparse=True)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    with parity.record(tmp_path / "a.trace", net, optimizer=optimizer) as trace, trace.step():
+        net(torch.tensor([3, 1, 3])).sum().backward()
+        optimizer.step()
+    trace = parity.Trace(tmp_path / "a.trace")
+    for stage in ("gradients", "clipped"):
+        gradient = trace.read(Site(0, stage, "weight"))
+        np.testing.assert_array_equal(gradient, np.array([0, 1, 0, 2])[:, None] * np.ones(3))
+
+
+def test_inside_of_a_transform_nothing_is_seen(tmp_path):
+    net = nn.Linear(5, 2)
+    weights = dict(net.named_parameters())
+    loss = lambda weights, x: torch.func.functional_call(net, weights, (x,)).sum()  # noqa: E731
+    each = torch.func.vmap(torch.func.grad(loss), (None, 0))
+    with parity.record(tmp_path / "a.trace", net) as trace, trace.step():
+        got = each(weights, X)
+        net(X)
+    torch.testing.assert_close(got["weight"][:, 0], X)
+    seen = [str(event.site) for event in parity.Trace(tmp_path / "a.trace").of("forward", 0)]
+    assert seen == ["(model) in (call 2)", "(model) out (call 2)"]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("no more\nmemory"), KeyboardInterrupt()])
