@@ -41,6 +41,10 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 """Parameters of equations that a formula shows."""
 
 
+DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
+"""Primitives that make random numbers."""
+
+
 def record_jax(
     function: Callable[..., Any],
     arguments: Sequence[tuple[Kind, str, Any]],
@@ -231,6 +235,8 @@ class _Recorder:
             given = eqn.invars[0].aval.dtype
             if given.kind == "f" and rounding_of(given) < epsilon:
                 self.program.narrowed.setdefault(line, str(params["new_dtype"]))
+        if name in DRAWS:
+            self.program.draws[str(line or name)] = None
         tuple_operands = tuple(operands)
         if common == "pow" and name == "integer_pow":
             tuple_operands, label = (operands[0], int(params["y"])), ""
