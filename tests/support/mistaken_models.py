@@ -151,3 +151,41 @@ def fewer():
 
 def none_at_all():
     return (lambda w, x: jnp.tanh(x @ w)), (W, X[:0])
+
+
+def drops():
+    return (lambda w, x: torch.nn.functional.dropout(x @ w, 0.5)), (torch.tensor(W), torch.tensor(X))
+
+
+def drops_in_jax():
+    def dropped(w, x):
+        y = x @ w
+        return jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, y.shape), 2 * y, 0)
+
+    return dropped, (W, X)
+
+
+def nothing_but_nan():
+    return (lambda w, x: x @ w * torch.nan), (torch.tensor(W), torch.tensor(X))
+
+
+def nothing_but_nan_in_jax():
+    return (lambda w, x: {"y": x @ w / 0 * 0, "x": x}), (W, X)
+
+
+def one_nan():
+    return (lambda x: torch.where(x == x.max(), torch.nan, x)), torch.tensor(X)
+
+
+def one_nan_in_jax():
+    return (lambda x: jnp.where(x == x.max(), jnp.nan, x)), X
+
+
+def autocast():
+    def cast(w, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = x @ w  # cast
+            with torch.autocast("cpu", enabled=False):
+                return torch.tanh(y) @ torch.eye(2, dtype=y.dtype)
+
+    return cast, (torch.tensor(W), torch.tensor(X))

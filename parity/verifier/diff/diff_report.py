@@ -105,7 +105,7 @@ def _table(difference: Difference) -> Table:
     table.add_column("")
     for each in difference.comparisons:
         step = [str(each.step)] if columns else []
-        table.add_row(*step, *_cells(each))
+        table.add_row(*step, *_cells(each, difference))
     yardstick = (
         f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
         if difference.traces.shadow
@@ -115,11 +115,17 @@ def _table(difference: Difference) -> Table:
     return table
 
 
-def _cells(each: Comparison) -> list[str]:
+def _cells(each: Comparison, difference: Difference) -> list[str]:
     worst = each.worst
     verdict = "[green]ok[/]" if each.passed else "[bold red]differs[/]"
     if worst is None:
-        return [each.stage, "0", "-", "-", "-", "[yellow]nothing to compare[/]"]
+        both = difference.traces.a, difference.traces.b
+        held = all(any(event.stage == each.stage for event in trace.events) for trace in both)
+        rest = any(said.startswith(f"{each.stage}: ") for said in difference.left_out)
+        found = (
+            "[yellow]nothing to compare[/]" if rest or not held else "[green]ok[/], as sets of numbers"
+        )
+        return [each.stage, "0", "-", "-", "-", found]
     return [
         each.stage,
         str(len(each.judged)),

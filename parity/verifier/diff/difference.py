@@ -28,7 +28,7 @@ from parity.verifier.diff.left_out import left_out
 from parity.verifier.diff.lines import lines_of
 from parity.verifier.diff.rounding import Traces
 from parity.verifier.diff.sides import Side
-from parity.verifier.diff.structure import check_comparable
+from parity.verifier.diff.structure import check_comparable, parameters_in_front
 from parity.verifier.operations.comparison import Comparison as ByOperation
 
 NUDGE = 1
@@ -160,6 +160,12 @@ def compare_sides(
     with ThreadPoolExecutor(2) as both:
         first, second = both.submit(a.record, root / "a"), both.submit(b.record, root / "b")
         trace_a, trace_b = first.result(), second.result()
+        if count := parameters_in_front(trace_a, trace_b):
+            a.bind(count)
+            trace_a = a.record(root / "a, bound")
+        if count := parameters_in_front(trace_b, trace_a):
+            b.bind(count)
+            trace_b = b.record(root / "b, bound")
         check_comparable(a.name, trace_a, b.name, trace_b)
         alignment = align(trace_a, trace_b, how)
         moved: Trace | None = shadow.record(root / "shadow") if shadow else None

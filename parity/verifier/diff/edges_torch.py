@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_flatten_with_path, tree_unflatten
 
+from parity.verifier.diff.subject import named_alone
 from parity.verifier.operations.aten.copies import copied
 
 
@@ -65,9 +66,10 @@ class Function(AtItsEdge):
         def copied() -> Function:
             return Function(function, tree_unflatten(leaves, structure))
 
+        names = named_alone([".".join(map(_entry, path)) for path, _ in flat])
         tensors = [
-            (".".join(map(_entry, path[1:])), leaf)
-            for (path, _), leaf in zip(flat, leaves, strict=True)
+            (name, leaf)
+            for name, leaf in zip(names, leaves, strict=True)
             if isinstance(leaf, torch.Tensor)
         ]
         rest = [leaf for _, leaf in tensors if not leaf.is_floating_point()]

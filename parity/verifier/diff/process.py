@@ -57,6 +57,12 @@ class InOwnProcess:
             ) from None
         weakref.finalize(self, _end, self._process)
 
+    def bind(self, count: int) -> None:
+        """Take the first inputs of a function as parameters, there and here."""
+        self._ask({"bind": count})
+        subject = self.subject
+        self.subject = lambda: subject().with_parameters(count)
+
     def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run the model there."""
         if not self._built:

@@ -26,7 +26,7 @@ from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.sites_jax import Marks, play
-from parity.verifier.diff.subject import Subject
+from parity.verifier.diff.subject import Subject, named_alone
 from parity.verifier.operations.jaxprs.side import arrays_of, evaluating, functional
 from parity.verifier.operations.output import cotangent, main_output
 from parity.verifier.operations.program import TRAINING
@@ -152,7 +152,14 @@ class JaxRunner:
         if held is not None:
             return held, call
         arrays, rebuild = arrays_of(subject.variables)
-        return arrays, lambda arrays, *args, **kwargs: call(*rebuild(arrays), *args, **kwargs)
+        alone = named_alone(arrays)  # as torch calls the parameters of its one tree
+        whole = dict(zip(alone, arrays, strict=True))
+
+        def of_trees(arrays: Any, *args: Any, **kwargs: Any) -> Any:
+            given = {whole[name]: each for name, each in arrays.items()}
+            return call(*rebuild(given), *args, **kwargs)
+
+        return dict(zip(alone, arrays.values(), strict=True)), of_trees
 
 
 class _Compiled:

@@ -73,6 +73,9 @@ class Server:
             order = Order(**said["build"])
             self._side = InProcess(build(order), dtype=order.dtype, precision=order.precision)  # type: ignore[arg-type]
             return
+        if "bind" in said:
+            self._side.bind(said["bind"])
+            return
         self._side.record(Path(said["out"]), nudge=said["nudge"])
 
 

@@ -33,6 +33,10 @@ class Side(Protocol):
         """What was done to it that its author may not expect; known when it was recorded."""
         ...
 
+    def bind(self, count: int) -> None:
+        """Take the first inputs of a function as parameters; what is none, or cannot be run, stays."""
+        ...
+
     def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run it and write a trace at `out`; see `parity.verifier.diff.run_torch`."""
         ...
@@ -48,6 +52,9 @@ class Recorded:
         self.name = str(path)
         self._trace = Trace(path)
         self.subject = partial(refuse, f"{path} is a recording, which holds no operations")
+
+    def bind(self, count: int) -> None:
+        """It was recorded as it is."""
 
     def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """What was recorded."""
@@ -70,7 +77,13 @@ class InProcess:
             dtype: what parameters and inputs are cast to; None leaves them.
         """
         self.name = subject.name
+        self._dtype = dtype
+        self._precision: Precision = precision
+        self._prepare(subject)
+
+    def _prepare(self, subject: Subject) -> None:
         self.subject = lambda: subject
+        dtype, precision = self._dtype, self._precision
         if subject.framework == "torch":
             from parity.verifier.diff.run_torch import TorchRunner
 
@@ -84,6 +97,10 @@ class InProcess:
     def notes(self) -> Sequence[str]:
         """Whether it was put into evaluation mode."""
         return self._runner.notes
+
+    def bind(self, count: int) -> None:
+        """Take the first inputs of a function as parameters."""
+        self._prepare(self.subject().with_parameters(count))
 
     def record(self, out: Path, *, nudge: int | None = None) -> Trace:
         """Run it here."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from parity.verifier.operations.callables import arguments_of, is_torch, kinds_of, unwrapped
@@ -28,6 +28,22 @@ class Subject:
     variables: Any = None
     """Of a Linen module: what `init` returned; of a function: the trees of parameters that are its first
     arguments."""
+
+    def with_parameters(self, count: int) -> Subject:
+        """A function whose first inputs are parameters, too; what is no function stays as it is."""
+        if not inspect.isroutine(self.model) or len(self.args) <= count:
+            return self
+        held = (*(self.variables or ()), *self.args[:count])
+        return replace(self, variables=held, args=self.args[count:])
+
+
+def named_alone(paths: Iterable[str]) -> list[str]:
+    """The paths of parameters in a function's first arguments, "0.head.weight"; where there is one tree
+    alone, without its number."""
+    paths = list(paths)
+    if all(path.startswith("0.") for path in paths):
+        return [path.removeprefix("0.") for path in paths]
+    return paths
 
 
 def framework_of(

@@ -25,6 +25,7 @@ from parity.verifier.operations.parts import part_of
 from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, Region
+from parity.verifier.operations.remarks import all_missing, remarks
 from parity.verifier.operations.rounding import align, limit_of
 from parity.verifier.operations.sides import record
 from parity.verifier.operations.steps import turned_loops
@@ -56,6 +57,9 @@ def compare_programs(
     a, b, aligned = align(a, b)
     pairs, left_out = (pair or pair_outputs)(a, b)
     check_inputs(a, b, pairs)
+    missing = [pair for pair in pairs if all_missing(a, b, pair)]
+    left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
+    pairs = [pair for pair in pairs if pair not in missing]
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
@@ -91,7 +95,7 @@ def compare_programs(
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
-        _types(a, b), _remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        _types(a, b), remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
         time.perf_counter() - started,
     )  # fmt: skip
 
@@ -106,10 +110,6 @@ def _types(a: Program, b: Program) -> tuple[str, ...]:
                 more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
                 found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
     return tuple(found)
-
-
-def _remarks(a: Program, b: Program) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(f"{side.name}: {note}" for side in (a, b) for note in side.notes))
 
 
 def _counts(

@@ -101,6 +101,8 @@ class Program:
     narrowed: dict[Source, str] = field(default_factory=dict)
     """Lines that ask for a smaller number type than that of what they are given, such as float32; the
     program is recorded in float64 all the same."""
+    draws: dict[str, None] = field(default_factory=dict)
+    """Lines that draw random numbers, in the order in which they run."""
     kept_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""
@@ -113,6 +115,10 @@ class Program:
     def __repr__(self) -> str:
         outputs = ", ".join(name or "output" for name, _ in self.outputs)
         return f"<Program {self.name}: {len(self)} operations; {outputs}>"
+
+    def path(self, index: int) -> str:
+        """The path of an output, empty where it has none."""
+        return next((path for path, each in self.outputs if each == index), "")
 
     def keep(self, index: int, value: Any, *, always: bool = False) -> None:
         """Keep a value, within the budget or in any case."""
@@ -192,8 +198,9 @@ class Program:
     def fed(self, given: Mapping[int, Any], edges: Mapping[tuple[int, int], Any]) -> Program:
         """The program with values put in the place of its own, and everything behind them run again."""
         other = Program(
-            self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes
-        )
+            self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes,
+            self.narrowed, self.draws,
+        )  # fmt: skip
         for index, value in given.items():
             old = self.operations[index]
             other.operations[index] = replace(old, operands=(), run=None, mark=fingerprint(value))

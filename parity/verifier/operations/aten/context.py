@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ class Context:
         """Prepare; `modules` are the paths of modules by their `id`."""
         self._modules = modules
         self._stack: list[str] = []
+        self._casts: list[torch.dtype | None] = []
 
     def module_hooks(self) -> Any:
         """While entered, the path of the running module is known."""
@@ -55,6 +56,31 @@ class Context:
         stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
         stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
         return stack
+
+    @contextmanager
+    def autocasts(self) -> Iterator[None]:
+        """While entered, the type that `torch.autocast` asks for is known: operators are not told."""
+        kind: Any = torch.amp.autocast_mode.autocast
+        enter, leave = kind.__enter__, kind.__exit__
+
+        def entered(cast: Any) -> Any:
+            self._casts.append(cast.fast_dtype if cast._enabled else None)
+            return enter(cast)
+
+        def left(cast: Any, *raised: Any) -> Any:
+            self._casts.pop()
+            return leave(cast, *raised)
+
+        kind.__enter__, kind.__exit__ = entered, left
+        try:
+            yield
+        finally:
+            kind.__enter__, kind.__exit__ = enter, leave
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The type that the innermost `torch.autocast` asks for."""
+        return self._casts[-1] if self._casts else None
 
     @property
     def module(self) -> str:

@@ -39,6 +39,9 @@ from parity.verifier.operations.program import Kind, Operation, Program, Ref
 
 aten = torch.ops.aten
 
+PRODUCTS = ("matmul", "addmm", "addbmm", "baddbmm", "conv", "linear")
+"""What autocast computes in a smaller type."""
+
 
 def record_torch(
     function: Callable[..., Any],
@@ -71,6 +74,7 @@ def record_torch(
         if not as_it_is:
             torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.context.module_hooks())
+        stack.enter_context(recorder.context.autocasts())
         if gradients:
             stack.enter_context(warnings.catch_warnings())
             warnings.filterwarnings("ignore", "Anomaly Detection has been enabled")  # it keeps the lines
@@ -104,6 +108,7 @@ class _Recorder(Tensors, TorchDispatchMode):
         if self.as_it_is:
             return self.record(func, args, kwargs or {})
         self.narrows(args, kwargs or {})
+        self.autocasts(func)
         args, kwargs = widened(args), widened(kwargs or {})
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
@@ -126,6 +131,18 @@ class _Recorder(Tensors, TorchDispatchMode):
             line = self.line or self.context.where()
             if line is not None and args[0].is_floating_point():
                 self.program.narrowed.setdefault(line, str(asked[0]).removeprefix("torch."))
+
+    def autocasts(self, func: Any) -> None:
+        """Note a line whose product `torch.autocast` would compute in a smaller type; what is in float64
+        it leaves alone."""
+        if (
+            self.context.autocast is None
+            or TORCH_NAMES.get(name_of(func), name_of(func)) not in PRODUCTS
+        ):
+            return
+        line, asked = self.line or self.context.where(), self.context.autocast
+        if line is not None and asked is not None:
+            self.program.narrowed.setdefault(line, str(asked).removeprefix("torch."))
 
     def record(self, func: Any, args: Any, kwargs: Any) -> Any:
         flat, structure = tree_flatten((args, kwargs))
@@ -171,6 +188,8 @@ class _Recorder(Tensors, TorchDispatchMode):
                              is_layout=layout and not written, extra=extra)  # fmt: skip
 
         random = torch.Tag.nondeterministic_seeded in func.tags
+        if random and "attention" not in name:  # which draws only where it drops weights, by an own call
+            self.program.draws[str(line or name)] = None
         if written:
             tensors = [flat[i] for i in written]
             whole = self.add(made(tuple(operands), run, label), None, None)

@@ -36,6 +36,10 @@ from parity.verifier.operations.program import Kind, Operation, Program, Ref, So
 from parity.verifier.operations.sources import innermost
 
 
+DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
+"""Primitives that make random numbers."""
+
+
 def record_jax(
     function: Callable[..., Any],
     arguments: Sequence[tuple[Kind, str, Any]],
@@ -226,6 +230,8 @@ class _Recorder:
             given = eqn.invars[0].aval.dtype
             if given.kind == "f" and rounding_of(given) < epsilon:
                 self.program.narrowed.setdefault(line, str(params["new_dtype"]))
+        if name in DRAWS:
+            self.program.draws[str(line or name)] = None
         tuple_operands = tuple(operands)
         if common == "pow" and name == "integer_pow":
             tuple_operands, label = (operands[0], int(params["y"])), ""

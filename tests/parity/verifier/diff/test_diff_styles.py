@@ -6,6 +6,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 from flax import nnx
 
@@ -47,6 +48,55 @@ def test_a_fault_in_a_plain_function_is_seen_at_its_edge():
     assert not right.left_out
     assert wrong.first is not None
     assert wrong.first.where == ""
+
+
+W = np.random.default_rng(1).standard_normal((5, 4))
+BIAS = np.random.default_rng(2).standard_normal(4)
+X = np.random.default_rng(3).standard_normal((3, 5))
+
+
+class Affine(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.tensor(W))
+        self.bias = torch.nn.Parameter(torch.tensor(BIAS))
+
+    def forward(self, x):
+        return torch.tanh(x @ self.w + self.bias)
+
+
+def affine(params, x, *, detached=False):
+    w = jax.lax.stop_gradient(params["w"]) if detached else params["w"]
+    return jnp.tanh(x @ w + params["bias"])
+
+
+PARAMS = {"w": W, "bias": BIAS}
+PLAIN = {
+    "a tree": (affine, (PARAMS, X)),
+    "a partial": (functools.partial(affine, PARAMS), X),
+    "arrays": (lambda w, b, x: jnp.tanh(x @ w + b), (W, BIAS, X)),
+    "two trees": (functools.partial(lambda p, q, x: affine({**p, **q}, x), {"w": W}, {"bias": BIAS}), X),
+    "of torch": (
+        lambda p, x: torch.tanh(x @ p["w"] + p["bias"]),
+        ({n: torch.tensor(v) for n, v in PARAMS.items()}, torch.tensor(X)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_parameters_of_a_plain_function_are_its_first_arguments(name):
+    a, b = side("a", Affine().eval(), X), side("b", *PLAIN[name])
+    for found in (compare_sides(a, b), compare_sides(b, a)):
+        assert found.equal, found.first
+        assert not found.left_out
+        (gradients,) = (each for each in found.comparisons if each.stage == "gradients")
+        assert len(gradients.judged) == (2 if name in ("a tree", "a partial", "of torch") else 0)
+
+
+def test_a_gradient_that_stops_in_a_plain_function_is_a_difference():
+    detached = functools.partial(affine, detached=True)
+    found = compare_sides(side("a", Affine().eval(), X), side("b", detached, (PARAMS, X)))
+    assert (found.first.stage, found.first.where) == ("gradients", "w")
 
 
 def test_torch_script_and_functions_of_torch_are_compared():

@@ -198,3 +198,41 @@ def test_a_program_of_torch_that_no_longer_is_python_says_nothing_by_itself(name
     side = InProcess(build(Order(name=f"{HERE}:{name}")), dtype="float64")
     side.record(tmp_path / "a")
     side.record(tmp_path / "b", nudge=1)
+
+
+DRAWN = "draws random numbers at mistaken_models.py:{}; give what it draws as an input"
+REMARKS = {
+    ("drops", "drops_in_jax"): (
+        "DIFFERENT",
+        [
+            "A: " + DRAWN.format(line_of("nn.functional.dropout(x @ w")),
+            "B: " + DRAWN.format(line_of("jax.random.bernoulli(jax.random.key(0)")),
+        ],
+    ),
+    ("nothing_but_nan", "nothing_but_nan_in_jax"): (
+        "INCOMPLETE",
+        ["A: its output has 4 NaN among 4 numbers", "B: y has 4 NaN among 4 numbers"],
+    ),
+    ("one_nan", "one_nan_in_jax"): (
+        "EQUAL",
+        ["A: its output has 1 NaN among 6 numbers", "B: its output has 1 NaN among 6 numbers"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("pair", "found"), REMARKS.items(), ids=[pair[0] for pair in REMARKS])
+def test_what_chance_decides_and_what_is_nan_is_noted(pair, found):
+    comparison = compare(*(f"{HERE}:{each}" for each in pair))
+    verdict, remarks = found
+    assert comparison.verdict == verdict
+    for remark, begin in zip(comparison.remarks, remarks, strict=True):
+        assert remark.startswith(begin)
+    if verdict == "INCOMPLETE":
+        left_out = comparison.counts.outputs_left_out
+        assert left_out == ("B's x", "A's and B's output, which are all NaN")
+
+
+def test_autocast_is_noted_as_casts_are():
+    found = compare(f"{HERE}:autocast", f"{HERE}:port")
+    assert found.verdict == "EQUAL"
+    assert found.types == (f"A asks for bfloat16 at mistaken_models.py:{line_of('y = x @ w  # cast')}",)
