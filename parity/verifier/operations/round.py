@@ -101,7 +101,8 @@ class Round:
         differently. An operation behind `SURE` that reads something else computed may differ for another
         fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
         And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
-        that value itself says nothing, such as the old state of a cell, mixed with itself.
+        that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
+        value repeated, where B has it back by a mean over what is all the same: B's mean is passed over.
         """
         y, (alike, follows) = trial.y, self.follows(trial.x)
         reached = (
@@ -129,6 +130,7 @@ class Round:
             return False
         follow(trial.readers or [r for each in trial.places for r in self.readers[each]])
         unmet = 0
+        spread_out = self.a.operations[trial.x].size < trial.value.size
         while queue:
             index = heapq.heappop(queue)
             op = self.b.operations[index]
@@ -149,6 +151,8 @@ class Round:
                 {e.index for e in self.index.meets(op, fingerprint(result))} if may_meet else set()
             )
             if partners & follows:
+                if spread_out and partners <= alike and result.size < trial.value.size:
+                    return False
                 counts = not op.is_layout and not partners <= alike
                 row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)

@@ -20,6 +20,8 @@ aten = torch.ops.aten
 
 _SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bfloat16: torch.float64,
           torch.complex64: torch.complex128}  # fmt: skip
+LAST = 2**63 - 1
+"""The end of a slice that has none."""
 VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
 """A value that is fed may have other strides."""
 
@@ -90,6 +92,8 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
             or "Scalar" in kind
             or kind == "number"
         ):
+            continue
+        if type(value) is int and value == LAST:
             continue
         if isinstance(value, (int, str)) or (
             isinstance(value, (list, tuple)) and all(type(v) is int for v in value)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.meeting import Index
@@ -86,3 +87,18 @@ def test_a_constant_may_have_many_operations_before_it():
     assert found.verdict == "DIFFERENT"
     assert [place.kind for place in found.places] == ["operations"], found.to_text()
     assert found.places[0].b.lines[-1].text == "power = power * factor + 0.125"
+
+
+def test_a_mean_over_other_rows_is_not_passed_over():
+    """A's mean, repeated for every token, is the same after B's mean."""
+    rng = np.random.default_rng(3)
+    weight, x = rng.normal(size=(6, 6)), rng.normal(size=(4, 7, 6))
+    original = lambda w, x: torch.tanh(x @ w)[:, 1:].mean(1)  # noqa: E731
+    (place,) = compare(
+        (original, tuple(map(torch.from_numpy, (weight, x)))),
+        (lambda w, x: jnp.tanh(x @ w)[:, 3:].mean(1), (weight, x)),
+    ).places
+    assert place.a.formula == "mean(slice(x, dim=1, start=1), dim=[1])"
+    assert place.b.formula == "sum(slice(x, start=(0,3,0), limit=(4,7,6)), axis=1) / 4"
+    assert place.cause == "reduction"
+    assert place.message.startswith("the mean of rows 3 to 6 of axis 1 of [4, 7, 6] where A has")
