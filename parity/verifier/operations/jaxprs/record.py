@@ -29,6 +29,7 @@ from parity.verifier.operations.jaxprs.equations import (
     written_by_jax,
 )
 from parity.verifier.operations.jaxprs.mesh import Devices
+from parity.verifier.operations.jaxprs.rule_lines import own_lines
 from parity.verifier.operations.jaxprs.rules import RULES
 from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
@@ -67,7 +68,8 @@ def record_jax(
                     recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
                 )
         with jax.enable_x64(dtype is None):
-            closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+            with own_lines():
+                closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
