@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parity.verifier.operations.comparison import Line, Part
+from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.formula import Letters, formula, lines
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Program, Source
@@ -27,6 +28,8 @@ def part_of(region: Region, letters: Letters, found: Found, *, read: bool = Fals
         made = [each for each in [_maker(program, end)] if each is not None]
         sources += [s for s in made if s not in sources]
     sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
+    if region is found.b:
+        sources = [*(s for s in _ended(found) if s not in sources), *sources]
     if read:
         sources += [s for s in _reading(program, end) if s not in sources]
     if not sources:
@@ -97,6 +100,36 @@ def _reading(program: Program, end: int) -> list[Source]:
                 return [op.source]
             moved.add(op.index)
     return []
+
+
+_FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
+"""Operations that no gradient passes."""
+_GIVEN = ("parameter", "input")
+
+
+def _ended(found: Found) -> list[Source]:
+    """Where B has zeros that depend on nothing, and A what it computed, as of a gradient that does not
+    arrive: the lines where one ends."""
+    program, end = found.b.program, found.b.end
+    mark = program.operations[end].mark
+    if mark is None or mark[LEAST] != 0 or mark[MOST] != 0 or _is_computed(program, end):
+        return []
+    if not _is_computed(found.a.program, found.a.end):
+        return []
+    given = (op.index for op in program.operations if op.kind in _GIVEN)
+    return lines(program, [i for i in program.behind(given) if program.operations[i].name in _FLAT])
+
+
+def _is_computed(program: Program, end: int) -> bool:
+    """Whether a value depends on a parameter or an input."""
+    stack, seen = [end], {end}
+    while stack:
+        op = program.operations[stack.pop()]
+        if op.kind in _GIVEN:
+            return True
+        stack += (new := [i for i in op.inputs if i not in seen])
+        seen.update(new)
+    return False
 
 
 def _maker(program: Program, index: int) -> Source | None:

@@ -69,19 +69,24 @@ def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
             continue
         for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
             rounded = _rounded(value, epsilon)
-            alike = (op for op in partners if op.epsilon == epsilon and _may_be(leaf, op))
-            if any(share(rounded, other.kept[op.index]) for op in alike):
+            alike = [op for op in partners if op.epsilon == epsilon]
+            if any(_is(leaf, rounded, op, other.kept[op.index]) for op in alike):
                 found[leaf.index] = rounded
                 break
     return found
 
 
-def _may_be(leaf: Operation, other: Operation) -> bool:
-    """Whether a leaf can be what another is of the other program: an array that is an argument of its
-    own is called an input, weight or not; a constant may be a weight that a function finds outside."""
-    if leaf.kind == other.kind or "constant" not in (leaf.kind, other.kind):
-        return True
-    return leaf.size == other.size > 1
+def _is(leaf: Operation, rounded: np.ndarray, other: Operation, value: np.ndarray) -> bool:
+    """Whether a leaf, rounded, is what the other program holds.
+
+    An array that is an argument of its own is called an input, weight or not, and one that a function
+    finds outside a constant. Of unlike kinds all numbers must be the same: some are by chance, in a type
+    that has few.
+    """
+    if leaf.kind == other.kind:
+        return share(rounded, value)
+    alike = leaf.size == other.size > 1
+    return alike and np.array_equal(np.sort(rounded, axis=None), np.sort(value, axis=None))
 
 
 def share(a: np.ndarray, b: np.ndarray) -> bool:

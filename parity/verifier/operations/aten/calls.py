@@ -94,6 +94,8 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
             or kind == "number"
         ):
             continue
+        if type(value) is int and value == LAST:
+            continue
         if isinstance(value, (int, str)) or (
             isinstance(value, (list, tuple)) and all(type(v) is int for v in value)
         ):

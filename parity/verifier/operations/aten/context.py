@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -88,11 +89,24 @@ class Context:
         return self._stack[-1] if self._stack else ""
 
     def where(self) -> Source | None:
-        """The user's line that runs; in a backward pass, that of the forward operation."""
+        """The user's line that runs; in a backward pass, that of the forward operation, or of the user's
+        own rule for it."""
         node = torch._C._current_autograd_node()
         if node is not None:
-            return _forward_line(node)
+            return _rule_line(node, sys._getframe(2)) or _forward_line(node)
         return innermost(_frames(sys._getframe(2)))
+
+
+def _rule_line(node: Any, frame: Any) -> Source | None:
+    """The line of a backward rule that the user wrote, None in any other."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return None
+    inside = takewhile(lambda each: not each[0].endswith(_ENGINE), _frames(frame))
+    return innermost(inside)
+
+
+_ENGINE = "torch/autograd/graph.py"
+"""What runs a backward pass: behind it are the lines that asked for it."""
 
 
 def _forward_line(node: Any) -> Source | None:

@@ -29,12 +29,12 @@ from parity.verifier.operations.jaxprs.equations import (
     written_by_jax,
 )
 from parity.verifier.operations.jaxprs.mesh import Devices
+from parity.verifier.operations.jaxprs.rule_lines import own_lines
 from parity.verifier.operations.jaxprs.rules import RULES
 from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
 from parity.verifier.operations.sources import innermost
-
 
 DRAWS = ("random_bits", "random_gamma", "rng_bit_generator", "rng_uniform")
 """Primitives that make random numbers."""
@@ -71,7 +71,8 @@ def record_jax(
                     recorder.leaf(kind, label, value, rounding_of(getattr(original, "dtype", "float64")))
                 )
         with jax.enable_x64(dtype is None):
-            closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+            with own_lines():
+                closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
