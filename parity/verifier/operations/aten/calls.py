@@ -89,7 +89,6 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
         if (
             isinstance(value, (torch.Tensor, float))
             or value is None
-            or value == LAST
             or "Scalar" in kind
             or kind == "number"
         ):
