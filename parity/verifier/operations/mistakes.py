@@ -77,6 +77,8 @@ def mistake(
             " parameters as an argument"
         )
     said = f"{type(error).__name__}{where}: {message_of(error)}"
+    if "does not require grad" in said:
+        return f"{said}; a program that differentiates is compared with --gradients (gradients=True)"
     return f"{said.rstrip('.')}; a JAX program must run under jax.jit" if _is_of_tracing(error) else said
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import islice, product
 
 import numpy as np
@@ -28,7 +29,13 @@ def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
         sizes = f"{list(ends[1].shape)} is not A's {ends[0].label} {list(ends[0].shape)}"
         return "parameter", f"{ends[1].label} {sizes}"
     leaves_a = _leaves(found.a, 1)
-    leaves_b = [leaf for leaf in _leaves(found.b, NEARBY) if not _holds(leaf, leaves_a, index, found)]
+    # a weight may be an argument of its own; what A was given, too, is none
+    near = [
+        leaf
+        for leaf in _leaves(found.b, NEARBY, ("parameter", "input"))
+        if leaf.kind == "parameter" or not index.meets(leaf)
+    ]
+    leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, found)]
     choices: list[list[tuple[Operation, Operation, np.ndarray] | None]] = []
     for leaf_a in leaves_a:
         value = found.a.program.kept[leaf_a.index]
@@ -59,7 +66,7 @@ def _base(region: Region) -> Operation:
     return op
 
 
-def _leaves(region: Region, depth: int) -> list[Operation]:
+def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
     """The parameters that a region reads, and those that its inputs read a few operations before."""
     program = region.program
     inside = set(region.operations)
@@ -73,7 +80,7 @@ def _leaves(region: Region, depth: int) -> list[Operation]:
         seen.add((index, left))
         op = program.operations[index]
         if op.run is None:
-            if op.kind == "parameter":
+            if op.kind in kinds:
                 found[index] = op
             continue
         if index in inside or op.is_layout or left:

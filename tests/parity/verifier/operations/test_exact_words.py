@@ -106,3 +106,13 @@ def test_a_parameter_that_a_step_does_not_reach():
     assert compare(program(False), program(False)).verdict == "EQUAL"
     (place,) = compare(program(False), program(True)).places
     assert (place.cause, place.message) == ("not updated", "p.pos stays as it is given")
+
+
+def test_a_wrong_weight_that_is_an_argument_of_its_own():
+    def program(scale):
+        return lambda w, x: jnp.tanh(x @ w), (scale * W["up"], X)
+
+    weights = lambda p, x: jnp.tanh(x @ p["up"])  # noqa: E731
+    assert compare((weights, (W, X)), program(1.0)).verdict == "EQUAL"
+    (place,) = compare((weights, (W, X)), program(1.5)).places
+    assert (place.kind, place.message) == ("parameter", "w is not A's p.up: it is 1.5 times that")

@@ -54,6 +54,8 @@ REFUSED = {
     "of_numpy": "TracerArrayConversionError in {file}:{of_numpy}: The numpy.ndarray conversion method",
     "on_two_lines": "ValueError in {file}:{on_two_lines}: my forward\n",
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
+    "trains": "does not require grad and does not have a grad_fn; a program that differentiates is"
+    " compared with --gradients",
     "torch_closure": "closes over net, which is not cast to float64 with everything else; give the"
     " module itself, as (module, inputs), or its parameters as an argument",
     "nnx_closure": "closes over net, which is not cast to float64",
