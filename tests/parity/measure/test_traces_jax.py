@@ -381,7 +381,7 @@ def _of_a_gradient(net, x):
     return jax.grad(lambda state: (inner(state, x) ** 2).sum())(state)
 
 
-@pytest.mark.parametrize("stop", [None, 0, 1, 2])
+@pytest.mark.parametrize("stop", [None, 1])
 @pytest.mark.parametrize(
     "program",
     [
