@@ -42,7 +42,9 @@ def _moved(region: Region) -> Iterator[tuple[dict[int, Operation], float, bool]]
             under = replace(root, run=lambda given, n=number: np.sqrt(np.asarray(given[0]) + n))
             yield {root.index: under, add.index: plain}, number, True
         for root in ops.values():
-            if root.name in ("sqrt", "rsqrt") and _unmoved(region, root.inputs[0]) == add.index:
+            if root.name not in ("sqrt", "rsqrt") or not root.inputs:
+                continue
+            if _unmoved(region, root.inputs[0]) == add.index:
                 power = 1.0 if root.name == "sqrt" else -1.0
                 to_it = replace(root, run=_root_and(number, power))
                 yield {root.index: to_it, add.index: plain}, number, False
