@@ -47,16 +47,18 @@ def main() -> None:
     for framework in ("torch", "jax"):
         command = [sys.executable, __file__, "--run", framework, *sys.argv[1:]]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-        plain, recorded, size, memory = json.loads(done.stdout)
+        plain, recorded, size, memory, tensors = json.loads(done.stdout)
         print(
             f"{framework}: {plain:.2f} s a step, {recorded:.2f} s recorded, ratio"
             f" {recorded / plain:.2f}; {size / 2**20:.0f} MiB a step in the trace,"
-            f" {memory:.0f} MiB more at the peak of memory"
+            f" {memory:.0f} MiB more at the peak of memory; {tensors:.0f} tensors a step, each"
+            f" {1e6 * (recorded - plain) / tensors:.0f} microseconds"
         )
 
 
-def measure(arguments: argparse.Namespace) -> tuple[float, float, float, float]:
-    """Seconds of a step without and with recording, bytes of a step in the trace, MiB of memory."""
+def measure(arguments: argparse.Namespace) -> tuple[float, float, float, float, float]:
+    """Seconds of a step without and with recording, bytes of a step in the trace, MiB of memory,
+    tensors of a step."""
     make = torch_program if arguments.run == "torch" else jax_program
     model, optimizer, step = make(preset(arguments.preset), arguments.batch)
     plain, recorded, sizes = [], [], []
@@ -70,10 +72,11 @@ def measure(arguments: argparse.Namespace) -> tuple[float, float, float, float]:
             recorded.append(timed(step, arguments.steps, recorder.step, recorder))
             size = sum(file.stat().st_size for file in path.iterdir())
             sizes.append(size / arguments.steps)
+            tensors = (path / "index.json").read_text().count('{"step":') / arguments.steps
             for file in path.iterdir():
                 file.unlink()
     median = statistics.median
-    return median(plain), median(recorded), median(sizes), peak() - before
+    return median(plain), median(recorded), median(sizes), peak() - before, tensors
 
 
 def timed(

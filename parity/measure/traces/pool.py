@@ -18,11 +18,7 @@ class Pool(Protocol):
     """Numbers of one type."""
 
     def taken(self) -> np.ndarray:
-        """All of them, flat; they may be overwritten once the pool is emptied."""
-        ...
-
-    def empty(self) -> None:
-        """The step is over, and its numbers are written."""
+        """All of them, (n,); in the next step others may lie there."""
         ...
 
 
@@ -48,9 +44,6 @@ class Flat:
         """All of them, (n,)."""
         return self._numbers
 
-    def empty(self) -> None:
-        """Nothing is used again."""
-
 
 def memory(size: int, dtype: np.dtype) -> np.ndarray:
     """Room for `size` numbers, (size,), outside of the C library's heap.
@@ -59,9 +52,8 @@ def memory(size: int, dtype: np.dtype) -> np.ndarray:
     block of the heap that stays there leaves it no room for the next activation: a process would grow by
     hundreds of MiB a step.
     """
-    return np.frombuffer(mmap(-1, max(size * dtype.itemsize, 1)), np.uint8)[
-        : size * dtype.itemsize
-    ].view(dtype)
+    count = size * dtype.itemsize
+    return np.frombuffer(mmap(-1, max(count, 1)), np.uint8)[:count].view(dtype)
 
 
 class Room:
@@ -106,3 +98,9 @@ class Rooms:
                 return room, begin
         rooms.append(Room(array.dtype))
         return self.put(array)
+
+    def empty(self) -> None:
+        """Begin anew: what was copied is written."""
+        for rooms in self._rooms.values():
+            for room in rooms:
+                room.empty()

@@ -43,10 +43,6 @@ class TensorRoom:
         """What was copied since it was empty, (n,)."""
         return as_numpy(self.numbers[: self.end])
 
-    def empty(self) -> None:
-        """Begin anew."""
-        self.end = 0
-
 
 class _Plan(NamedTuple):
     """How a tensor of one shape in memory is copied."""
@@ -88,6 +84,12 @@ class TensorRooms:
         room.numbers.as_strided(plan.shape, plan.target, room.end).copy_(sampled)
         room.end += plan.size
         return Part(room, room.end - plan.size, tuple(x.shape), plan.spacing)
+
+    def empty(self) -> None:
+        """Begin anew: what was copied is written."""
+        for rooms in self._rooms.values():
+            for room in rooms:
+                room.end = 0
 
     def _planned(self, shape: torch.Size, strides: tuple[int, ...]) -> _Plan:
         whole = self._keep is None or math.prod(shape) <= self._keep

@@ -80,6 +80,7 @@ class Torch(Arrays):
 
     def begin_step(self, recorder: Recorder) -> None:
         """The parameters that the step starts from."""
+        self._rooms.empty()
         self._gradients.clear()
         recorder.log("parameters", dict(self._model.named_parameters()))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -85,9 +85,9 @@ class Recorder:
         self._running = self._steps is None or self._step in self._steps
         try:
             if self._running:
+                self._framework.begin_step(self)
                 for name, value in batch.items():
                     self.log("batch", value, path=name)
-                self._framework.begin_step(self)
             yield
             if self._running:
                 self._framework.end_step(self)
@@ -95,6 +95,8 @@ class Recorder:
         except BaseException:
             if self._running:
                 self._framework.abandon_step(self)
+                with suppress(Exception):  # what ended the step is the one to be seen
+                    self._writer.end_step()
             raise
         finally:
             self._running = self._in_step = False

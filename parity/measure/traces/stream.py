@@ -82,6 +82,11 @@ class Stream:
                 self._known[known] = self._put(name, array, kept_of.shape, kept_of.spacing)
             return self._known[known]
 
+    def end_step(self) -> None:
+        """Small tensors are written now; raises what went wrong in the writing thread, if anything."""
+        self._rooms.empty()
+        self.check()
+
     def pooled(self, name: str, pool: Pool) -> Kept:
         """Copy what lies in a pool, and have it written under a name that no other has.
 

@@ -66,6 +66,7 @@ class Writer:
         """Of the step that runs: the place of each, and where it lies."""
         self._seen: set[Site] = set()
         self._texts: dict[tuple[Any, ...], str] = {}
+        """What an event says besides its step and file, in the step before."""
         self._lock = threading.Lock()
 
     def module(self, path: str, kind: str, facts: Mapping[str, Any]) -> None:
@@ -122,20 +123,18 @@ class Writer:
             events, self._events = self._events, []
             self._seen.clear()
         pools = dict.fromkeys(kept.pool for _, _, kept in events if isinstance(kept, Part))
-        try:
-            lying = {
-                pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
-            }
-        finally:
-            for pool in pools:
-                pool.empty()
+        lying = {
+            pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
+        }
         stages = {stage: i for i, stage in enumerate(STAGES)}
         events.sort(key=lambda each: (each[1].step, stages[each[1].stage], each[0]))
+        before, self._texts = self._texts, {}
         if events:
             self._index.write(",\n" if self._written else "\n")
-            self._index.write(",\n".join(self._text(site, kept, lying) for _, site, kept in events))
+            texts = (self._text(site, kept, lying, before) for _, site, kept in events)
+            self._index.write(",\n".join(texts))
         self._written += len(events)
-        self._stream.check()
+        self._stream.end_step()
 
     def close(self, ended_by: str | None = None) -> None:
         """Write what is left, and the index; the trace has its name from now on."""
@@ -147,10 +146,16 @@ class Writer:
             text = json.dumps(rest, separators=(",", ":"), allow_nan=False)
             self._index.write("]" + ("," + text[1:] if rest else "}") + "\n")
 
-    def _text(self, site: Site, kept: Kept | Part, lying: Mapping[Pool, Kept]) -> str:
+    def _text(
+        self,
+        site: Site,
+        kept: Kept | Part,
+        lying: Mapping[Pool, Kept],
+        before: Mapping[tuple[Any, ...], str],
+    ) -> str:
         """The fields of an `Event` that are not the default, as JSON.
 
-        There are thousands in a step, and most were there in the step before: what is the same is kept.
+        There are thousands in a step, and most were there in the step before, whose texts are given.
         """
         if isinstance(kept, Kept):
             file, tensor = kept.file, kept.tensor
@@ -160,7 +165,7 @@ class Writer:
             file, tensor = whole.file, whole.tensor
             begin, shape, dtype, spacing = kept.begin, kept.shape, whole.dtype, kept.spacing
         key = (*site[1:], begin, shape, dtype, spacing)
-        same = self._texts.get(key)
+        same = before.get(key)
         if same is None:
             fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
             fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
@@ -169,5 +174,6 @@ class Writer:
                 for name, value in fields.items()
                 if name not in _DEFAULTS or value != _DEFAULTS[name]
             }
-            same = self._texts[key] = json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]
+            same = json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]
+        self._texts[key] = same
         return f'{{"step":{site.step},"file":"{file}","tensor":"{tensor}",{same}'

@@ -1,5 +1,6 @@
 """Recording PyTorch programs, as their authors write them; and the twins in loops of their users."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,7 +17,7 @@ import parity
 import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
-from parity.measure.traces import Site
+from parity.measure.traces import Site, pool_torch
 from parity.measure.traces.pool_torch import as_numpy
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError
@@ -287,6 +288,42 @@ def test_what_was_recorded_until_a_crash_is_kept(tmp_path, error):
     assert trace.index.ended_by.startswith(type(error).__name__)
     assert Site(0, "forward", "act", "out", 1) in trace
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_step_that_failed_is_kept_and_the_next_one_is_its_own(tmp_path):
+    net, given = nn.Linear(5, 2), [X, 2 * X, 3 * X]
+    with parity.record(tmp_path / "a.trace", net) as trace:
+        for i, x in enumerate(given):
+            with contextlib.suppress(ValueError), trace.step(x=x):
+                net(x).sum().backward()
+                if i == 1:
+                    raise ValueError("skipped, as a loop does with a bad batch")
+    trace = parity.Trace(tmp_path / "a.trace")
+    assert trace.steps == (0, 1, 2)
+    for i, x in enumerate(given):
+        np.testing.assert_array_equal(trace.read(Site(i, "batch", "x")), x.numpy())
+        np.testing.assert_array_equal(trace.read(Site(i, "forward", "", "in")), x.numpy())
+
+
+def test_memory_is_used_again_in_each_step(tmp_path, monkeypatch):
+    """Of gradients too that are logged by hand, so that those of the hooks are not."""
+    made, counts = [], []
+    room = pool_torch.TensorRoom
+    monkeypatch.setattr(pool_torch, "NUMBERS", 200)
+    monkeypatch.setattr(pool_torch, "TensorRoom", lambda like: made.append(room(like)) or made[-1])
+    net = nn.Linear(5, 2)
+    recorder = parity.record(tmp_path / "a.trace", net)
+    with recorder:
+        for i in range(20):
+            with recorder.step():
+                net.zero_grad()
+                net(X).sum().backward()
+                recorder.log("gradients", {"weight": torch.full((2, 5), float(i)).numpy()})
+            counts.append(len(made))
+    assert counts == [counts[0]] * 20
+    trace = parity.Trace(tmp_path / "a.trace")
+    for i in range(20):
+        np.testing.assert_array_equal(trace.read(Site(i, "gradients", "weight")), np.full((2, 5), i))
 
 
 def _twins(arrays):

@@ -26,8 +26,6 @@ def judge(found: Found, index: Index) -> Cause | None:
         return None
     for b in computing(found.b):
         for a in computing(found.a) or _maker(found.a):
-            if "fft" in a.name and "fft" in b.name:
-                continue  # they differ in a factor, or in what has no name
             if b.mark is not None and _reads_the_same(found, a, b, index) and _fits(found, a, b):
                 return _name(a, b)
     return None
