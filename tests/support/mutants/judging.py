@@ -29,18 +29,20 @@ _ORDERS = {"transposed", "reversed", "shifted", "permuted", "halves exchanged", 
 _STEPS = {"left out", "one step too many", "norm left out", "one norm too many", "mask", "causal mask",
           "activation", "term left out of a part"}  # fmt: skip
 _READS = {"other value read", "term left out of a part"}
+_ROWS = {"reduction"}
+_WINDOWS = {"padding", "stride", "dilation", "groups", "padding and stride", "padding and dilation"}
 KINDS = {
     "operator": _SUMS | _FACTORS | {"mask", "causal mask"},
-    "number or axis": _ORDERS | _FACTORS | _SUMS | _STEPS | _READS,
-    "flag": _STEPS | _ORDERS | _FACTORS | _SUMS,
+    "number or axis": _ORDERS | _FACTORS | _SUMS | _STEPS | _READS | _ROWS | _WINDOWS,
+    "flag": _STEPS | _ORDERS | _FACTORS | _SUMS | _WINDOWS,
     "sign": _SUMS | _ORDERS,  # of an amount by which rows are rolled
-    "slice": _ORDERS | _READS,
-    "function": _FACTORS | _STEPS | {"axis"},
-    "arguments exchanged": _ORDERS | _SUMS | _READS | {"operation", "activation", "mask"},
+    "slice": _ORDERS | _READS | _ROWS,
+    "function": _FACTORS | _STEPS | _ROWS | {"axis"},
+    "arguments exchanged": _ORDERS | _SUMS | _READS | _WINDOWS | {"operation", "activation", "mask"},
     "term or factor left out": _SUMS | _FACTORS | _STEPS | _READS,
     "call left out": _STEPS | _FACTORS | _ORDERS | _READS,
-    "keyword left out": _STEPS | _ORDERS | _FACTORS | _SUMS,
-    "what a module holds": _FACTORS | _ORDERS | _STEPS | _READS,
+    "keyword left out": _STEPS | _ORDERS | _FACTORS | _SUMS | _ROWS | _WINDOWS,
+    "what a module holds": _FACTORS | _ORDERS | _STEPS | _READS | _WINDOWS,
 }  # fmt: skip
 """The kinds of changes, and what each may rightly be called; any other name is printed as doubtful."""
 
