@@ -65,12 +65,12 @@ def main(folder, coordinator, process):
 
 
 def damage(folder):
-    """Change a byte in the middle of what one process wrote."""
+    """Change a byte of what one process wrote, inside of an array (in the middle two may meet)."""
     file = max(
         (path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size
     )
     content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
+    content[len(content) // 5] ^= 1
     file.write_bytes(content)
 
 
