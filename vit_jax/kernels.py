@@ -52,7 +52,8 @@ def attend(
         logits = logits if bias is None else logits + bias
         wide = jnp.promote_types(logits.dtype, jnp.float32)  # never a softmax in half precision
         weights = jax.nn.softmax(logits.astype(wide), axis=-1).astype(v.dtype)
-        kept = weights if drop is None else drop(weights, rngs=rngs)
+        # a dropout that is off is not called: to be watched, it would have the weights formed
+        kept = drop(weights, rngs=rngs) if drop is not None and drop.active else weights
         if kept is weights and v.dtype == wide:
             y = softmax_product(logits, v)
         else:

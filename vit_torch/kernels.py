@@ -66,7 +66,8 @@ def attend(
         logits = logits if bias is None else logits + bias
         wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
-        kept = weights if drop is None else drop(weights)
+        # a dropout that is off is not called, as in JAX, so that recordings of both have the same places
+        kept = drop(weights) if drop is not None and drop.active else weights
         return torch.einsum("bhnm,bmhd->bnhd", kept, v), weights
     if rate:
         raise InputError(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
 import torch
 
-from parity.measure.traces.pool import SMALL, Part
+from parity.measure.traces.pool import SMALL, Part, memory
 from parity.measure.traces.sample import Sample, sampled_shape, spacing
 
 NUMBERS = 2**20
@@ -31,19 +33,6 @@ def as_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy() if dtype is None else tensor.view(bits).numpy().view(dtype)
 
 
-class TensorRoom:
-    """Memory of one type on one device."""
-
-    def __init__(self, like: torch.Tensor) -> None:
-        with torch.inference_mode(False):  # what is made within may not be written to without
-            self.numbers = torch.empty(NUMBERS, dtype=like.dtype, device=like.device)
-        self.end = 0
-
-    def taken(self) -> np.ndarray:
-        """What was copied since it was empty, (n,)."""
-        return as_numpy(self.numbers[: self.end])
-
-
 class _Plan(NamedTuple):
     """How a tensor of one shape in memory is copied."""
 
@@ -58,6 +47,44 @@ class _Plan(NamedTuple):
     spacing: tuple[int, ...] | None
 
 
+def _planned(shape: torch.Size, strides: tuple[int, ...], keep: int | None) -> _Plan:
+    whole = keep is None or math.prod(shape) <= keep
+    steps = (1,) * len(shape) if whole else spacing(tuple(shape), keep)
+    kept = sampled_shape(tuple(shape), steps)
+    return _Plan(
+        math.prod(kept),
+        kept,
+        tuple(stride * step for stride, step in zip(strides, steps, strict=True)),
+        tuple(math.prod(kept[i + 1 :]) for i in range(len(kept))),
+        None if whole else steps,
+    )
+
+
+class TensorRoom:
+    """Memory of one type on one device."""
+
+    def __init__(self, kind: tuple[torch.dtype, torch.device], size: int = NUMBERS) -> None:
+        dtype, device = kind
+        with torch.inference_mode(False):  # what is made within may not be written to without
+            self.numbers = (
+                torch.from_numpy(memory(size * dtype.itemsize, np.dtype(np.uint8))).view(dtype)
+                if device.type == "cpu"
+                else torch.empty(size, dtype=dtype, device=device)
+            )
+        self.end = 0
+
+    def place(self, x: torch.Tensor, plan: _Plan) -> tuple[Part, torch.Tensor]:
+        """Where a tensor will lie, and the memory to copy it to."""
+        begin = self.end
+        self.end += plan.size
+        target = self.numbers.as_strided(plan.shape, plan.target, begin)
+        return Part(self, begin, tuple(x.shape), plan.spacing), target
+
+    def taken(self) -> np.ndarray:
+        """What was copied since it was empty, (n,)."""
+        return as_numpy(self.numbers[: self.end])
+
+
 class TensorRooms:
     """Rooms of all types, as many as a step needs."""
 
@@ -70,43 +97,88 @@ class TensorRooms:
         self._keep = keep
         self._rooms: dict[tuple[torch.dtype, torch.device], list[TensorRoom]] = {}
         self._plans: dict[tuple[torch.Size, tuple[int, ...]], _Plan] = {}
+        self._groups: dict[tuple[str, int], _Group] = {}
+        self._taken: Counter[str] = Counter()
+        """How often each group came in this step."""
 
     def take(self, x: torch.Tensor) -> Part | Sample:
         """A tensor, or its sample: copied if it is small, or else as it lies there."""
-        x = x.detach() if x.layout is torch.strided else x.detach().to_dense()
-        plan = self._plans.get(key := (x.shape, x.stride()))
-        if plan is None:
-            plan = self._plans[key] = self._planned(*key)
+        x = _plain(x)
+        plan = self._plan(x)
         sampled = x.as_strided(plan.shape, plan.source)
         if plan.size > SMALL:
             return Sample(as_numpy(sampled), tuple(x.shape), plan.spacing)
-        room = self._room(x, plan.size)
-        room.numbers.as_strided(plan.shape, plan.target, room.end).copy_(sampled)
-        room.end += plan.size
-        return Part(room, room.end - plan.size, tuple(x.shape), plan.spacing)
+        part, target = self._room(x, plan.size).place(x, plan)
+        target.copy_(sampled)
+        return part
+
+    def take_all(self, group: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Part | Sample]:
+        """Tensors that come together in every step, such as all parameters: small ones in one call.
+
+        Args:
+            group: what they are, of any name.
+        """
+        plain = {name: _plain(x) for name, x in tensors.items()}
+        like = [(name, x.shape, x.stride(), x.dtype, x.device) for name, x in plain.items()]
+        self._taken[group] += 1
+        key = group, self._taken[group]  # what was copied before in this step is not written yet
+        known = self._groups.get(key)
+        if known is None or known.like != like:
+            plans = {name: self._plan(x) for name, x in plain.items()}
+            known = self._groups[key] = _Group(like, plain, plans)
+        parts = known.take(plain)
+        return {name: parts.get(name) or self.take(x) for name, x in plain.items()}
 
     def empty(self) -> None:
         """Begin anew: what was copied is written."""
+        self._taken.clear()
         for rooms in self._rooms.values():
             for room in rooms:
                 room.end = 0
 
-    def _planned(self, shape: torch.Size, strides: tuple[int, ...]) -> _Plan:
-        whole = self._keep is None or math.prod(shape) <= self._keep
-        steps = (1,) * len(shape) if whole else spacing(tuple(shape), self._keep)
-        kept = sampled_shape(tuple(shape), steps)
-        return _Plan(
-            math.prod(kept),
-            kept,
-            tuple(stride * step for stride, step in zip(strides, steps, strict=True)),
-            tuple(math.prod(kept[i + 1 :]) for i in range(len(kept))),
-            None if whole else steps,
-        )
+    def _plan(self, x: torch.Tensor) -> _Plan:
+        plan = self._plans.get(key := (x.shape, x.stride()))
+        if plan is None:
+            plan = self._plans[key] = _planned(*key, self._keep)
+        return plan
 
     def _room(self, like: torch.Tensor, size: int) -> TensorRoom:
         rooms = self._rooms.setdefault((like.dtype, like.device), [])
         for room in rooms:
             if room.end + size <= NUMBERS:
                 return room
-        rooms.append(TensorRoom(like))
+        rooms.append(TensorRoom((like.dtype, like.device)))
         return rooms[-1]
+
+
+def _plain(x: torch.Tensor) -> torch.Tensor:
+    return x.detach() if x.layout is torch.strided else x.detach().to_dense()
+
+
+class _Group:
+    """Tensors of which each has its own place, from step to step."""
+
+    def __init__(
+        self, like: Sequence[Any], tensors: Mapping[str, torch.Tensor], plans: Mapping[str, _Plan]
+    ) -> None:
+        self.like = like
+        self._parts: dict[str, Part] = {}
+        self._targets: list[torch.Tensor] = []
+        self._sources: list[tuple[str, tuple[int, ...], tuple[int, ...]]] = []
+        small = [name for name, plan in plans.items() if plan.size <= SMALL]
+        sizes: Counter[tuple[torch.dtype, torch.device]] = Counter()
+        for name in small:
+            sizes[tensors[name].dtype, tensors[name].device] += plans[name].size
+        rooms = {kind: TensorRoom(kind, size) for kind, size in sizes.items()}
+        for name in small:
+            x, plan = tensors[name], plans[name]
+            self._parts[name], target = rooms[x.dtype, x.device].place(x, plan)
+            self._targets.append(target)
+            self._sources.append((name, plan.shape, plan.source))
+
+    def take(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Part]:
+        """Copy those that are small."""
+        sources = [tensors[name].as_strided(shape, strides) for name, shape, strides in self._sources]
+        if sources:
+            torch._foreach_copy_(self._targets, sources)
+        return self._parts

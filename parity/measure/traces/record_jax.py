@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
 from typing import Any, Literal
 
 import flax
@@ -250,13 +251,20 @@ def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
 
 
 def _leaves(value: Any) -> Iterator[tuple[list[str], Any]]:
-    """The leaves of a tree with their paths, without a variable's ``value`` and Linen's ``params``."""
+    """The leaves of a tree with their paths."""
     for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        if keys and keys[-1] == jax.tree_util.GetAttrKey("value"):
-            keys = keys[:-1]
-        path = [_name(key) for key in keys]
-        yield path[1:] if path[:1] == ["params"] else path, leaf
+        yield list(_path(keys)), leaf
 
 
+@lru_cache(maxsize=2**16)
+def _path(keys: tuple[Any, ...]) -> tuple[str, ...]:
+    """Without a variable's ``value`` and Linen's ``params``; the same in each step."""
+    if keys and keys[-1] == jax.tree_util.GetAttrKey("value"):
+        keys = keys[:-1]
+    path = tuple(map(_name, keys))
+    return path[1:] if path[:1] == ("params",) else path
+
+
+@lru_cache(maxsize=2**16)
 def _name(key: Any) -> str:
     return str(next((getattr(key, each) for each in ("key", "name", "idx") if hasattr(key, each)), key))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from parity.measure.traces.pool_torch import TensorRooms
 from parity.measure.traces.record_arrays import Arrays
 from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample
+from parity.measure.traces.stream import Kept
 from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
 
 
@@ -34,8 +36,13 @@ class Torch(Arrays):
         self._model = model
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
+        self._parameters: dict[str, nn.Parameter] = {}
+        """Those that the step began with; to walk through all modules takes a millisecond."""
         self._gradients: dict[str, Part | Sample] = {}
+        self._arrived: dict[str, torch.Tensor] = {}
+        """Parameters that the running backward pass has come to."""
         self._rooms = TensorRooms(None)
+        self._tap: RecordingTap | None = None
 
     def versions(self) -> dict[str, str]:
         """Of torch, and the device of the model."""
@@ -58,6 +65,9 @@ class Torch(Arrays):
         """As for arrays."""
         if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
+        elif isinstance(value, Mapping) and all(isinstance(x, torch.Tensor) for x in value.values()):
+            for name, kept in self._rooms.take_all(stage, value).items():
+                yield str(name), "", kept
         else:
             yield from super().named(stage, value)
 
@@ -65,14 +75,17 @@ class Torch(Arrays):
     def watch(self, recorder: Recorder) -> Iterator[None]:
         """Modules, gradients of parameters, and the steps of the optimiser."""
         self._rooms = TensorRooms(recorder.keep)
-        handles = [self._keep_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad]
+        self._tap = RecordingTap(recorder, self._rooms)
+        handles = [
+            self._watch_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad
+        ]
         if (optimizer := self._optimizer) is not None:
             # the user has clipped the gradients when the optimiser is called
             handles.append(optimizer.register_step_pre_hook(lambda *_: self._before_update(recorder)))
             handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
             recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
         try:
-            with watch(self._model, RecordingTap(recorder, self._rooms)):
+            with watch(self._model, self._tap):
                 yield
         finally:
             for handle in handles:
@@ -82,28 +95,45 @@ class Torch(Arrays):
         """The parameters that the step starts from."""
         self._rooms.empty()
         self._gradients.clear()
-        recorder.log("parameters", dict(self._model.named_parameters()))
+        self._arrived.clear()
+        self._parameters = dict(self._model.named_parameters())
+        recorder.log("parameters", self._parameters)
 
     def end_step(self, recorder: Recorder) -> None:
-        """The gradients, if no optimiser has come for them."""
+        """What modules saw; the gradients, if no optimiser has come for them."""
+        self._settle()
         if not recorder.logged("gradients"):
             recorder.log("gradients", self._all_gradients())
 
     def abandon_step(self, recorder: Recorder) -> None:
         """The gradients, as far as they were computed."""
+        self._settle()
+        self._keep_gradients()
         if not recorder.logged("gradients"):
             recorder.log("gradients", self._gradients)
 
-    def _keep_gradient(self, parameter: nn.Parameter, recorder: Recorder) -> Any:
+    def _settle(self) -> None:
+        if self._tap is not None:
+            self._tap.settle()
+
+    def _watch_gradient(self, parameter: nn.Parameter, recorder: Recorder) -> Any:
         name = self._names[id(parameter)]
 
-        def keep(parameter: torch.Tensor) -> None:
-            if recorder.running and parameter.grad is not None:
-                # the last of several is the whole sum; it may be clipped in place later
-                kept = self._rooms.take(parameter.grad)
-                self._gradients[name] = kept if isinstance(kept, Part) else kept.copied()
+        def arrived(parameter: torch.Tensor) -> None:
+            if recorder.running:
+                if not self._arrived:
+                    # when the backward pass ends: nobody has clipped anything in place yet
+                    torch.autograd.Variable._execution_engine.queue_callback(self._keep_gradients)
+                self._arrived[name] = parameter
 
-        return parameter.register_post_accumulate_grad_hook(keep)
+        return parameter.register_post_accumulate_grad_hook(arrived)
+
+    def _keep_gradients(self) -> None:
+        """Of a backward pass that ended; of several, the last has the whole sums."""
+        arrived, self._arrived = self._arrived, {}
+        grads = {name: p.grad for name, p in arrived.items() if p.grad is not None}
+        for name, kept in self._rooms.take_all("gradients", grads).items():
+            self._gradients[name] = kept if isinstance(kept, Part) else kept.copied()
 
     def _all_gradients(self) -> dict[str, Sample | Part]:
         """With zeros, as in JAX, for what the loss does not reach; nothing before a backward pass."""
@@ -113,13 +143,13 @@ class Torch(Arrays):
             name: self._gradients[name]
             if name in self._gradients
             else self._rooms.take(torch.zeros_like(p))
-            for name, p in self._model.named_parameters()
+            for name, p in self._parameters.items()
             if p.requires_grad
         }
 
     def _before_update(self, recorder: Recorder) -> None:
         if recorder.running:
-            grads = {name: p.grad for name, p in self._model.named_parameters() if p.grad is not None}
+            grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
             recorder.log("gradients", self._all_gradients())
             recorder.log("clipped", grads)
 
@@ -134,11 +164,16 @@ class Torch(Arrays):
             for parameter, state in self._optimizer.state.items()
             if id(parameter) in self._names  # it may hold parameters of something else too
         }
-        shapes = {name: p.shape for name, p in self._model.named_parameters()}
+        moments: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
         for name, state in states.items():
             for port, value in state.items():
-                if is_array(value) and value.shape == shapes[name] and port != "step":
-                    recorder.log("moments", value, path=name, port=port)
+                if is_array(value) and value.shape == self._parameters[name].shape and port != "step":
+                    moments[port][name] = value
+        taken = {port: self._rooms.take_all(f"moments {port}", x) for port, x in moments.items()}
+        for name in states:
+            for port in taken:
+                if name in taken[port]:
+                    recorder.log("moments", taken[port][name], path=name, port=port)
         counts = {int(state["step"]) for state in states.values() if "step" in state}
         if len(counts) == 1:  # torch counts for every parameter
             recorder.log("moments", counts.pop(), port="step")
@@ -149,7 +184,9 @@ class RecordingTap:
     """Records every tensor at the edge of a module, and the gradient that arrives at it."""
 
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
-        self._recorder, self._rooms = recorder, rooms
+        self._recorder = recorder
+        self._forward, self._backward = _Taking(recorder, rooms), _Taking(recorder, rooms)
+        self._seen: dict[Stage, list[tuple[Where, Kept | Part, int]]] = {"forward": [], "backward": []}
 
     def begin(self, path: str, module: nn.Module) -> int:
         """A call of a module begins; negative within a backward pass."""
@@ -161,12 +198,48 @@ class RecordingTap:
         """Record it; pass on what stands for it in the graph."""
         if not self._recorder.running or where.call < 0:
             return value
-        self._see("forward", where, value)
-        order = self._recorder.next_order()  # gradients come the other way round
-        return watch_gradient(value, lambda gradient: self._see("backward", where, gradient, order))
+        # between two large products each line of Python is slow: the rest is done when the step ends
+        order = len(self._seen["forward"])  # gradients come the other way round
+        self._seen["forward"].append((where, self._forward.take(value), order))
+
+        def arrived(gradient: torch.Tensor) -> None:
+            self._seen["backward"].append((where, self._backward.take(gradient), order))
+
+        passed = watch_gradient(value, arrived)
+        self._forward.passed_on(passed)
+        return passed
 
     def end(self, path: str) -> None:
         """Nothing is left to be done."""
 
-    def _see(self, stage: Stage, where: Where, value: torch.Tensor, order: int | None = None) -> None:
-        self._recorder.seen(stage, where, self._rooms.take(value), order)
+    def settle(self) -> None:
+        """Record what was seen in this step, and let go of it."""
+        for stage, seen in self._seen.items():
+            for where, kept, order in seen:
+                self._recorder.seen(stage, where, kept, order if stage == "backward" else None)
+            seen.clear()
+        self._forward.passed_on(None)
+        self._backward.passed_on(None)
+
+
+class _Taking:
+    """What one module returns is most often what the next is given, and is taken once."""
+
+    def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
+        self._recorder, self._rooms = recorder, rooms
+        self._last: torch.Tensor | None = None
+        self._version = 0
+        self._kept: Kept | Part | None = None
+
+    def take(self, x: torch.Tensor) -> Kept | Part:
+        """Have a tensor kept."""
+        if x is not self._last or self._kept is None or x._version != self._version:
+            taken = self._rooms.take(x)
+            self._kept = taken if isinstance(taken, Part) else self._recorder.store(taken)
+            self.passed_on(x)
+        return self._kept
+
+    def passed_on(self, x: torch.Tensor | None) -> None:
+        """What stands for the tensor that was taken last, until it is changed in place."""
+        known = x is not None and not x.is_inference()  # those do not tell whether they were changed
+        self._last, self._version = (x, x._version) if known else (None, 0)

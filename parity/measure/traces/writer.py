@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -62,11 +62,12 @@ class Writer:
         self._stack.callback(self._index.close)
         self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
         self._written = 0
-        self._events: list[tuple[int, Site, Kept | Part]] = []
-        """Of the step that runs: the place of each, and where it lies."""
-        self._seen: set[Site] = set()
-        self._texts: dict[tuple[Any, ...], str] = {}
-        """What an event says besides its step and file, in the step before."""
+        self._added: list[Any] = []
+        """Of the step that runs, as `_Events` has it: no object for each, which would have Python look
+        for garbage all the time."""
+        self._places: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self._texts: _Texts | None = None
+        """Of the step before, which is most often the same."""
         self._lock = threading.Lock()
 
     def module(self, path: str, kind: str, facts: Mapping[str, Any]) -> None:
@@ -105,12 +106,10 @@ class Writer:
         Raises:
             ConfigError: a type that the files cannot hold.
         """
-        kept = value if isinstance(value, Kept | Part) else self._stream.store(value)
+        kept = value if isinstance(value, (Kept, Part)) else self._stream.store(value)
+        place = site[1:]
         with self._lock:
-            while site in self._seen:
-                site = site._replace(call=site.call + 1)
-            self._seen.add(site)
-            self._events.append((len(self._events) if order is None else order, site, kept))
+            self._added += (site.step, self._places.setdefault(place, place), order, kept)
 
     def end_step(self) -> None:
         """Write what was added since the last step: tensors of steps that are over come no more.
@@ -120,20 +119,18 @@ class Writer:
             OSError: what went wrong in writing, if anything did.
         """
         with self._lock:
-            events, self._events = self._events, []
-            self._seen.clear()
-        pools = dict.fromkeys(kept.pool for _, _, kept in events if isinstance(kept, Part))
+            added, self._added = self._added, []
+        pools = dict.fromkeys(kept.pool for kept in added[3::4] if isinstance(kept, Part))
         lying = {
             pool: self._stream.pooled(f"p{self._written + i}", pool) for i, pool in enumerate(pools)
         }
-        stages = {stage: i for i, stage in enumerate(STAGES)}
-        events.sort(key=lambda each: (each[1].step, stages[each[1].stage], each[0]))
-        before, self._texts = self._texts, {}
-        if events:
+        events = _Events.of(added, lying)
+        if self._texts is None or self._texts.about != events.about:
+            self._texts = _Texts(events.about)
+        if added:
             self._index.write(",\n" if self._written else "\n")
-            texts = (self._text(site, kept, lying, before) for _, site, kept in events)
-            self._index.write(",\n".join(texts))
-        self._written += len(events)
+            self._index.write(",\n".join(self._texts.lines(events)))
+        self._written += len(events.wholes)
         self._stream.end_step()
 
     def close(self, ended_by: str | None = None) -> None:
@@ -146,34 +143,84 @@ class Writer:
             text = json.dumps(rest, separators=(",", ":"), allow_nan=False)
             self._index.write("]" + ("," + text[1:] if rest else "}") + "\n")
 
-    def _text(
-        self,
-        site: Site,
-        kept: Kept | Part,
-        lying: Mapping[Pool, Kept],
-        before: Mapping[tuple[Any, ...], str],
-    ) -> str:
-        """The fields of an `Event` that are not the default, as JSON.
 
-        There are thousands in a step, and most were there in the step before, whose texts are given.
-        """
-        if isinstance(kept, Kept):
-            file, tensor = kept.file, kept.tensor
-            begin, shape, dtype, spacing = None, kept.shape, kept.dtype, kept.spacing
-        else:
-            whole = lying[kept.pool]
-            file, tensor = whole.file, whole.tensor
-            begin, shape, dtype, spacing = kept.begin, kept.shape, whole.dtype, kept.spacing
-        key = (*site[1:], begin, shape, dtype, spacing)
-        same = before.get(key)
-        if same is None:
-            fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
-            fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
-            fields = {
-                name: value
-                for name, value in fields.items()
-                if name not in _DEFAULTS or value != _DEFAULTS[name]
-            }
-            same = json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]
-        self._texts[key] = same
-        return f'{{"step":{site.step},"file":"{file}","tensor":"{tensor}",{same}'
+class _About(NamedTuple):
+    """What is said of the events of one step: the first of each list is of the first that came."""
+
+    steps: list[int]
+    """After the first event's."""
+    places: list[tuple[Any, ...]]
+    """Stage, path, port and call."""
+    orders: list[int | None]
+    """The place among the others, if it is not that in which they came."""
+    begins: list[int | None]
+    shapes: list[tuple[int, ...]]
+    spacings: list[tuple[int, ...] | None]
+    dtypes: list[str]
+
+
+class _Events(NamedTuple):
+    """The events of one step."""
+
+    first: int
+    """The step."""
+    wholes: list[Kept]
+    """The tensor that each lies in."""
+    about: _About
+
+    @classmethod
+    def of(cls, added: list[Any], lying: Mapping[Pool, Kept]) -> _Events:
+        first, kept = added[0] if added else 0, added[3::4]
+        wholes = [lying[each.pool] if isinstance(each, Part) else each for each in kept]
+        about = _About(
+            [step - first for step in added[0::4]],
+            added[1::4],
+            added[2::4],
+            [each.begin if isinstance(each, Part) else None for each in kept],
+            [each.shape for each in kept],
+            [each.spacing for each in kept],
+            [whole.dtype for whole in wholes],
+        )
+        return cls(first, wholes, about)
+
+
+class _Texts:
+    """The events of one step as JSON, and of others of which the same is said."""
+
+    def __init__(self, about: _About) -> None:
+        self.about = about
+        stages = {stage: i for i, stage in enumerate(STAGES)}
+        seen: set[Site] = set()
+        rows = []
+        for i, (step, place, order, *rest) in enumerate(zip(*about, strict=True)):
+            site = Site(step, *place)
+            while site in seen:
+                site = site._replace(call=site.call + 1)
+            seen.add(site)
+            key = step, stages[site.stage], i if order is None else order
+            rows.append((key, i, step, _text(site, *rest)))
+        self._rows = [row for _, *row in sorted(rows, key=lambda row: row[0])]
+
+    def lines(self, events: _Events) -> Iterator[str]:
+        """Each event, in the order of a trace."""
+        for i, step, text in self._rows:
+            whole, step = events.wholes[i], events.first + step
+            yield f'{{"step":{step},"file":"{whole.file}","tensor":"{whole.tensor}",{text}'
+
+
+def _text(
+    site: Site,
+    begin: int | None,
+    shape: tuple[int, ...],
+    spacing: tuple[int, ...] | None,
+    dtype: str,
+) -> str:
+    """The fields of an `Event` that are not the default, but for step, file and tensor."""
+    fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
+    fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
+    fields = {
+        name: value
+        for name, value in fields.items()
+        if name not in _DEFAULTS or value != _DEFAULTS[name]
+    }
+    return json.dumps(fields, separators=(",", ":"), allow_nan=False)[1:]

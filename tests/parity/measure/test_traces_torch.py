@@ -310,7 +310,7 @@ def test_memory_is_used_again_in_each_step(tmp_path, monkeypatch):
     made, counts = [], []
     room = pool_torch.TensorRoom
     monkeypatch.setattr(pool_torch, "NUMBERS", 200)
-    monkeypatch.setattr(pool_torch, "TensorRoom", lambda like: made.append(room(like)) or made[-1])
+    monkeypatch.setattr(pool_torch, "TensorRoom", lambda *kind: made.append(room(*kind)) or made[-1])
     net = nn.Linear(5, 2)
     recorder = parity.record(tmp_path / "a.trace", net)
     with recorder:

@@ -1,0 +1,122 @@
+"""What a recording of PyTorch takes once, or together, is what it would be if each were taken alone."""
+
+import contextlib
+import gc
+import weakref
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import parity
+from parity.measure.traces import Site
+
+pytestmark = pytest.mark.quick
+
+X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32))
+
+
+class Between(nn.Module):
+    """Changes in place what one layer returns before the next is given it."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        y = self.first(x)
+        y.mul_(2)
+        return self.second(y)
+
+
+def read(path, stage, name, port="", call=0):
+    return parity.Trace(path).read(Site(0, stage, name, port, call))
+
+
+@pytest.mark.parametrize("keep", [None, 7])
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_a_change_in_place_between_two_modules_is_seen(tmp_path, mode, keep):
+    net, path = Between(), tmp_path / "a.trace"
+    with mode(), parity.record(path, net, keep=keep) as trace, trace.step():
+        net(X)
+    returned, given = read(path, "forward", "first", "out"), read(path, "forward", "second", "in")
+    np.testing.assert_array_equal(given, 2 * returned)
+    assert np.abs(returned).min() > 0
+
+
+def test_gradients_of_the_same_tensor_are_told_apart(tmp_path):
+    """The output of `first` is used twice, and each input of what uses it has its own gradient."""
+    first, left, right = nn.Linear(5, 5), nn.Linear(5, 2), nn.Linear(5, 2)
+    net, path = nn.ModuleDict({"first": first, "left": left, "right": right}), tmp_path / "a.trace"
+    with parity.record(path, net) as trace, trace.step():
+        y = first(X)
+        (left(y) + right(y)).sum().backward()
+    a, b, both = (
+        read(path, "backward", name, port)
+        for name, port in (("left", "in"), ("right", "in"), ("first", "out"))
+    )
+    np.testing.assert_array_equal(a, left.weight.sum(0).expand(6, 5).detach())
+    np.testing.assert_allclose(a + b, both, rtol=1e-6)
+    np.testing.assert_array_equal(read(path, "forward", "right", "in"), y.detach())
+
+
+def test_two_updates_in_one_step(tmp_path):
+    """Each takes the same parameters; what the first took is not overwritten before it is written."""
+    net, path = nn.Linear(5, 2), tmp_path / "a.trace"
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
+    seen = []
+    with parity.record(path, net, optimizer=optimizer) as trace, trace.step():
+        for _ in range(2):
+            optimizer.zero_grad()
+            net(X).square().sum().backward()
+            gradient = net.weight.grad.clone()
+            optimizer.step()
+            seen.append((gradient, net.weight.detach().clone()))
+    for call, (gradient, updated) in enumerate(seen):
+        np.testing.assert_array_equal(read(path, "clipped", "weight", call=call), gradient)
+        np.testing.assert_array_equal(read(path, "gradients", "weight", call=call), gradient)
+        np.testing.assert_array_equal(read(path, "updated", "weight", call=call), updated)
+    assert not np.array_equal(seen[0][1], seen[1][1])
+
+
+def test_gradients_that_accumulate_are_the_whole_sum(tmp_path):
+    net, path = nn.Linear(5, 2), tmp_path / "a.trace"
+    with parity.record(path, net, keep=4) as trace, trace.step():
+        for part in X.split(2):
+            net(part).sum().backward()
+        whole = net.weight.grad.numpy()
+    event = parity.Trace(path)[Site(0, "gradients", "weight")]
+    np.testing.assert_allclose(
+        read(path, "gradients", "weight"), whole[tuple(slice(None, None, s) for s in event.spacing)]
+    )
+
+
+def test_gradients_of_a_backward_pass_that_failed(tmp_path):
+    first, second = nn.Linear(5, 4), nn.Linear(4, 2)
+    net, path = nn.Sequential(first, second), tmp_path / "a.trace"
+
+    def fail(_):
+        raise ValueError("out of memory")
+
+    with contextlib.suppress(ValueError), parity.record(path, net) as trace, trace.step():
+        hidden = first(X)
+        hidden.register_hook(fail)
+        second(hidden).sum().backward()
+    np.testing.assert_array_equal(read(path, "gradients", "1.bias"), [6, 6])
+    assert Site(0, "gradients", "0.weight") not in parity.Trace(path)
+
+
+def test_a_recording_that_is_over_holds_nothing(tmp_path):
+    """Nor its memory, nor a graph: a loop that makes many recordings would grow by each."""
+    net = nn.Sequential(nn.Linear(5, 4), nn.Linear(4, 2))
+    recorder = parity.record(tmp_path / "a.trace", net)
+    with recorder:
+        for _ in range(2):
+            with recorder.step():
+                net(X).sum().backward()
+    gone = weakref.ref(recorder)
+    del recorder
+    gc.collect()
+    assert gone() is None
