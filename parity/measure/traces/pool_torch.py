@@ -180,5 +180,5 @@ class _Group:
         """Copy those that are small."""
         sources = [tensors[name].as_strided(shape, strides) for name, shape, strides in self._sources]
         if sources:
-            torch._foreach_copy_(self._targets, sources)
+            torch._foreach_copy_(self._targets, sources)  # type: ignore[attr-defined]
         return self._parts

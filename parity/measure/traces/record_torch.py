@@ -20,6 +20,8 @@ from parity.measure.traces.recorder import OPTIMIZER, Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.stream import Kept
 from parity.measure.traces.watch_torch import is_array, watch, watch_gradient
+from parity.measure.traces.watching import kind_of
+from vit_config import ConfigError
 
 
 class Torch(Arrays):
@@ -32,7 +34,16 @@ class Torch(Arrays):
         model: nn.Module,
         optimizer: torch.optim.Optimizer | None = None,
     ) -> None:
-        """Prepare a model."""
+        """Prepare a model.
+
+        Raises:
+            ConfigError: not an optimiser of torch.
+        """
+        if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
+            raise ConfigError(
+                f"optimizer = {kind_of(optimizer)}: expected one torch.optim.Optimizer; record one, and"
+                " log what another does by trace.log"
+            )
         self._model = model
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
@@ -41,6 +52,8 @@ class Torch(Arrays):
         self._gradients: dict[str, Part | Sample] = {}
         self._arrived: dict[str, torch.Tensor] = {}
         """Parameters that the running backward pass has come to."""
+        self._updated = False
+        """Whether the optimiser has come in this step."""
         self._rooms = TensorRooms(None)
         self._tap: RecordingTap | None = None
 
@@ -96,14 +109,16 @@ class Torch(Arrays):
         self._rooms.empty()
         self._gradients.clear()
         self._arrived.clear()
+        self._updated = False
         self._parameters = dict(self._model.named_parameters())
         recorder.log("parameters", self._parameters)
 
     def end_step(self, recorder: Recorder) -> None:
-        """What modules saw; the gradients, if no optimiser has come for them."""
+        """What modules saw; the gradients, if no optimiser has come for them; what it left behind."""
         self._settle()
         if not recorder.logged("gradients"):
             recorder.log("gradients", self._all_gradients())
+        self._log_updated(recorder)
 
     def abandon_step(self, recorder: Recorder) -> None:
         """The gradients, as far as they were computed."""
@@ -111,6 +126,11 @@ class Torch(Arrays):
         self._keep_gradients()
         if not recorder.logged("gradients"):
             recorder.log("gradients", self._gradients)
+        self._log_updated(recorder)
+
+    def _log_updated(self, recorder: Recorder) -> None:
+        if self._updated:  # another optimiser may come later in the step, or a limit on weights
+            recorder.log("updated", dict(self._model.named_parameters()))
 
     def _settle(self) -> None:
         if self._tap is not None:
@@ -148,7 +168,8 @@ class Torch(Arrays):
         }
 
     def _before_update(self, recorder: Recorder) -> None:
-        if recorder.running:
+        # what takes a closure, such as LBFGS, computes its gradients later, and the step's end has them
+        if recorder.running and self._gradients:
             grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
             recorder.log("gradients", self._all_gradients())
             recorder.log("clipped", grads)
@@ -177,7 +198,7 @@ class Torch(Arrays):
         counts = {int(state["step"]) for state in states.values() if "step" in state}
         if len(counts) == 1:  # torch counts for every parameter
             recorder.log("moments", counts.pop(), port="step")
-        recorder.log("updated", dict(self._model.named_parameters()))
+        self._updated = True
 
 
 class RecordingTap:
@@ -241,5 +262,7 @@ class _Taking:
 
     def passed_on(self, x: torch.Tensor | None) -> None:
         """What stands for the tensor that was taken last, until it is changed in place."""
-        known = x is not None and not x.is_inference()  # those do not tell whether they were changed
-        self._last, self._version = (x, x._version) if known else (None, 0)
+        if x is None or x.is_inference():  # those do not tell whether they were changed
+            self._last, self._version = None, 0
+        else:
+            self._last, self._version = x, x._version

@@ -97,14 +97,25 @@ def _expression(
         first = f"({left[0]})" if left[1] < strength else left[0]
         second = f"({right[0]})" if right[1] <= strength else right[0]
         return f"{first} {sign} {second}", strength
+    if len(op.operands) == 1 and not op.label and _is_written_by(program, op):
+        return inputs[0]
     if op.name == "neg":
         return f"-{inputs[0][0]}" if inputs[0][1] > 2 else f"-({inputs[0][0]})", 2
     if op.name == "rsub":
         return f"{inputs[1][0]} - {inputs[0][0]}", 1
     parts = [text for text, _ in inputs]
+    if op.extra.get("primitive") == "select_n" and len(parts) == 3:  # JAX has what is false first
+        parts = [parts[0], parts[2], parts[1]]
     if op.label and op.name not in ("add", "mul"):
         parts.append(op.label)
     return f"{op.name}({', '.join(parts)})", 9
+
+
+def _is_written_by(program: Program, op: Operation) -> bool:
+    """Whether a value is what an operation in place left in the memory that it wrote to."""
+    (each,) = op.operands
+    whole = program.operations[each.index] if isinstance(each, Ref) else op
+    return whole is not op and whole.mark is None and whole.name == op.name
 
 
 def lines(program: Program, indices: Collection[int]) -> list[Source]:

@@ -11,6 +11,7 @@ from torch import nn
 
 import parity
 from parity.measure.traces import Site
+from vit_config import ConfigError
 
 pytestmark = pytest.mark.quick
 
@@ -63,7 +64,7 @@ def test_gradients_of_the_same_tensor_are_told_apart(tmp_path):
 
 
 def test_two_updates_in_one_step(tmp_path):
-    """Each takes the same parameters; what the first took is not overwritten before it is written."""
+    """What the first took is not overwritten before it is written; parameters are those at the end."""
     net, path = nn.Linear(5, 2), tmp_path / "a.trace"
     optimizer = torch.optim.AdamW(net.parameters(), lr=0.1)
     seen = []
@@ -73,12 +74,39 @@ def test_two_updates_in_one_step(tmp_path):
             net(X).square().sum().backward()
             gradient = net.weight.grad.clone()
             optimizer.step()
-            seen.append((gradient, net.weight.detach().clone()))
-    for call, (gradient, updated) in enumerate(seen):
+            seen.append(gradient)
+        net.weight.data.clamp_(-0.1, 0.1)
+    for call, gradient in enumerate(seen):
         np.testing.assert_array_equal(read(path, "clipped", "weight", call=call), gradient)
         np.testing.assert_array_equal(read(path, "gradients", "weight", call=call), gradient)
-        np.testing.assert_array_equal(read(path, "updated", "weight", call=call), updated)
-    assert not np.array_equal(seen[0][1], seen[1][1])
+    assert not np.array_equal(*seen)
+    np.testing.assert_array_equal(read(path, "updated", "weight"), net.weight.detach())
+    assert Site(0, "updated", "weight", call=1) not in parity.Trace(path)
+
+
+def test_an_optimizer_that_calls_the_model_itself(tmp_path):
+    net, path = nn.Linear(5, 2), tmp_path / "a.trace"
+    optimizer = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=2)
+
+    def loss():
+        optimizer.zero_grad()
+        value = net(X).square().sum()
+        value.backward()
+        return value
+
+    with parity.record(path, net, optimizer=optimizer) as trace, trace.step():
+        optimizer.step(loss)
+        gradient = net.weight.grad.clone()
+    np.testing.assert_array_equal(read(path, "gradients", "weight"), gradient)
+    np.testing.assert_array_equal(read(path, "updated", "weight"), net.weight.detach())
+
+
+def test_one_optimizer(tmp_path):
+    net = nn.Linear(5, 2)
+    both = [torch.optim.SGD([each], lr=0.1) for each in net.parameters()]
+    with pytest.raises(ConfigError, match=r"optimizer = builtins.list: expected one torch.optim.Opt"):
+        parity.record(tmp_path / "a.trace", net, optimizer=both)
+    assert not list(tmp_path.iterdir())
 
 
 def test_gradients_that_accumulate_are_the_whole_sum(tmp_path):

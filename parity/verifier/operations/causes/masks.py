@@ -41,22 +41,29 @@ def _shut_later(found: Found) -> np.ndarray | None:
     return None
 
 
+def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
+    """Two masks that shut different elements."""
+    ends = _diagonal(of_a), _diagonal(of_b)
+    if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
+        return "mask", "it shuts other elements than A's"
+    return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
+
+
 def judge(found: Found, _: Index) -> Cause | None:
     """Scores behind a mask on one side only."""
     a, b = found.value, found.instead
-    if a.ndim < 2 or a.shape[-1] != a.shape[-2] or a.dtype.kind != "f":
+    if a.ndim < 2 or a.dtype.kind != "f":
         return None
     shut_a, shut_b = a < -1e3, b < -1e3
     if shut_a.any() and not shut_b.any() and (later := _shut_later(found)) is not None:
-        ends = _diagonal(shut_a), _diagonal(later)
-        if ends[0] is None or ends[1] is None:
-            return "mask", "it shuts other elements than A's"
-        return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
-    if (
-        np.array_equal(shut_a, shut_b)
-        or (shut_a.any() and shut_b.any())
-        or (max(a.max(), b.max()) > 1e3)
-    ):
+        return _others(shut_a, later)
+    if shut_a.any() and shut_b.any():
+        seen = ~(shut_a | shut_b)
+        alike = seen.any() and distance(a[seen], b[seen]) <= 1e-12
+        return _others(shut_a, shut_b) if alike and not np.array_equal(shut_a, shut_b) else None
+    if a.shape[-1] != a.shape[-2]:
+        return None
+    if np.array_equal(shut_a, shut_b) or (max(a.max(), b.max()) > 1e3):
         return None
     shut, one, other = (shut_a, a, b) if shut_a.any() else (shut_b, b, a)
     if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > 1e-12:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.causes.exchange import Cause, closer, is_a, rerun
+from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Ref
 from parity.verifier.operations.region import Found, Region, distance
@@ -47,16 +48,21 @@ def judge(found: Found, _: Index) -> Cause | None:
         for other in wanted:
             if tried >= MOST_TRIALS:
                 break
-            if slot.holds(other.value):
+            if slot.holds(other.value) or not _can_stand(other, slot, found):
                 continue
             tried += 1
             if is_a(found, _exchanged(found.b, [(slot, other.value)])):
                 return _name(slot, other), f"{slot.text()} where A has {other.text()}"
-    differing = [(b, a.value) for b, a in zip(slots, wanted, strict=False) if not b.holds(a.value)]
-    if len(slots) == len(wanted) and len(differing) > 1 and is_a(found, _exchanged(found.b, differing)):
-        pairs = [(b, a) for b, a in zip(slots, wanted, strict=True) if not b.holds(a.value)]
+    pairs = [(b, a) for b, a in zip(slots, wanted, strict=False) if not b.holds(a.value)]
+    say = len(slots) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, found) for b, a in pairs)
+    if say and is_a(found, _exchanged(found.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
     return None
+
+
+def _can_stand(other: _Slot, slot: _Slot, found: Found) -> bool:
+    """Whether an exchange says anything: one number for each element would make any value any other."""
+    return np.size(slot.value) == np.size(other.value) or np.size(other.value) < found.value.size
 
 
 def _with_idle(region: Region) -> Region:
@@ -130,16 +136,26 @@ def factor(found: Found, _: Index) -> Cause | None:
         return None
     if ratio == -1:
         return "sign", "B's value is A's with the other sign"
-    for n in _reduced(found):
+    sizes = _reduced(found)
+    for n in (n for n in sizes if n - 1 not in sizes):  # else two means may have changed places
         for power, said in ((1, ""), (0.5, "the root of ")):
-            for which, wanted in (("n - 1 for n", n / (n - 1)), ("n for n - 1", (n - 1) / n)):
-                if closer(np.asarray(wanted**power), np.asarray(ratio), 1.0):
-                    return which, f"B's value is {said}{wanted * n:.10g} / {n} times A's"
-    of_a, of_b = (any(slot.operation.name in ("mul", "div") for slot in _slots(each))
-                  for each in (found.a, found.b))  # fmt: skip
+            for which, over, under in (("n - 1 for n", n, n - 1), ("n for n - 1", n - 1, n)):
+                if closer(np.asarray((over / under) ** power), np.asarray(ratio), 1.0):
+                    return which, f"B's value is {said}{over} / {under} times A's"
+    of_a, of_b = _scales(found.a), _scales(found.b)
     unknown = of_a == of_b or _is_given(found.a) or _is_given(found.b)
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
     return name, f"B's value is {ratio:.10g} times A's"
+
+
+def _scales(region: Region) -> bool:
+    """Whether something is multiplied or divided by one number."""
+    program = region.program
+    if any(slot.operation.name in ("mul", "div") for slot in _slots(region)):
+        return True
+    ops = (program.operations[i] for i in region.operations)
+    read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)
+    return any(each.mark is not None and each.mark[LEAST] == each.mark[MOST] for each in read)
 
 
 def _is_given(region: Region) -> bool:
@@ -156,6 +172,7 @@ def _reduced(found: Found) -> list[int]:
     for region in (found.a, found.b):
         for index in region.operations:
             op = region.program.operations[index]
-            if op.name in ("sum", "mean", "var", "std") and op.inputs and op.size:
-                sizes.add(region.program.operations[op.inputs[0]].size // op.size)
+            of = region.program.operations[op.inputs[0]] if op.inputs else op
+            if op.name in ("sum", "mean", "var", "std") and op.size and of.dtype[:3] == "flo":
+                sizes.add(of.size // op.size)  # else it counts
     return sorted(size for size in sizes if size > 1)

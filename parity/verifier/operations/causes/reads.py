@@ -28,9 +28,14 @@ def other_value(found: Found, index: Index) -> Cause | None:
     if a.kind == "parameter" or b.kind == "parameter":
         return None
     held = _held(found.b.program, a, index)
-    if held is None:
+    if held is None or not _tells(b, held):
         return None
     return "other value read", f"the value of {where(b)} where A reads that of {where(held)}"
+
+
+def _tells(one: Operation, other: Operation) -> bool:
+    """Whether two values can be told apart by what they are called; a constant has no name."""
+    return where(one) != where(other) and "constant" not in (one.kind, other.kind)
 
 
 def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
@@ -57,7 +62,7 @@ def operand(found: Found, index: Index) -> Cause | None:
                 continue
             old = region.program.operations[each.index]
             for other, value in wanted:
-                if other.index == old.index or tried >= MOST_TRIALS:
+                if not _tells(old, other) or tried >= MOST_TRIALS:
                     continue
                 for way in _ways(value, old.shape):
                     tried += 1

@@ -58,6 +58,7 @@ def record_jax(
     import jax
 
     recorder = _Recorder(Program(name))
+    own_types = jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
     with jax.enable_x64(True):
         trees, leaves = [], []
         for kind, prefix, tree in arguments:
@@ -72,7 +73,8 @@ def record_jax(
                 )
         with jax.enable_x64(dtype is None):
             with own_lines():
-                closed, shapes = jax.make_jaxpr(function, return_shape=True)(*trees)
+                own = [tree for _, _, tree in arguments]
+                closed, shapes = _trace(function, trees, own, own_types)
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
@@ -84,6 +86,26 @@ def record_jax(
             program.outputs.append((path, each.index))
             program.keep(each.index, each.value, always=True)
     return program
+
+
+def _trace(function: Callable[..., Any], wide: Any, given: Any, own_types: Any) -> Any:
+    """A function as a jaxpr, and the shapes of what it returns.
+
+    A loop may refuse leaves in float64, where a module of it remembers the type of its parameters; then
+    it is traced in the types that it has, which are not followed when it runs.
+    """
+    import jax
+
+    make = jax.make_jaxpr(function, return_shape=True)
+    try:
+        return make(*wide)
+    except TypeError:
+        try:
+            with own_types:
+                return make(*given)
+        except Exception:
+            pass
+        raise
 
 
 def _key(entry: Any) -> str:

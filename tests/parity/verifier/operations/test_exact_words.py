@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import torch
 
 from parity.verifier.operations import compare
 
@@ -124,3 +125,83 @@ def test_the_root_of_a_number_is_no_norm():
     b = (lambda x: jnp.exp(jnp.sin(x) / jnp.sqrt(7.0) + 1e-3) @ W["up"], (X,))
     (place,) = compare(a, b).places
     assert "root" not in place.cause
+
+
+def shut(x, *, mask):
+    """Scores of 5 queries and 8 keys, of which the first 3 are of earlier tokens."""
+    rows, columns = jnp.arange(5)[:, None], jnp.arange(8)[None]
+    scores = x[:, :5] @ jnp.concatenate([x, x], 1)[:, :8].mT
+    return jax.nn.softmax(jnp.where(mask(rows, columns), scores, -1e9)) @ jnp.tanh(
+        x[0, 0, 0] * jnp.eye(8)
+    )
+
+
+def add_shut(x):
+    scores = x[:, :5] @ jnp.concatenate([x, x], 1)[:, :8].mT
+    mask = jnp.triu(jnp.full((5, 8), -1e9), 4)
+    return jax.nn.softmax(scores + mask) @ jnp.tanh(x[0, 0, 0] * jnp.eye(8))
+
+
+@pytest.mark.parametrize(
+    ("mask", "cause", "message"),
+    [
+        (lambda i, j: j <= i + 4, "causal mask", "it ends at diagonal 4 where A's ends at 3"),
+        (lambda i, j: j < i + 3, "causal mask", "it ends at diagonal 2 where A's ends at 3"),
+        (lambda i, j: j > i + 3, "", ""),
+    ],
+)
+def test_a_mask_that_shuts_other_elements(mask, cause, message):
+    """Neither a sum that is left out, nor rows of one."""
+    clean = lambda x: shut(x, mask=lambda i, j: j <= i + 3)  # noqa: E731
+    assert compare((add_shut, (X,)), (clean, (X,))).verdict == "EQUAL"
+    (place,) = compare((add_shut, (X,)), (lambda x: shut(x, mask=mask), (X,))).places
+    assert (place.cause, place.message) == (cause, message)
+
+
+def test_formulas_read_as_the_code_does():
+    """JAX's `where` takes what is false first; what torch computes in place is computed once."""
+    a = (lambda x: jnp.where(x > 0, x, -3.0) @ W["up"], (X,))
+    b = (lambda x: jnp.where(x > 0, -3.0, x) @ W["up"], (X,))
+    (place,) = compare(a, b).places
+    assert (place.a.formula, place.b.formula) == ("where(x, y, -3)", "where(x, -3, y)")
+    a = (lambda x: torch.exp(x.clone().tanh_()) @ torch.from_numpy(W["up"]), (X,))
+    b = (lambda x: jnp.exp(jnp.sin(x)) @ W["up"], (X,))
+    (place,) = compare(a, b).places
+    assert place.a.formula == "tanh(x)"
+
+
+def test_one_number_for_each_element_is_no_number():
+    """As small arrays that are constants: a mean of weights, of which two numbers changed places."""
+    table = jnp.asarray(RNG.normal(size=(7, 6)))
+
+    a = (lambda x: jnp.exp(table * 0.95 + jnp.tanh(x[0]) * 0.05) @ W["up"], (X,))
+    b = (lambda x: jnp.exp(0.05 * table + 0.95 * jnp.tanh(x[0])) @ W["up"], (X,))
+    (place,) = compare(a, b).places
+    assert place.cause in ("number", "numbers")
+    assert "[" not in place.message
+
+
+def test_a_count_is_no_variance():
+    """6 / 5 is n / (n - 1), but 6 labels are counted, and 5 is the number of classes."""
+    a = (lambda x: jnp.exp(jnp.tanh(x) / (x[0, :6, 0] > -100).sum()) @ W["up"], (X,))
+    b = (lambda x: jnp.exp(jnp.tanh(x) / 5.0) @ W["up"], (X,))
+    (place,) = compare(a, b).places
+    assert place.cause not in ("n - 1 for n", "n for n - 1")
+
+
+def test_a_scale_that_is_another_one_is_not_left_out():
+    """Under a root, and on the other side of the product."""
+    a = (lambda x: jax.nn.softmax((x * 0.5) @ (x.mT * 0.5)) @ x, (X,))
+    clean = (lambda x: jax.nn.softmax(x @ x.mT / jnp.sqrt(16.0)) @ x, (X,))
+    wrong = (lambda x: jax.nn.softmax(x @ x.mT / jnp.sqrt(49.0)) @ x, (X,))
+    assert compare(a, clean).verdict == "EQUAL"
+    (place,) = compare(a, wrong).places
+    assert place.cause in ("factor", "number")
+
+
+def test_a_value_that_has_no_other_name_is_not_read_elsewhere():
+    """One line computes both: it says nothing that B reads "the value of 9 where A reads that of 9"."""
+    a = (lambda x: jnp.exp(x @ W["up"] + G) @ W["gate"], (X,))
+    b = (lambda x: jnp.exp(x @ W["up"] + G + G) @ W["gate"], (X,))
+    (place,) = compare(a, b).places
+    assert place.cause != "other value read"

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 from parity.verifier.operations import compare
 from tests.support import operations_models as models
@@ -76,3 +77,27 @@ def test_what_computes_in_float32_is_compared_in_float64():
     found = compare((plain, x), (mixed, x))
     assert found.verdict == "EQUAL"
     assert found.error < 1e-7
+
+
+def test_a_module_that_remembers_the_type_of_its_parameters_in_front_of_a_loop():
+    """`nnx.Embed` returns float32, which `jax.lax.scan` refuses beside layers in float64."""
+    embed = nnx.Embed(11, 6, rngs=nnx.Rngs(0))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6, 6)), jnp.float32)
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.embed, self.weights = embed, nnx.Param(weights)
+
+        def __call__(self, ids):
+            layer = lambda x, w: (x + jnp.tanh(x @ w), None)  # noqa: E731
+            return jax.lax.scan(layer, self.embed(ids), self.weights[...])[0]
+
+    def unrolled(table, weights, ids):
+        x = table[ids]
+        for w in weights:
+            x = x + jnp.tanh(x @ w)
+        return x
+
+    ids = np.arange(8).reshape(2, 4)
+    found = compare((Model(), ids), (unrolled, (embed.embedding[...], weights, ids)))
+    assert (found.verdict, found.error < 1e-14) == ("EQUAL", True)
