@@ -137,8 +137,14 @@ def _cells(each: Comparison, difference: Difference) -> list[str]:
 
 
 def _alignment_notes(difference: Difference) -> list[str]:
-    """Modules with parameters that are on one side only: fused there, or split, or missing."""
-    notes = []
+    """Modules with parameters that are on one side only: fused there, or split, or missing; what was
+    compared beside a factor."""
+    notes = [
+        f"step {each.step}: backward, B's gradients are {each.factor:.10g} times A's, of a loss so many"
+        " times larger; those of the parameters are the same"
+        for each in difference.comparisons
+        if each.factor != 1
+    ]
     traces, alignment = difference.traces, difference.alignment
     for side, trace, names in (("A", traces.a, alignment.only_a), ("B", traces.b, alignment.only_b)):
         holding = {event.path.rpartition(".")[0] for event in trace.of("parameters", trace.steps[0])}

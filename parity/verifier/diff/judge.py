@@ -49,6 +49,9 @@ class Comparison:
     """In the order in which they were computed."""
     divergences: tuple[Divergence, ...]
     """Every pair that differs, as the place that is to blame if everything before it is equal."""
+    factor: float = 1.0
+    """What B's tensors were divided by: gradients of a loss that was multiplied, and divided again
+    before the parameters came."""
 
     @property
     def divergence(self) -> Divergence | None:
@@ -77,16 +80,33 @@ def compare(
     """Judge one stage of one step; `apart` is what `parameters_apart` gives."""
     pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
-    judged = [
-        _judge(traces, pair, scale, apart or {}) for pair, scale in zip(pairs, scales, strict=True)
-    ]
+
+    def judge(factor: float) -> list[Judged]:
+        each = zip(pairs, scales, strict=True)
+        return [_judge(traces, pair, scale, apart or {}, factor) for pair, scale in each]
+
+    judged, factor = judge(1.0), 1.0
+    if stage == "backward" and not all(each.passed for each in judged):
+        gradients = compare(traces, alignment, "gradients", step_a, step_b, apart)
+        common = _common_factor(traces, pairs)
+        if gradients.judged and gradients.passed and common and all(x.passed for x in judge(common)):
+            judged, factor = judge(common), common
     called = {event.path for event in traces.a.of("forward", step_a)}
     divergences = tuple(
         _divergence(stage, judged, i, alignment, called)
         for i, each in enumerate(judged)
         if not each.passed
     )
-    return Comparison(stage, step_a, tuple(judged), divergences)
+    return Comparison(stage, step_a, tuple(judged), divergences, factor)
+
+
+def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
+    """How many times A's tensor B's is, of the largest; None where that is no number."""
+    largest = max(pairs, key=lambda pair: norm(traces.a.read(pair.a)))
+    a, b = (wide(each).ravel() for each in read_pair(traces.a, traces.b, largest))
+    with np.errstate(all="ignore"):
+        factor = float(np.vdot(a, b).real / np.vdot(a, a).real)
+    return factor if np.isfinite(factor) and factor != 0 else None
 
 
 def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
@@ -178,8 +198,11 @@ def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], 
     return {(e.path, e.port, e.call): e for e in trace.of(stage, step)}
 
 
-def _judge(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Judged:
+def _judge(
+    traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float], factor: float
+) -> Judged:
     a, b = read_pair(traces.a, traces.b, pair)
+    b = b if factor == 1 else wide(b) / factor
     mask = told(traces.a, pair.a)
     told_a, told_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
     found = relative_error(told_b, told_a, at_least=scale, holes=True)

@@ -55,7 +55,9 @@ def left_out(traces: Traces, alignment: Alignment) -> tuple[str, ...]:
 
 
 def _rest(trace: Trace, stage: Stage, step: int, paired: set[object]) -> list[Event]:
-    return [each for each in trace.of(stage, step) if each.site not in paired]
+    """But for the number of updates, which one optimiser counts and another does not."""
+    rest = (each for each in trace.of(stage, step) if each.site not in paired)
+    return [each for each in rest if each.path or each.port != "step"]
 
 
 def _groups(traces: Traces, rest_a: list[Event], rest_b: list[Event]) -> Iterator[_Group]:

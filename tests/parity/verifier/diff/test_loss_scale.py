@@ -1,0 +1,53 @@
+"""Loops that differentiate multiples of one loss: sums that are divided later, as in accumulation."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import parity
+from parity.cli import main
+
+X = torch.from_numpy(np.random.default_rng(0).standard_normal((6, 5)))
+
+
+def train(path, *, times=1.0, divided=1.0, spoiled=False):
+    """Gradients of a loss that is `times` as large, `divided` again before the update."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    if spoiled:  # the gradient that arrives at one module alone is another one
+        net[1].register_full_backward_hook(lambda *_: (torch.zeros_like(X[:, :4]),))
+    with parity.record(path, net) as trace:
+        for _ in range(2):
+            with trace.step(x=X):
+                optimizer.zero_grad()
+                loss = net(X).square().mean()
+                trace.log("loss", loss)
+                (times * loss).backward()
+                for parameter in net.parameters():
+                    parameter.grad /= divided
+                trace.log("gradients", {name: p.grad for name, p in net.named_parameters()})
+                optimizer.step()
+    return str(path)
+
+
+@pytest.mark.parametrize("times", [2.0, 1024.0, 1 / 3])
+def test_a_loss_that_is_multiplied_and_divided_again(tmp_path, capsys, times):
+    a, b = train(tmp_path / "a"), train(tmp_path / "b", times=times, divided=times)
+    assert main(["diff", a, b]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"backward, B's gradients are {times:.10g} times A's" in said
+    assert "EQUAL" in said
+
+
+def test_one_that_is_not_divided_again_differs(tmp_path):
+    a, b = train(tmp_path / "a"), train(tmp_path / "b", times=2.0)
+    assert main(["diff", a, b]) == 1
+
+
+def test_gradients_of_two_factors_differ(tmp_path):
+    """Those of the parameters are logged as if nothing were wrong."""
+    a = train(tmp_path / "a")
+    b = train(tmp_path / "b", times=2.0, divided=2.0, spoiled=True)
+    assert main(["diff", a, b]) == 1
