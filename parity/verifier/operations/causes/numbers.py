@@ -126,13 +126,26 @@ def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
     return value.reshape(np.shape(like)) if value.size == np.size(like) else value
 
 
-def factor(found: Found, _: Index) -> Cause | None:
-    """One factor for all elements."""
+def _ratio(found: Found) -> float | None:
+    """How many times A's value B's is; None where it is no multiple."""
     a, b = found.value.ravel(), found.instead.ravel()
-    if a.dtype.kind not in "fc" or not a.size or not np.isfinite(a).all() or not np.isfinite(b).all():
+    if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
+        return None
+    if not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
     ratio = float(np.vdot(a, b).real / np.vdot(a, a).real) if a.any() else 0.0
-    if a.size < 3 or ratio == 0 or distance(found.value, found.instead / ratio) > 1e-12:
+    return ratio if ratio and distance(a, b / ratio) <= 1e-12 else None
+
+
+def is_multiple(found: Found) -> bool:
+    """Whether B's value is A's, one number times."""
+    return _ratio(found) is not None
+
+
+def factor(found: Found, _: Index) -> Cause | None:
+    """One factor for all elements."""
+    ratio = _ratio(found)
+    if ratio is None:
         return None
     if ratio == -1:
         return "sign", "B's value is A's with the other sign"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.causes.exchange import Cause, computing, is_a, outside, rerun, where
+from parity.verifier.operations.causes.numbers import is_multiple
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Program, Ref
@@ -28,14 +29,11 @@ def other_value(found: Found, index: Index) -> Cause | None:
     if a.kind == "parameter" or b.kind == "parameter":
         return None
     held = _held(found.b.program, a, index)
-    if held is None or not _tells(b, held):
+    if held is None or "constant" in (b.kind, held.kind):
         return None
+    if where(b) == where(held) and is_multiple(found):
+        return None  # what the line computes is scaled otherwise
     return "other value read", f"the value of {where(b)} where A reads that of {where(held)}"
-
-
-def _tells(one: Operation, other: Operation) -> bool:
-    """Whether two values can be told apart by what they are called; a constant has no name."""
-    return where(one) != where(other) and "constant" not in (one.kind, other.kind)
 
 
 def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
@@ -62,7 +60,8 @@ def operand(found: Found, index: Index) -> Cause | None:
                 continue
             old = region.program.operations[each.index]
             for other, value in wanted:
-                if not _tells(old, other) or tried >= MOST_TRIALS:
+                same = other.index == old.index or "constant" in (old.kind, other.kind)
+                if same or tried >= MOST_TRIALS:
                     continue
                 for way in _ways(value, old.shape):
                     tried += 1

@@ -16,7 +16,8 @@ LARGEST = 24
 """Operations of a region up to which it is tried which of them can be skipped."""
 MOST_TRIALS = 150
 WHOLE = 0.9
-"""Of the elements of some rows, how many must differ for the rows to be what differs."""
+"""Of the elements of some rows, how many must differ for the rows to be what differs; or the same of
+each."""
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
@@ -70,7 +71,8 @@ def _partly(found: Found, region: Region, side: str) -> Cause | None:
             break
     else:
         return None
-    if apart.mean() < WHOLE * rows.mean():  # elements here and there, as of a mask
+    each = np.moveaxis(apart, axis, 0)[rows]
+    if each.mean() < WHOLE and not (each == each[0]).all():  # elements here and there, as of a mask
         return None
     which = ", ".join(map(str, np.flatnonzero(rows)[:4]))
     where = f"for row {which} of axis {axis} of {list(b.shape)}"
