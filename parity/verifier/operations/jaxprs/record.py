@@ -9,6 +9,7 @@ later ones come from the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -100,11 +101,8 @@ def _trace(function: Callable[..., Any], wide: Any, given: Any, own_types: Any) 
     try:
         return make(*wide)
     except TypeError:
-        try:
-            with own_types:
-                return make(*given)
-        except Exception:
-            pass
+        with suppress(Exception), own_types:
+            return make(*given)
         raise
 
 
