@@ -231,7 +231,9 @@ def _together(places: list[Place]) -> list[Place]:
         key = (place.kind, place.a.lines, place.b.lines, place.cause)
         if place.cause in COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
-        if place.kind in ("parameter", "input", "open") or key not in found:
+        if place.cause and place.found is not None and not place.found.b.operations:
+            key = (place.cause, place.message, place.a.lines)  # what A has alone, wherever B lacks it
+        if place.kind in ("parameter", "input") or key not in found:
             found[key if key not in found else (key, len(found))] = place
         else:
             first = found[key]

@@ -19,9 +19,10 @@ from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.pairing import Outputs, Pairs
-from parity.verifier.operations.program import Program
+from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import Found, distance
 from parity.verifier.operations.round import Round
+from parity.verifier.operations.stages import stages
 from parity.verifier.operations.trials import Repair, Trial
 
 ORDER_ROOM = 12
@@ -46,6 +47,8 @@ class _Step:
     """B, not yet fed with A's value there."""
     repair: Repair
     found: Found
+    outputs: Outputs
+    """Those in front of which it was found."""
 
 
 class Search:
@@ -61,22 +64,49 @@ class Search:
         return self.outputs.unequal(self.a, b or self.b)
 
     def places(self) -> list[Found]:
-        """The places where B parts from A, in B's order, each repaired before the next is looked for."""
-        steps: list[_Step] = []
-        while len(steps) < MOST and (now := self.round(self.b)):
-            best = _best(now)
-            if best is None:
-                return [*_in_order(steps), now.open_end()]
-            found = now.found(best)
-            steps = [*self._behind(found, steps), _Step(self.b, best, found)]
-            self.b = best.fed
-        return _in_order(steps)
+        """The places where B parts from A, in B's order, each repaired before the next is looked for.
 
-    def round(self, b: Program | None = None) -> Round | None:
-        """B as it is now, or another, beside A; None if all outputs are equal."""
-        b = b or self.b
-        unequal = self.unequal(b)
-        return Round(self.a, b, self.index, self.outputs, unequal) if unequal else None
+        Of several training steps, those of the first come first.
+        """
+        steps: list[_Step] = []
+        ends: list[Found] = []
+        for pairs in stages(self.a, self.b, self.index) if self.unequal() else ():
+            ends += self._stage(steps, Outputs(self.a, self.b, pairs))
+            self.b = self._level(Outputs(self.a, self.b, pairs))
+        ends += self._stage(steps, self.outputs)
+        return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
+
+    def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
+        """B as it is now, or another, beside A; None if all outputs are equal, or those that are given."""
+        b, outputs = b or self.b, outputs or self.outputs
+        unequal = outputs.unequal(self.a, b)
+        return Round(self.a, b, self.index, outputs, unequal) if unequal else None
+
+    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
+        """Add the places in front of some outputs; where no end is found, that is returned."""
+        best: Repair | None = None
+        while len(steps) < MOST and (now := self.round(outputs=outputs)):
+            best = (best and _alike(now, best)) or _best(now)
+            if best is None:
+                return [now.open_end()]
+            found = now.found(best)
+            steps[:] = [*self._behind(found, steps), _Step(self.b, best, found, outputs)]
+            self.b = best.fed
+        return []
+
+    def _level(self, outputs: Outputs) -> Program:
+        """B with A's values where outputs stand that do not meet: what is left of a difference, or is
+        too small to be one, is not carried on."""
+        a, b = self.a, self.b
+        left = [(x, y) for x, y in outputs.pairs if a.operations[x] not in self.index.meets(b.operations[y])]
+        if not left:
+            return b
+        given = {}
+        for x, y in left:
+            own = b.values([y])[y]
+            ways = outputs.ways((x, y), a.values([x])[x])
+            given[y] = min(ways, key=lambda way, own=own: distance(way, own))
+        return b.fed(given, {})
 
     def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
         """The places, those that have a fault in front of them looked for again without it."""
@@ -93,17 +123,13 @@ class Search:
             return step
         b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
         inside = {*step.found.b.operations, *step.found.b.readers}
-        now = self.round(b)
+        now = self.round(b, step.outputs)
         if now is None or not inside & now.reach_b:
             return None
         best = _best(now, among=inside)
         if best is None or best.size >= step.repair.size:
             return step
-        return _Step(b, best, now.found(best))
-
-
-def _in_order(steps: list[_Step]) -> list[Found]:
-    return sorted((step.found for step in steps), key=lambda found: found.b.end)
+        return _Step(b, best, now.found(best), step.outputs)
 
 
 def _best(now: Round, among: set[int] | None = None) -> Repair | None:
@@ -129,6 +155,23 @@ def _best(now: Round, among: set[int] | None = None) -> Repair | None:
     return best
 
 
+def _alike(now: Round, last: Repair) -> Repair | None:
+    """The repair of another parameter, or of another layer, that is the last one again: between the same
+    lines, and of as many operations."""
+    before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
+    ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
+    ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
+    best: Repair | None = None
+    for size, trial in _trials(now, ends_b, set(), ends_a) if ends_a and ends_b else ():
+        if size == last.size:
+            best = _better(now, trial, size, best)
+    return best
+
+
+def _is_again(op: Operation, before: Operation) -> bool:
+    return op.index != before.index and (op.name, op.source) == (before.name, before.source)
+
+
 def _better(now: Round, trial: Trial, size: int, best: Repair | None) -> Repair | None:
     """The repair that a trial is, or the best so far."""
     own = now.window[trial.y]
@@ -141,14 +184,18 @@ def _better(now: Round, trial: Trial, size: int, best: Repair | None) -> Repair 
 
 
 def _trials(
-    now: Round, ends_b: list[tuple[int, int]], tried: set[tuple[int, ...]]
+    now: Round,
+    ends_b: list[tuple[int, int]],
+    tried: set[tuple[int, ...]],
+    ends_a: list[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, Trial]]:
     """A's values in every order that B's may have, those with few operations before them first.
 
     The same numbers in the same place are tried once: A has them in several layouts.
     """
-    values = now.a.values([each for each, _ in now.ends_a])
-    for size_a, size_b, x, y in pairs_of(now.a, now.b, now.ends_a, ends_b):
+    ends_a = now.ends_a if ends_a is None else ends_a
+    values = now.a.values([each for each, _ in ends_a])
+    for size_a, size_b, x, y in pairs_of(now.a, now.b, ends_a, ends_b):
         value, own = values[x], now.window.get(y)
         if own is None or not isinstance(value, np.ndarray):
             continue

@@ -32,6 +32,11 @@ def _read(program: Program, end: int, reached: set[int]) -> set[int]:
     return {i for each in inside for i in program.operations[each].inputs} - set(inside) or {end}
 
 
+def _is_one_number(value: np.ndarray) -> bool:
+    """Whether a value is one number, many times over, such as others have by chance."""
+    return value.size > 1 and bool((value == value.flat[0]).all())
+
+
 class Round:
     """What holds until B is fed with the next value."""
 
@@ -103,6 +108,8 @@ class Round:
         And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
         that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
         value repeated, where B has it back by a mean over what is all the same: B's mean is passed over.
+        Where what reads the value meets, but much behind it does not, it may be written otherwise, as a
+        hand-made backward pass is: then all outputs behind must be equal.
         """
         y, (alike, follows) = trial.y, self.follows(trial.x)
         reached = (
@@ -129,7 +136,7 @@ class Round:
         if not trial.readers and y in self.roots and not self.equals_output(y, trial.value):
             return False
         follow(trial.readers or [r for each in trial.places for r in self.readers[each]])
-        unmet = 0
+        unmet, astray = 0, 0
         spread_out = self.a.operations[trial.x].size < trial.value.size
         while queue:
             index = heapq.heappop(queue)
@@ -147,13 +154,12 @@ class Round:
             if index in self.roots and not self.equals_output(index, result):
                 return False
             may_meet = isinstance(result, np.ndarray) and self.index.may_have(result)
-            partners = (
-                {e.index for e in self.index.meets(op, fingerprint(result))} if may_meet else set()
-            )
+            mark = fingerprint(result) if may_meet else None
+            partners = {e.index for e in self.index.meets(op, mark)} if may_meet else set()
             if partners & follows:
                 if spread_out and partners <= alike and result.size < trial.value.size:
                     return False
-                counts = not op.is_layout and not partners <= alike
+                counts = not op.is_layout and not partners <= alike and not _is_one_number(result)
                 row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
                 again[index] = any(again.get(i, self.recurs(i)) for i in inputs)
@@ -167,10 +173,16 @@ class Round:
                 continue
             row[index], beside[index], again[index] = 0, False, False
             unmet += not op.is_layout
+            astray += any(i in trial.places for i in inputs)
             if unmet > DEPTH:
-                return False
+                return not astray and self.mends(trial, downstream)
             follow(self.readers[index])
         return True
+
+    def mends(self, trial: Trial, downstream: Collection[int]) -> bool:
+        """Whether all outputs that a value leads to are A's, with one of A's in its place."""
+        left = self.outputs.unequal(self.a, trial.feed(self.b))
+        return not any(y in downstream for _, y in left)
 
     def look_up(self, indices: Any) -> None:
         """Values of B that no trial has read before."""

@@ -1,0 +1,134 @@
+"""Programs that take several training steps: the parameters after each, which are compared in turn.
+
+What is wrong with an update is wrong in each step and of each parameter, and no single value mends what
+the next step computes from all of them. The parameters after the first step are roots of their own: up
+to there a program is one step, and each parameter an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from parity.verifier.operations.layouts import conventional
+from parity.verifier.operations.meeting import Index, is_weak
+from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
+from parity.verifier.operations.pairing import Pairs
+from parity.verifier.operations.program import Operation, Program
+from parity.verifier.operations.region import distance
+
+ALIKE = 0.5
+"""Of all that reads a parameter or its successor, the share that reads both."""
+_PASSED = ELEMENTWISE | LAYOUT | {"addcmul", "addcdiv", "lerp"}
+
+_Chain = list[int]
+"""A parameter, and what it is after each step but the last, which nothing reads."""
+
+
+def stages(a: Program, b: Program, index: Index) -> Iterator[Pairs]:
+    """The parameters of both after the first step, after the second, and so on; nothing for programs
+    that take one.
+
+    Args:
+        a: a program.
+        b: the other.
+        index: A's values.
+    """
+    of_a, of_b = ({chain[0]: chain for chain in chains(each)} for each in (a, b))
+    pairs = _pairs(a, b, index, of_a, of_b)
+    for step in range(1, max((min(len(of_a[x]), len(of_b[y])) for x, y in pairs), default=1)):
+        yield [
+            (of_a[x][step], of_b[y][step]) for x, y in pairs if step < min(len(of_a[x]), len(of_b[y]))
+        ]
+
+
+def chains(program: Program) -> Iterator[_Chain]:
+    """Each parameter that takes a step, with its successors.
+
+    A successor is computed from a parameter element by element, and read as that one is: by the same
+    lines, as the same operand.
+    """
+    readers = program.consumers()
+    read = {op.index: _readers(program, readers, op.index) for op in program.operations if not op.is_layout}
+    for op in program.operations:
+        if op.kind not in ("parameter", "constant") or op.run is not None or not _may_step(op):
+            continue
+        chain = [op.index]
+        while (after := _successor(program, readers, read, chain[-1])) is not None:
+            chain.append(after)
+        if len(chain) > 1:
+            yield chain
+
+
+def _may_step(op: Operation) -> bool:
+    return op.mark is not None and op.size > 1 and op.dtype[:3] == "flo"
+
+
+_Read = frozenset[tuple[str, object, int]]
+
+
+def _readers(program: Program, readers: Sequence[Sequence[int]], index: int) -> _Read:
+    """By what a value is read: name, line, and which operand it is."""
+    found, stack = set(), [index]
+    while stack:
+        each = stack.pop()
+        for reader in readers[each]:
+            op = program.operations[reader]
+            if op.is_layout:
+                stack.append(reader)
+            elif op.source is not None:
+                found.add((op.name, op.source, op.inputs.index(each)))
+    return frozenset(found)
+
+
+def _successor(
+    program: Program, readers: Sequence[Sequence[int]], read: dict[int, _Read], index: int
+) -> int | None:
+    """The value made of another element by element that is read most like that one; the first of them."""
+    size, own = program.operations[index].size, read[index]
+    behind, best, most = {index}, None, ALIKE
+    for op in program.operations[index + 1 :] if own else ():
+        together = op.mark is None  # several at once, from which each is then taken
+        fits = together or (op.size == size and op.name in _PASSED)
+        if not fits or not behind.intersection(op.inputs):
+            continue
+        behind.add(op.index)
+        theirs = read.get(op.index, frozenset())
+        alike = len(own & theirs) / len(own | theirs)
+        if alike > most and _may_step(op):
+            best, most = op.index, alike
+    return best
+
+
+def _pairs(
+    a: Program, b: Program, index: Index, of_a: dict[int, _Chain], of_b: dict[int, _Chain]
+) -> Pairs:
+    """Parameters of both programs that hold the same numbers; of several that do, such as zeros, those
+    that are closest after a step."""
+    ranked = []
+    for y, chain_b in of_b.items():
+        op = b.operations[y]
+        partners = [x for x in of_a if a.operations[x].size == op.size] if is_weak(op) else (
+            each.index for each in index.meets(op) if each.index in of_a
+        )  # fmt: skip
+        for x in partners:
+            apart = _apart(a, of_a[x][1], b, chain_b[1])
+            if is_weak(a.operations[x]) == is_weak(op) and apart is not None:
+                ranked.append((apart, abs(x - y), x, y))
+    if all(is_weak(b.operations[y]) for *_, y in ranked):
+        return []  # zeros that a loop begins with, such as the state of a cell
+    taken: set[tuple[str, int]] = set()
+    found: Pairs = []
+    for *_, x, y in sorted(ranked):
+        if not {("A", x), ("B", y)} & taken:
+            taken |= {("A", x), ("B", y)}
+            found.append((x, y))
+    return found
+
+
+def _apart(a: Program, x: int, b: Program, y: int) -> float | None:
+    """How far apart two values are, in the plainest layout; None between shapes without one."""
+    of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
+    ways = conventional(of_a.shape, of_b.shape)
+    return min((distance(way.of(of_a), of_b) for way in ways), default=None)
