@@ -227,12 +227,19 @@ def _legend(sides: dict[str, Any]) -> str:
 def _together(places: list[Place]) -> list[Place]:
     """The same lines that part in the same way several times (once a block) become one place."""
     found: dict[Any, Place] = {}
+    alike: dict[Any, Any] = {}
+    """What B computes at a place, and the key of the first place where it does."""
     for place in places:
-        key = (place.kind, place.a.lines, place.b.lines, place.cause)
+        key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
         if place.cause in COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
-        if place.cause and place.found is not None and not place.found.b.operations:
+        inside = place.found.b.operations if place.found is not None else []
+        if place.cause and not inside:
             key = (place.cause, place.message, place.a.lines)  # what A has alone, wherever B lacks it
+        computed = (place.kind, place.b.lines, _names(place)) if inside else key
+        if not place.cause and key not in found:
+            key = alike.get(computed, key)
+        alike.setdefault(computed, key)
         if place.kind in ("parameter", "input") or key not in found:
             found[key if key not in found else (key, len(found))] = place
         else:
@@ -243,3 +250,10 @@ def _together(places: list[Place]) -> list[Place]:
                 error=max(first.error, place.error), limit=max(first.limit, place.limit),
             )  # fmt: skip
     return list(found.values())
+
+
+def _names(place: Place) -> tuple[str, ...]:
+    """The operations of B that a place consists of."""
+    assert place.found is not None
+    operations = place.found.b.program.operations
+    return tuple(operations[i].name for i in place.found.b.operations)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,15 +98,15 @@ class Search:
         """B with A's values where outputs stand that do not meet: what is left of a difference, or is
         too small to be one, is not carried on."""
         a, b = self.a, self.b
-        left = [(x, y) for x, y in outputs.pairs if a.operations[x] not in self.index.meets(b.operations[y])]
-        if not left:
-            return b
+        left = [
+            (x, y) for x, y in outputs.pairs if a.operations[x] not in self.index.meets(b.operations[y])
+        ]
         given = {}
         for x, y in left:
             own = b.values([y])[y]
             ways = outputs.ways((x, y), a.values([x])[x])
             given[y] = min(ways, key=lambda way, own=own: distance(way, own))
-        return b.fed(given, {})
+        return replace(b.fed(given, {}), repaired=frozenset()) if given or b.repaired else b
 
     def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
         """The places, those that have a fault in front of them looked for again without it."""
@@ -201,6 +201,8 @@ def _trials(
             continue
         if value.size == 1 and is_weak(now.a.operations[x]) and not is_weak(now.b.operations[y]):
             continue  # a one in the place of a norm undoes the division by it, and mends nothing
+        if 1 < value.size < own.size and (value == value.flat[0]).all():
+            continue  # a number does not stand for many
         for way in arrangements(value, np.shape(own)):
             if np.array_equal(way, own, equal_nan=way.dtype.kind in "fc"):
                 continue

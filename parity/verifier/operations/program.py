@@ -106,6 +106,8 @@ class Program:
     kept_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
     """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""
+    repaired: frozenset[int] = frozenset()
+    """Values of the other program that stand in the place of own ones."""
     owners: set[int] = field(default_factory=set)
     """The memory that kept values are, or are views of."""
 
@@ -219,6 +221,7 @@ class Program:
                 Ref(by_value[key]) if isinstance(e, Ref) and e.index == read else e for e in op.operands
             )
             other.operations[reader] = replace(op, operands=operands)
+        other.repaired = self.repaired | given.keys() | set(by_value.values())
         changed = sorted(
             other.behind(given) | {reader for _, reader in edges} | other.behind(r for _, r in edges)
         )

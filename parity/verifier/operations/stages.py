@@ -50,7 +50,9 @@ def chains(program: Program) -> Iterator[_Chain]:
     lines, as the same operand.
     """
     readers = program.consumers()
-    read = {op.index: _readers(program, readers, op.index) for op in program.operations if not op.is_layout}
+    read = {
+        op.index: _readers(program, readers, op.index) for op in program.operations if not op.is_layout
+    }
     for op in program.operations:
         if op.kind not in ("parameter", "constant") or op.run is not None or not _may_step(op):
             continue

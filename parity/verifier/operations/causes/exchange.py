@@ -78,7 +78,10 @@ def same(one: Operation, other: Operation, index: Index) -> bool:
 
 def where(operation: Operation) -> str:
     """How a message calls a value: by its path or by its line."""
-    return str(operation.label if operation.run is None else operation.source or operation.name)
+    if operation.kind == "constant":
+        return f"a constant {list(operation.shape)}"
+    label = operation.label if operation.run is None else ""
+    return str(label or operation.source or operation.name)
 
 
 def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:

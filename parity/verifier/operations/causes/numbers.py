@@ -17,6 +17,8 @@ from parity.verifier.operations.region import Found, Region, distance
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 MOST_TRIALS = 100
+EXACT = 1e-12
+"""Within which two numbers add up to one."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,27 @@ def judge(found: Found, _: Index) -> Cause | None:
     say = len(slots) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, found) for b, a in pairs)
     if say and is_a(found, _exchanged(found.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
+    return _everywhere(found, slots, wanted)
+
+
+def _everywhere(found: Found, slots: list[_Slot], wanted: list[_Slot]) -> Cause | None:
+    """A number exchanged wherever B has it, with what it is short of one: a decay rate, of which both
+    are written."""
+    of_a, of_b = (
+        list(dict.fromkeys(float(each.value) for each in some if np.ndim(each.value) == 0))
+        for some in (wanted, slots)
+    )
+    tried = 0
+    for own in sorted(of_b, reverse=True):  # 0.999 says more than 0.001
+        places = [slot for slot in slots if np.ndim(slot.value) == 0 and slot.value == own]
+        rest = [s for s in slots if np.ndim(s.value) == 0 and abs(s.value + own - 1) < EXACT]
+        for other in (each for each in of_a if each != own and 0 < each < 1):
+            if len(places) + len(rest) < 2 or not 0 < own < 1 or tried >= MOST_TRIALS:
+                break
+            tried += 1
+            pairs = [*((slot, other) for slot in places), *((slot, 1 - other) for slot in rest)]
+            if is_a(found, _exchanged(found.b, pairs)):
+                return "number", f"{own:.10g} where A has {other:.10g}"
     return None
 
 

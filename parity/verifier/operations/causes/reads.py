@@ -9,6 +9,7 @@ import numpy as np
 
 from parity.verifier.operations.causes.exchange import Cause, computing, is_a, outside, rerun, where
 from parity.verifier.operations.causes.numbers import is_multiple
+from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation, Program, Ref
@@ -29,19 +30,35 @@ def other_value(found: Found, index: Index) -> Cause | None:
     if a.kind == "parameter" or b.kind == "parameter":
         return None
     held = _held(found.b.program, a, index)
-    if held is None or "constant" in (b.kind, held.kind):
+    if held is None or held.kind == "constant" or _is_number(b):
         return None
     if where(b) == where(held) and is_multiple(found):
         return None  # what the line computes is scaled otherwise
-    return "other value read", f"the value of {where(b)} where A reads that of {where(held)}"
+    return "other value read", _instead("", b, held)
+
+
+def _instead(reader: str, own: Operation, wanted: Operation) -> str:
+    """What is said of a value that is read in the place of another."""
+    if where(own) == where(wanted):
+        return f"{reader or 'it'} reads another value of {where(own)} than A does"
+    of_b, of_a = where(own), where(wanted)
+    return f"{reader} reads {of_b} where A reads {of_a}" if reader else (
+        f"the value of {of_b} where A reads that of {of_a}"
+    )  # fmt: skip
+
+
+def _is_number(op: Operation) -> bool:
+    """Whether a value is written in the program, one number in each place."""
+    return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
 
 
 def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
-    """The value of B that is one of A's."""
+    """The value of B that is one of A's, and comes from none that was put there."""
     partners = {each.index for each in index.meets(wanted)}
+    given = program.repaired | program.behind(program.repaired) if program.repaired else set()
     for op in program.operations:
-        if op.run is None and op.kind == "operation":
-            continue  # fed with A's value before
+        if op.index in given:
+            continue
         if op.mark is not None and partners & {each.index for each in index.meets(op)}:
             return op
     return None
@@ -67,9 +84,7 @@ def operand(found: Found, index: Index) -> Cause | None:
                     tried += 1
                     operands = (*op.operands[:position], way, *op.operands[position + 1 :])
                     if is_a(found, rerun(region, {op.index: replace(op, operands=operands)})):
-                        return "other value read", (
-                            f"{op.name} reads {where(old)} where A reads {where(other)}"
-                        )
+                        return "other value read", _instead(op.name, old, other)
     return None
 
 
