@@ -235,8 +235,8 @@ def _together(places: list[Place]) -> list[Place]:
             key = (place.cause, place.message, place.b.lines[-1:])
         inside = place.found.b.operations if place.found is not None else []
         if place.cause and not inside:
-            key = (place.cause, place.message, place.a.lines)  # what A has alone, wherever B lacks it
-        computed = (place.kind, place.b.lines, _names(place)) if inside else key
+            key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
+        computed = (place.kind, _computed(place)) if inside else key
         if not place.cause and key not in found:
             key = alike.get(computed, key)
         alike.setdefault(computed, key)
@@ -252,8 +252,10 @@ def _together(places: list[Place]) -> list[Place]:
     return list(found.values())
 
 
-def _names(place: Place) -> tuple[str, ...]:
-    """The operations of B that a place consists of."""
+def _computed(place: Place) -> tuple[tuple[str, str], ...]:
+    """The operations of B that a place consists of, with their lines; moves only if there is nothing
+    else."""
     assert place.found is not None
-    operations = place.found.b.program.operations
-    return tuple(operations[i].name for i in place.found.b.operations)
+    operations = [place.found.b.program.operations[i] for i in place.found.b.operations]
+    operations = [op for op in operations if not op.is_layout] or operations
+    return tuple((op.name, str(op.source)) for op in operations)

@@ -16,8 +16,9 @@ TORCH_NAMES = {
     "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "amax": "max", "amin": "min",
     "convolution": "conv", "_to_copy": "convert", "cat": "concat", "permute": "transpose", "t":
     "transpose",
-    "to": "convert", "view": "reshape", "_unsafe_view": "reshape", "_reshape_alias": "reshape", "expand": "broadcast",
-    "collapse_view": "reshape", "split_dim": "reshape", "broadcast_in_dim": "broadcast",
+    "view": "reshape", "_unsafe_view": "reshape", "_reshape_alias": "reshape", "expand": "broadcast",
+    "to": "convert", "collapse_view": "reshape", "split_dim": "reshape",
+    "broadcast_in_dim": "broadcast",
     "sub": "sub", "rsub": "rsub", "select": "slice", "alias": "copy", "clone": "copy", "detach": "copy",
     "_softmax": "softmax", "_log_softmax": "log_softmax", "clamp": "clip", "clamp_min": "maximum",
     "clamp_max": "minimum", "div": "div", "true_divide": "div", "native_layer_norm": "layer_norm",

@@ -77,7 +77,7 @@ class Search:
         return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
-        """B as it is now, or another, beside A; None if all outputs are equal, or those that are given."""
+        """B as it is now, or another, beside A; None if all outputs are equal, or all that are given."""
         b, outputs = b or self.b, outputs or self.outputs
         unequal = outputs.unequal(self.a, b)
         return Round(self.a, b, self.index, outputs, unequal) if unequal else None

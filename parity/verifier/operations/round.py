@@ -142,12 +142,8 @@ class Round:
             index = heapq.heappop(queue)
             op = self.b.operations[index]
             inputs = op.inputs
-            behind = [i for i in inputs if i not in known and i in downstream]
-            if any(not self.fill(i, known, downstream) for i in behind):
+            if any(i not in known and i in downstream for i in inputs):
                 continue  # it also reads what lies further behind
-            for i in behind:
-                row[i] = SURE if self.is_met(i, known[i], follows) else 0
-                beside[i], again[i] = row[i] > 0, False
             self.look_up(i for i in inputs if i not in known)
             operands = {i: known[i] if i in known else self.window[i] for i in inputs}
             try:
@@ -182,40 +178,6 @@ class Round:
                 return not astray and self.mends(trial, downstream)
             follow(self.readers[index])
         return True
-
-    def fill(self, index: int, known: dict[int, Any], downstream: set[int]) -> bool:
-        """Make a value known that lies a little behind known ones.
-
-        Returns:
-            False if it lies further behind, or reads what another fault may have made wrong.
-        """
-        needed, stack = set(), [index]
-        while stack:
-            each = stack.pop()
-            if each not in needed and each not in known and each in downstream:
-                needed.add(each)
-                stack += self.b.operations[each].inputs
-            if len(needed) > DEPTH:
-                return False
-        inputs = {i for each in needed for i in self.b.operations[each].inputs} - needed - set(known)
-        if any(i in self.reach_b for i in inputs):
-            return False
-        self.look_up(inputs)
-        values = {**known, **{i: self.window[i] for i in inputs}}
-        try:
-            for each in sorted(needed):
-                values[each] = self.b.apply(self.b.operations[each], values, {})
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
-            return False
-        known[index] = values[index]
-        return True
-
-    def is_met(self, index: int, value: Any, follows: set[int]) -> bool:
-        """Whether a value is one of those that follow in A."""
-        if not isinstance(value, np.ndarray) or not self.index.may_have(value):
-            return False
-        partners = self.index.meets(self.b.operations[index], fingerprint(value))
-        return not follows.isdisjoint(each.index for each in partners)
 
     def mends(self, trial: Trial, downstream: Collection[int]) -> bool:
         """Whether all outputs that a value leads to are A's, with one of A's in its place."""
