@@ -234,7 +234,7 @@ def _together(places: list[Place]) -> list[Place]:
         if place.cause in COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
         inside = place.found.b.operations if place.found is not None else []
-        if place.cause and not inside:
+        if place.cause.endswith("left out") and not inside:
             key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
         computed = (place.kind, _computed(place)) if inside else key
         if not place.cause and key not in found:

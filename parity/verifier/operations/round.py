@@ -32,9 +32,12 @@ def _read(program: Program, end: int, reached: set[int]) -> set[int]:
     return {i for each in inside for i in program.operations[each].inputs} - set(inside) or {end}
 
 
-def _is_one_number(value: np.ndarray) -> bool:
-    """Whether a value is one number, many times over, such as others have by chance."""
-    return value.size > 1 and bool((value == value.flat[0]).all())
+def _says_little(value: np.ndarray) -> bool:
+    """Whether a value is one number, many times over, or nothing but signs, such as others have by
+    chance."""
+    if value.size < 2 or value.dtype.kind != "f":
+        return False
+    return bool((value == value.flat[0]).all() or np.isin(value, (-1.0, 0.0, 1.0)).all())
 
 
 class Round:
@@ -159,7 +162,7 @@ class Round:
             if partners & follows:
                 if spread_out and partners <= alike and result.size < trial.value.size:
                     return False
-                counts = not op.is_layout and not partners <= alike and not _is_one_number(result)
+                counts = not op.is_layout and not partners <= alike and not _says_little(result)
                 row[index] = min(row[i] for i in inputs if i in row) + counts
                 beside[index] = any(beside.get(i, self.tells(i)) for i in inputs)
                 again[index] = any(again.get(i, self.recurs(i)) for i in inputs)

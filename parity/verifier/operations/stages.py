@@ -87,7 +87,7 @@ def _readers(program: Program, readers: Sequence[Sequence[int]], index: int) -> 
 def _successor(
     program: Program, readers: Sequence[Sequence[int]], read: dict[int, _Read], index: int
 ) -> int | None:
-    """The value that is made of another element by element and is read most like it; the first of them."""
+    """What is made of a value element by element and is read most like it; the first of several."""
     size, own = program.operations[index].size, read[index]
     behind, best, most = {index}, None, ALIKE
     for op in program.operations[index + 1 :] if own else ():
