@@ -13,6 +13,8 @@ from parity.verifier.diff.judge import Divergence
 from parity.verifier.operations.comparison import Comparison
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
+MULTIPLES = {"gradient-scale", "gradient-sign"}
+"""Causes that make all gradients multiples of the other program's."""
 MOST_PLACES = 8
 """Kinds of places that are listed; what differs in more is better compared again after a repair."""
 
@@ -74,10 +76,24 @@ def diagnose(difference: Difference) -> Diagnosis:
     for group in difference.places[:MOST_PLACES]:
         if _is_of_a_step(difference, group[0]):
             verdict = explain_step(*step_segments(difference, group[0]))
+        elif places:
+            verdict = Verdict()
         else:
-            verdict = Verdict() if places else explain_model(difference, group[0])
+            verdict = _passed_on(difference, group[0]) or explain_model(difference, group[0])
         places.append(Place(group, verdict))
     return Diagnosis(difference, tuple(places))
+
+
+def _passed_on(difference: Difference, first: Divergence) -> Verdict | None:
+    """What makes the gradients of a recording's parameters differ, if one thing does and they are
+    multiples: then those between the layers are, too."""
+    if difference.runs or first.stage != "backward":
+        return None
+    found = difference.first_of(("gradients",))
+    if found is None or found.judged.site.step != first.judged.site.step:
+        return None
+    verdict = explain_step(*step_segments(difference, found))
+    return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
 
 
 def _is_of_a_step(difference: Difference, first: Divergence) -> bool:

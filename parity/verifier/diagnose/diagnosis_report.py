@@ -35,9 +35,7 @@ def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
             said = f": {escape(cause.message)}" if cause.message else ""
             console.print(f"  cause: [bold]{escape(cause.name)}[/]{said}")
         elif number:
-            console.print(
-                f"  [dim]also possible: {cause.name}: A {escape(cause.a)}; B {escape(cause.b)}[/]"
-            )
+            console.print(f"  [dim]and: {cause.name}: A {escape(cause.a)}; B {escape(cause.b)}[/]")
         else:
             console.print(f"  cause: [bold]{cause.name}[/]")
             for side, words, residual in (

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parity.verifier.diagnose.steps.fitting import Flat, slope, snap, text, two_slopes
-from parity.verifier.diagnose.steps.moments import BUFFER, FIRST, SECOND
-from parity.verifier.diagnose.steps.noise import TINY, noise
+from parity.verifier.diagnose.steps.fitting import Flat, text, two_slopes
+from parity.verifier.diagnose.steps.moments import BUFFER, FIRST, SECOND, betas
+from parity.verifier.diagnose.steps.noise import noise
 from parity.verifier.diagnose.steps.sides import Side
 
 EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
@@ -58,7 +58,7 @@ def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
     if m is None or v is None:
         return
     count = side.segment.count or side.segment.step + 1
-    for which, (beta1, beta2) in enumerate(_betas(side, flat)):
+    for which, (beta1, beta2) in enumerate(_betas(side)):
         said = "" if which == 0 else f", of betas {text(beta1)} and {text(beta2)}"
         one = lambda t, b=beta1: 1 - b**t  # noqa: E731
         two = lambda t, b=beta2: 1 - b**t  # noqa: E731
@@ -105,33 +105,13 @@ def _squares(
             yield "largest so far, of corrected ones", np.maximum(before / then, v / now)
 
 
-def _betas(side: Side, flat: Flat) -> list[tuple[float, float]]:
+def _betas(side: Side) -> list[tuple[float, float]]:
     """What the optimiser said, what the moments tell, and the usual; the update shows the right ones."""
-    segment = side.segment
-    found: list[tuple[float, float]] = []
-    g = flat.join(segment.clipped)
-    g = flat.join(segment.gradients) if g is None else g
-    if g is not None:
-        fits = [_beta(side, flat, kind, value) for kind, value in ((FIRST, g), (SECOND, g**2))]
-        if fits[0] is not None and fits[1] is not None:
-            found.append((fits[0], fits[1]))
+    found = betas(side)
     own = _fact(side, "betas")
     if isinstance(own, (list, tuple)) and len(own) == 2:
         found.insert(0, (float(own[0]), float(own[1])))
     return list(dict.fromkeys([*found, BETAS]))
-
-
-def _beta(side: Side, flat: Flat, kind: str, value: np.ndarray) -> float | None:
-    segment = side.segment
-    after, before = flat.join(segment.moments, kind), flat.join(segment.moments_before, kind)
-    if after is None or (before is None and segment.count not in (None, 1)):
-        return None
-    bound = 400 * side.eps * np.abs(after) + TINY
-    if before is None or not before.any():
-        weight = slope(value, after, bound, side.eps)
-        return None if weight is None else snap(1 - weight, 1e-12 + 8 * side.eps * abs(weight))
-    both = two_slopes((before, value), after, bound, side.eps)
-    return None if both is None or not 0 <= both[0] < 1 else both[0]
 
 
 def _descent(side: Side, flat: Flat) -> Iterator[Direction]:

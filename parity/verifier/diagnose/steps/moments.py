@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from parity.verifier.diagnose.steps.clipped import TORCH
 from parity.verifier.diagnose.steps.fitting import (
     Flat,
     chosen,
@@ -24,10 +25,11 @@ from parity.verifier.diagnose.steps.sides import Side
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual beta1, for a first update, where beta1 and a gradient clipped out of sight look the same."""
-SEEN = 1e-5
-"""Relative precision to which the norm of clipped gradients is named."""
+SEEN = 2e-5
+"""Relative precision to which the norm of clipped gradients is named that is no short number."""
 FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
 RECORDED = "the moments before"
+CLIPPING = ("gradient", "added to the norm")
 
 
 class Given(NamedTuple):
@@ -88,11 +90,26 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
         for source, gradient in _sources(side, given):
             made = _averages(given, gradient) if FIRST in present else _sums(given, gradient)
             for choices, value in made:
-                choices = {"moments from": start, "gradient": source} | choices
+                choices = {"moments from": start} | source | choices
                 entries = {
                     k: v for kind, array in value.items() for k, v in flat.split(array, kind).items()
                 }
                 yield Hypothesis(choices, entries)
+
+
+def betas(side: Side) -> list[tuple[float, float]]:
+    """Those of the averages that reproduce a program's moments."""
+    averages = {
+        key: value
+        for key, value in side.segment.moments.items()
+        if key.rpartition(" ")[2] in (FIRST, SECOND)
+    }
+    of_moments = replace(side, segment=replace(side.segment, stage="moments", result=averages))
+    return [
+        (float(each.choices["beta1"]), float(each.choices["beta2"]))
+        for each in hypotheses(of_moments)
+        if {"beta1", "beta2"} <= each.choices.keys() and _reproduces(of_moments, each)
+    ]
 
 
 def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
@@ -106,7 +123,7 @@ def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
     for each in hypotheses(after):
         if each.choices["moments from"] == RECORDED and _reproduces(after, each):
             # whether a gradient is large enough to be clipped is another question at each step
-            rule = {aspect: text for aspect, text in each.choices.items() if aspect != "gradient"}
+            rule = {k: text for k, text in each.choices.items() if k not in CLIPPING}
             yield Hypothesis(rule | {"moments from": "others, not recorded"}, side.segment.result)
 
 
@@ -118,40 +135,80 @@ def _reproduces(side: Side, hypothesis: Hypothesis) -> bool:
     )
 
 
-def _sources(side: Side, given: Given) -> Iterator[tuple[str, np.ndarray]]:
+class Source(NamedTuple):
+    """The gradient as it was given to the optimiser."""
+
+    choices: dict[str, str]
+    gradient: np.ndarray
+
+
+def _sources(side: Side, given: Given) -> Iterator[Source]:
     """The gradient as it was given to the optimiser, as far as that is known."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
     if clipped is not None:
         if plain is None or np.array_equal(plain, clipped):
-            yield "not clipped", clipped
+            yield Source({"gradient": "not clipped"}, clipped)
             return
-        norm = float(plain @ clipped) / float(plain @ plain) * side.norm
-        loose = 2e-6 + SEEN * norm  # PyTorch adds 1e-6 to the norm that it divides by
-        yield f"clipped to norm {text(snap(norm, loose))}", clipped
-        yield "not clipped", plain
+        scale = float(plain @ clipped) / float(plain @ plain)
+        named = [choices for choices, _ in _norms(side, scale)]
+        norm = snap(scale * side.norm, SEEN * scale * side.norm)
+        for choices in named or [{"gradient": f"clipped to norm {text(norm)}"}]:
+            yield Source(choices, clipped)
+        yield Source({"gradient": "not clipped"}, plain)
         return
     if plain is None:
         return
-    yield "not clipped", plain
+    yield Source({"gradient": "not clipped"}, plain)
     for scale in _scales(given, plain):
-        norm = snap(scale * side.norm, 32 * side.eps * side.norm)
-        if 0 < scale < 1 and digits(norm) <= 3:
-            yield f"clipped to norm {text(norm)}", plain * (norm / side.norm)
+        if 0 < scale < 1:
+            for choices, exactly in _norms(side, scale):
+                yield Source(choices, plain * exactly)
+    for most in _limits(given, plain):
+        yield Source({"gradient": f"each value clipped to {text(most)}"}, np.clip(plain, -most, most))
+
+
+def _norms(side: Side, scale: float) -> Iterator[tuple[dict[str, str], float]]:
+    """The norms to which a gradient that is scaled may be clipped, and the scale that each makes."""
+    for added in (0.0, TORCH):
+        whole = side.norm + added
+        norm = snap(scale * whole, 32 * side.eps * whole)
+        if norm and digits(norm) <= 3:
+            choices = {"gradient": f"clipped to norm {text(norm)}", "added to the norm": text(added)}
+            yield choices, norm / whole
+
+
+def _limits(given: Given, gradient: np.ndarray) -> Iterator[float]:
+    """The values to which each element may have been clipped, where a first moment shows the largest."""
+    kind = FIRST if FIRST in given.after else BUFFER
+    if given.before[kind].any():
+        return
+    most = float(np.abs(given.after[kind]).max(initial=0.0))
+    for weight in [1 - beta for beta in BETAS] if kind == FIRST else [1.0]:
+        limit = snap(most / weight, 32 * given.eps * most / weight)
+        if 0 < limit < np.abs(gradient).max(initial=0.0) and digits(limit) <= 3:
+            yield limit
 
 
 def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
     """By which factor the gradient may have been multiplied before the moments saw it."""
     kind = FIRST if FIRST in given.after else BUFFER
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
+    out = _aside(given, bound)
     if not before.any():
-        whole = slope(gradient, after, bound, given.eps)
+        whole = slope(out(gradient), out(after), bound, given.eps)
         if whole is not None:
             yield from [whole / (1 - beta) for beta in BETAS] if kind == FIRST else [whole]
         return
-    both = two_slopes((before, gradient), after, bound, given.eps)
+    both = two_slopes((out(before), out(gradient)), out(after), bound, given.eps)
     if both is not None and both[0] < 1:
         yield both[1] / (1 - both[0]) if kind == FIRST else both[1]
+
+
+def _aside(given: Given, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    """Of a vector what is no multiple of the parameters, which decay adds to a gradient."""
+    flat, p = given.flat, given.parameters / bound
+    return lambda v: flat.project(v / bound, p) * bound
 
 
 def _averages(
@@ -170,7 +227,7 @@ def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
     flat, bound = given.flat, given.bounds[FIRST]
     before, after = given.before[FIRST], given.after[FIRST]
     p = given.parameters
-    out = lambda v: flat.project(v / bound, p / bound) * bound  # noqa: E731 - any multiple of p aside
+    out = _aside(given, bound)
     for form in ("average", "sum"):
         x, y = (before - gradient, after - gradient) if form == "average" else (before, after - gradient)
         beta = slope(out(x), out(y), bound, given.eps)
@@ -206,7 +263,7 @@ def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], 
     """momentum * before + (1 - dampening) * gradient, as torch.optim.SGD has it."""
     flat, bound = given.flat, given.bounds[BUFFER]
     before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters
-    out = lambda v: flat.project(v / bound, p / bound) * bound  # noqa: E731
+    out = _aside(given, bound)
     choices: dict[str, str] = {}
     momentum = 0.0
     if before.any():

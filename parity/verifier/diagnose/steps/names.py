@@ -63,6 +63,11 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "moments-gradient",
         "clip before optimizer.step(); optax.chain(optax.clip_by_global_norm(c), optimizer)",
     ),
+    ("moments", "added to the norm"): (
+        "clip-epsilon",
+        "torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm, optax.clip_by_global_norm nothing: scale"
+        " by min(1, c / norm) yourself on one side",
+    ),
     ("moments", "decay in the gradient"): (
         "coupled-decay",
         "torch.optim.Adam adds weight_decay to the gradient, AdamW does not; in optax,"
@@ -102,6 +107,11 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("updated", "learning rate"): (
         "update-rate",
         "multiply the update by this step's learning rate, once",
+    ),
+    ("updated", "number type of the rate"): (
+        "rate-rounded",
+        "optax computes a schedule in float32, even where everything else is float64: count in float64,"
+        " or leave it: it is harmless",
     ),
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),

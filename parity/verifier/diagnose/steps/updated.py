@@ -43,7 +43,9 @@ def fitted(side: Side) -> Iterator[Hypothesis]:
     rates = _rates(side)
     for direction in _near(step, directions(side, step.flat)):
         rate = _fitted_rate(side, step, direction)
-        if rate is not None and (
+        if rate is not None and any(_is_rounded(rate, r) for _, r in rates[:1]):
+            yield from _decayed(side, step, direction, rates[0][0], rate, "rounded to float32")
+        elif rate is not None and (
             chosen(rate) or any(chosen(round(rate / r, 9)) for _, r in rates[:1] if r)
         ):
             yield from _decayed(side, step, direction, text(rate), rate)
@@ -53,6 +55,12 @@ def fitted(side: Side) -> Iterator[Hypothesis]:
             if epsilon is not None:
                 direction = Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
                 yield from _decayed(side, step, direction, said, rate)
+
+
+def _is_rounded(rate: float, recorded: float) -> bool:
+    """Whether a rate is the recorded one up to the rounding of float32."""
+    eps = float(np.finfo(np.float32).eps)
+    return 1e-3 * eps < abs(rate / recorded - 1) <= 4 * eps if recorded else False
 
 
 def _step(side: Side) -> Step | None:
@@ -133,12 +141,13 @@ def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
 
 
 def _decayed(
-    side: Side, step: Step, direction: Direction, said: str, rate: float
+    side: Side, step: Step, direction: Direction, said: str, rate: float, rounded: str = "as recorded"
 ) -> Iterator[Hypothesis]:
     """With the decay that is left over, if it has one strength on some leaves and none on others."""
     flat = step.flat
     move = rate * direction.value
     choices = {**direction.choices, "learning rate": said}
+    last = {"number type of the rate": rounded}
     rest = step.change - move
     for order, decays in ((AT_ONCE, step.start), (AFTER, step.start - move)):
         decay = shared(flat, rest, decays, step.bound, side.eps)
@@ -147,7 +156,7 @@ def _decayed(
             continue
         if not decay.factor:
             if order == AT_ONCE:
-                yield Hypothesis({**choices, "weight decay": "none"}, flat.split(value))
+                yield Hypothesis({**choices, "weight decay": "none", **last}, flat.split(value))
             continue
         sure = zip(flat.names, decay.on & decay.sure, strict=True)
         leaves = ", ".join(sorted(name for name, on in sure if on))
@@ -158,7 +167,8 @@ def _decayed(
                 continue
             value = step.start - move - strength * by * decays * decay.on[flat.leaf]
             extra = {"decay": order, "decay multiplied by": times, "decayed leaves": leaves}
-            yield Hypothesis({**choices, "weight decay": text(strength), **extra}, flat.split(value))
+            said_of = {"weight decay": text(strength), **extra, **last}
+            yield Hypothesis({**choices, **said_of}, flat.split(value))
 
 
 def _multiples(side: Side, rate: float) -> list[tuple[str, float]]:
