@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from parity.measure.site import Stage
 
+_CLIP_EPSILON = (
+    "clip-epsilon",
+    "torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm, optax.clip_by_global_norm nothing: scale"
+    " by min(1, c / norm) yourself on one side",
+)
+
 CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("loss", "function"): (
         "loss-function",
@@ -42,11 +48,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ),
     ("clipped", "max norm"): ("clip-norm", "clip both to the same norm"),
     ("clipped", "max value"): ("clip-value", "clip both to the same value"),
-    ("clipped", "added to the norm"): (
-        "clip-epsilon",
-        "torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm, optax.clip_by_global_norm nothing: scale"
-        " by min(1, c / norm) yourself on one side",
-    ),
+    ("clipped", "added to the norm"): _CLIP_EPSILON,
     ("learning rate", "shift"): (
         "schedule-shift",
         "call scheduler.step() after optimizer.step(); count updates from the same number",
@@ -63,11 +65,7 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
         "moments-gradient",
         "clip before optimizer.step(); optax.chain(optax.clip_by_global_norm(c), optimizer)",
     ),
-    ("moments", "added to the norm"): (
-        "clip-epsilon",
-        "torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm, optax.clip_by_global_norm nothing: scale"
-        " by min(1, c / norm) yourself on one side",
-    ),
+    ("moments", "added to the norm"): _CLIP_EPSILON,
     ("moments", "decay in the gradient"): (
         "coupled-decay",
         "torch.optim.Adam adds weight_decay to the gradient, AdamW does not; in optax,"
