@@ -50,14 +50,11 @@ def chains(program: Program) -> Iterator[_Chain]:
     lines, as the same operand.
     """
     readers = program.consumers()
-    read = {
-        op.index: _readers(program, readers, op.index) for op in program.operations if not op.is_layout
-    }
     for op in program.operations:
         if op.kind not in ("parameter", "constant") or op.run is not None or not _may_step(op):
             continue
         chain = [op.index]
-        while (after := _successor(program, readers, read, chain[-1])) is not None:
+        while (after := _successor(program, readers, chain[-1])) is not None:
             chain.append(after)
         if len(chain) > 1:
             yield chain
@@ -84,22 +81,22 @@ def _readers(program: Program, readers: Sequence[Sequence[int]], index: int) -> 
     return frozenset(found)
 
 
-def _successor(
-    program: Program, readers: Sequence[Sequence[int]], read: dict[int, _Read], index: int
-) -> int | None:
+def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -> int | None:
     """What is made of a value element by element and is read most like it; the first of several."""
-    size, own = program.operations[index].size, read[index]
-    behind, best, most = {index}, None, ALIKE
-    for op in program.operations[index + 1 :] if own else ():
+    size, own = program.operations[index].size, _readers(program, readers, index)
+    behind, stack = set(), list(readers[index]) if own else []
+    while stack:
+        op = program.operations[stack.pop()]
         together = op.mark is None  # several at once, from which each is then taken
-        fits = together or (op.size == size and op.name in _PASSED)
-        if not fits or not behind.intersection(op.inputs):
-            continue
-        behind.add(op.index)
-        theirs = read.get(op.index, frozenset())
+        if op.index not in behind and (together or (op.size == size and op.name in _PASSED)):
+            behind.add(op.index)
+            stack += readers[op.index]
+    best, most = None, ALIKE
+    for each in sorted(i for i in behind if not program.operations[i].is_layout):
+        theirs = _readers(program, readers, each)
         alike = len(own & theirs) / len(own | theirs)
-        if alike > most and _may_step(op):
-            best, most = op.index, alike
+        if alike > most and _may_step(program.operations[each]):
+            best, most = each, alike
     return best
 
 
