@@ -20,7 +20,7 @@ from parity.verifier.operations.meeting import Index, is_weak
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.pairing import Outputs, Pairs
 from parity.verifier.operations.program import Operation, Program
-from parity.verifier.operations.region import Found, distance
+from parity.verifier.operations.region import Found, before_of, distance
 from parity.verifier.operations.round import Round
 from parity.verifier.operations.stages import stages
 from parity.verifier.operations.trials import Repair, Trial
@@ -70,10 +70,11 @@ class Search:
         """
         steps: list[_Step] = []
         ends: list[Found] = []
-        for pairs in stages(self.a, self.b, self.index) if self.unequal() else ():
-            ends += self._stage(steps, Outputs(self.a, self.b, pairs))
-            self.b = self._level(Outputs(self.a, self.b, pairs))
-        ends += self._stage(steps, self.outputs)
+        updates = [*stages(self.a, self.b, self.index)] if self.unequal() else []
+        for outputs in [Outputs(self.a, self.b, pairs) for pairs in updates]:
+            ends += self._stage(steps, outputs, updates=True)
+            self.b = self._level(outputs)
+        ends += self._stage(steps, self.outputs, updates=bool(updates))
         return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
@@ -82,11 +83,18 @@ class Search:
         unequal = outputs.unequal(self.a, b)
         return Round(self.a, b, self.index, outputs, unequal) if unequal else None
 
-    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
-        """Add the places in front of some outputs; where no end is found, that is returned."""
+    def _stage(self, steps: list[_Step], outputs: Outputs, *, updates: bool) -> list[Found]:
+        """Add the places in front of some outputs; where no end is found, that is returned.
+
+        Args:
+            steps: the places so far.
+            outputs: what the places are in front of.
+            updates: whether parameters after a step are among them.
+        """
         best: Repair | None = None
         while len(steps) < MOST and (now := self.round(outputs=outputs)):
-            best = (best and _alike(now, best)) or _best(now)
+            best = best and _alike(now, best)
+            best = best or (_of_an_update(now) if updates else None) or _best(now)
             if best is None:
                 return [now.open_end()]
             found = now.found(best)
@@ -132,14 +140,35 @@ class Search:
         return _Step(b, best, now.found(best), step.outputs)
 
 
-def _best(now: Round, among: set[int] | None = None) -> Repair | None:
+def _of_an_update(now: Round) -> Repair | None:
+    """The repair of an output that parts from A by what is computed of it element by element alone, as a
+    parameter does whose gradient is right; looked for there alone."""
+    for y, x in now.roots.items():
+        of_a, of_b = before_of(now.a, x, now.reach_a), before_of(now.b, y, now.reach_b)
+        size = now.b.operations[y].size
+        if size == 1 or any(now.b.operations[i].size not in (1, size) for i in of_b):
+            continue
+        if any(now.b.operations[i].name in ("matmul", "conv") for i in of_b):
+            continue
+        best = _best(now, _with_inputs(now.b, of_b), _with_inputs(now.a, of_a))
+        if best is not None:
+            return best
+    return None
+
+
+def _with_inputs(program: Program, operations: list[int]) -> set[int]:
+    return {*operations, *(i for each in operations for i in program.operations[each].inputs)}
+
+
+def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = None) -> Repair | None:
     """The repair that leaves the least of B apart from A, among the smallest; of some values of B alone,
-    or of any."""
+    or of any, and by some of A's alone, or by any."""
     until = time.process_time() + SECONDS
     best: Repair | None = None
     tried: set[tuple[int, ...]] = set()
     ends = [each for each in now.ends_b if among is None or each[0] in among]
-    for size, trial in _trials(now, ends, tried):
+    ends_a = [each for each in now.ends_a if of_a is None or each[0] in of_a]
+    for size, trial in _trials(now, ends, tried, ends_a):
         if best is not None:
             room = ORDER_ROOM if best.order and best.left else ROOM
             if not best.left or size > best.size + room:
@@ -161,11 +190,10 @@ def _alike(now: Round, last: Repair) -> Repair | None:
     before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
     ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
     ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
-    best: Repair | None = None
     for size, trial in _trials(now, ends_b, set(), ends_a) if ends_a and ends_b else ():
-        if size == last.size:
-            best = _better(now, trial, size, best)
-    return best
+        if size == last.size and (found := _better(now, trial, size, None)) is not None:
+            return found
+    return None
 
 
 def _is_again(op: Operation, before: Operation) -> bool:
