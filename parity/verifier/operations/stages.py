@@ -17,6 +17,7 @@ from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
 from parity.verifier.operations.pairing import Pairs
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import distance
+from parity.verifier.operations.trials import read_by
 
 ALIKE = 0.5
 """Of all that reads a parameter or its successor, the share that reads both."""
@@ -64,26 +65,9 @@ def _may_step(op: Operation) -> bool:
     return op.mark is not None and op.size > 1 and op.dtype[:3] == "flo"
 
 
-_Read = frozenset[tuple[str, object, int]]
-
-
-def _readers(program: Program, readers: Sequence[Sequence[int]], index: int) -> _Read:
-    """By what a value is read: name, line, and which operand it is."""
-    found, stack = set(), [index]
-    while stack:
-        each = stack.pop()
-        for reader in readers[each]:
-            op = program.operations[reader]
-            if op.is_layout:
-                stack.append(reader)
-            elif op.source is not None:
-                found.add((op.name, op.source, op.inputs.index(each)))
-    return frozenset(found)
-
-
 def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -> int | None:
     """What is made of a value element by element and is read most like it; the first of several."""
-    size, own = program.operations[index].size, _readers(program, readers, index)
+    size, own = program.operations[index].size, read_by(program, readers, index)
     behind, stack = set(), list(readers[index]) if own else []
     while stack:
         op = program.operations[stack.pop()]
@@ -93,7 +77,7 @@ def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -
             stack += readers[op.index]
     best, most = None, ALIKE
     for each in sorted(i for i in behind if not program.operations[i].is_layout):
-        theirs = _readers(program, readers, each)
+        theirs = read_by(program, readers, each)
         alike = len(own & theirs) / len(own | theirs)
         if alike > most and _may_step(program.operations[each]):
             best, most = each, alike

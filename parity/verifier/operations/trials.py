@@ -9,6 +9,9 @@ import numpy as np
 
 from parity.verifier.operations.program import Program
 
+STEPS = 2
+"""Operations behind a value that must read it alike for it to be a twin."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -99,8 +102,8 @@ class Twins:
         group = self._of.get(index, [])
         if len(group) < 2:
             return ()
-        read = self._read(index)
-        alike = [i for i in group if self._read(i) == read]
+        read = read_by(self._program, self._readers, index, STEPS)
+        alike = [i for i in group if read_by(self._program, self._readers, i, STEPS) == read]
         if len(alike) < 2 or alike[0] != index:
             return ()
         values = {i: np.ravel(each) for i, each in self._program.values(alike).items()}
@@ -109,15 +112,18 @@ class Twins:
         behind = self._program.behind({index}) if same else set()
         return tuple(i for i in same if i not in behind)
 
-    def _read(self, index: int, steps: int = 2) -> frozenset[tuple[object, ...]]:
-        """By what a value is read, and that in turn: names, lines and which operand it is."""
-        found, stack = set(), [(index, steps)]
-        while stack:
-            read, left = stack.pop()
-            for reader in self._readers[read]:
-                op = self._program.operations[reader]
-                if not op.is_layout:
-                    found.add((left, op.name, op.source, op.inputs.index(read)))
-                if left or op.is_layout:
-                    stack.append((reader, left if op.is_layout else left - 1))
-        return frozenset(found)
+
+def read_by(
+    program: Program, readers: Sequence[Sequence[int]], index: int, steps: int = 0
+) -> frozenset[tuple[object, ...]]:
+    """By what a value is read: names, lines and which operand it is; and what reads that in turn."""
+    found, stack = set(), [(index, steps)]
+    while stack:
+        read, left = stack.pop()
+        for reader in readers[read]:
+            op = program.operations[reader]
+            if not op.is_layout:
+                found.add((left, op.name, op.source, op.inputs.index(read)))
+            if left or op.is_layout:
+                stack.append((reader, left if op.is_layout else left - 1))
+    return frozenset(found)

@@ -25,7 +25,7 @@ from parity.verifier.diagnose.steps.sides import Side
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
 """Usual beta1, for a first update, where beta1 and a gradient clipped out of sight look the same."""
-SEEN = 2e-5
+SEEN = 1e-5
 """Relative precision to which the norm of clipped gradients is named that is no short number."""
 FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
 RECORDED = "the moments before"
