@@ -74,6 +74,7 @@ $(LIBTPU): constraints.txt | $(VENV)/ready
 	rm -rf $@ && $(RUN) -m pip install --quiet --constraint constraints.txt --no-deps --target $@ libtpu
 
 tpu: $(LIBTPU)
+	PYTHONPATH=$(LIBTPU) $(RUN) -c 'import libtpu'
 	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs tests/vit_jax/test_tpu_counts.py
 
 lint: $(VENV)/ready
@@ -94,7 +95,7 @@ $(VENV)/ready: pyproject.toml constraints.txt
 	touch $@
 
 site: $(VENV)/ready
-	$(VENV)/bin/mkdocs build --strict --quiet
+	$(VENV)/bin/mkdocs build --strict
 
 notebooks: $(VENV)/ready
 	$(RUN) tools/notebooks.py

@@ -20,8 +20,8 @@ def main():
     for module in (digits_jax, digits_torch):
         losses, accuracy, seconds = module.train()
         curves.append(losses)
-        link, last = f"[{module.__name__}](../speedruns/{module.__name__}.py)", losses[-EPOCH:].mean()
-        print(f"| {link} | {accuracy:.4f} | {seconds:.1f} | {last:.4f} |", flush=True)
+        file, last = f"`speedruns/{module.__name__}.py`", losses[-EPOCH:].mean()
+        print(f"| {file} | {accuracy:.4f} | {seconds:.1f} | {last:.4f} |", flush=True)
     apart = np.abs(curves[0] - curves[1])
     begin = apart[:EPOCH].max()
     print(f"\nThe curves differ by at most {begin:.1e} in the first epoch, {apart.max():.1e} in all.")

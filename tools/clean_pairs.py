@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import itertools
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -208,8 +209,8 @@ are compared by `parity diff` in float32: in float64 it says DIFFERENT, by 1e-8,
 {missed}"""
 
 
-def main() -> None:
-    """Print the scores; write the page if asked."""
+def main() -> int:
+    """Print the scores; write the page if asked; 1 where a pair raised an alarm."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--diff", action="store_true", help="the module view, too")
     parser.add_argument("--write", type=Path)
@@ -235,6 +236,7 @@ def main() -> None:
             styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32),
             no_gradients=", ".join(NO_GRADIENTS), missed=missed,
             rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
+    return 1 if total.alarms else 0
 
 
 def _row(name: str, score: Score) -> str:
@@ -243,4 +245,4 @@ def _row(name: str, score: Score) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

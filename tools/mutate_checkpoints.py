@@ -97,6 +97,8 @@ def main() -> int:
                 if verdict.outcome == "WRONG":
                     what = f"{mutation.kind}, {mutation.what}"
                     print(f"{sample.name}: {what}: {verdict.why}\n", flush=True)
+    if not totals:
+        parser.error(f"--only {arguments.only}: no dialect begins so")
     for (kind, what), count in sorted(counts.items()):
         print(f"{kind:14s} {what:11s} {count}")
     print(f"{sum(totals.values())}: {', '.join(f'{n} {what}' for what, n in totals.items())}")

@@ -48,6 +48,8 @@ def main() -> int:
         share = parse(options.share)
         options.only, pairs_of = share.of([*FAULTS, *STEP_FAULTS]), share.of(CLEAN)
         console.print(f"share {share} of the faults")
+    elif unknown := {*options.only} - {*FAULTS, *STEP_FAULTS}:
+        parser.error(f"--only: no fault {', '.join(sorted(unknown))}")
     results, pairs = [], []
     for make in (model_results, step_results):
         for result in make(options.only, options.quick):

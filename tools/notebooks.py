@@ -118,6 +118,8 @@ def main() -> int:
     parser.add_argument("notebooks", nargs="*", type=Path, default=sorted(NOTEBOOKS.glob("*.ipynb")))
     parser.add_argument("--write", action="store_true", help="keep what the cells print now")
     arguments = parser.parse_args()
+    if not arguments.notebooks:
+        parser.error(f"no notebook in {NOTEBOOKS}")
     wrong = 0
     for path in arguments.notebooks:
         start = time.monotonic()

@@ -78,7 +78,7 @@ def _shipped(path: Path) -> str:
     assert accuracy is not None, path
     more = (line.removeprefix("#").strip() for line in accuracy[2].split("\n"))
     words = " ".join(" ".join([accuracy[1], *more]).split())
-    return f"| [{path.stem}](../recipes/{path.name}) | {title} | {words} |"
+    return f"| `{path.stem}` | {title} | {words} |"
 
 
 def _checked() -> Iterator[str]:

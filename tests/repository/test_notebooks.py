@@ -35,7 +35,6 @@ def test_a_notebook_is_whole_and_of_no_machine(path):
 @pytest.fixture
 def tool(monkeypatch):
     """tools/notebooks.py, with the environment as it was afterwards."""
-    pytest.importorskip("nbclient", reason="of the extra docs")
     monkeypatch.syspath_prepend(NOTEBOOKS[0].parents[2] / "tools")
     before = dict(os.environ)
     yield importlib.import_module("notebooks")

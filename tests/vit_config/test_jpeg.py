@@ -69,7 +69,6 @@ def test_other_files_are_decoded_whole():
 
 
 def test_it_is_simplejpeg_that_decodes():
-    pytest.importorskip("simplejpeg")
     for kind in KINDS:
         left_to_pil = jpeg.decode_jpeg(encoded(kind), 3) is None
         assert left_to_pil == (kind in ("CMYK", "kept as RGB")), kind

@@ -65,7 +65,8 @@ FEATURES = {
 
 def write_arrow(folder):
     """As `DatasetDict.save_to_disk` does, in two files."""
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
+
     for split in COUNTS:
         (folder / split).mkdir(parents=True)
         files = [f"data-0000{i}-of-00002.arrow" for i in range(2)]
@@ -82,7 +83,7 @@ def write_arrow(folder):
 
 def write_parquet(folder):
     """As the Hub has them."""
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet
 
     (folder / "data").mkdir(parents=True)
@@ -169,7 +170,8 @@ def first_file(folder, split):
 @pytest.fixture
 def remote(tmp_path):
     """A function that lays a folder on object storage, fsspec's own in memory; gives its address."""
-    fsspec = pytest.importorskip("fsspec")
+    import fsspec
+
     memory = fsspec.filesystem("memory")
 
     def lay(folder, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from vit_config import ConfigError, WeightsError, preset
 import_timm()
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of what it imports
-    open_clip = pytest.importorskip("open_clip", exc_type=ImportError)
+    open_clip = import_module("open_clip")
 
 VISION = {"image_size": 12, "patch_size": 3, "width": 30, "head_width": 6, "layers": 3, "mlp_ratio": 2.0}
 TEXT = {"context_length": 5, "vocab_size": 11, "width": 64, "heads": 1, "layers": 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from tests.support.dialect_torch import logits_of, save_torch, strictly
 from vit_config import ConfigError, ViTConfig, WeightsError
 
 import_timm()
-vision_transformer = pytest.importorskip("torchvision.models.vision_transformer", exc_type=ImportError)
+vision_transformer = import_module("torchvision.models.vision_transformer")
 
 WIDTHS = {"num_heads": 5, "hidden_dim": 30, "mlp_dim": 22}
 SMALL = {"image_size": 12, "patch_size": 3, "num_layers": 3, **WIDTHS}

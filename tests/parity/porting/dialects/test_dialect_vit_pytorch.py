@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from tests.support.tiny import error
 from vit_config import ConfigError
 
 import_timm()
-vit_pytorch = pytest.importorskip("vit_pytorch", exc_type=ImportError)
+vit_pytorch = import_module("vit_pytorch")
 
 SMALL = {"image_size": (12, 9), "patch_size": 3, "num_classes": 7, "dim": 30, "depth": 3, "mlp_dim": 22}
 GIVEN = {"num_heads": 5, "image_size": (12, 9)}
