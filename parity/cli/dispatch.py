@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
+from parity.cli.support.advice import command_at_hand, here
 from parity.cli.support.former import today
 from vit_config.errors import USER_ERRORS
 
@@ -80,10 +81,15 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
 
 def in_one_line(main: Callable[[], int], prog: str) -> int:
     """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
+    with command_at_hand():
+        return _in_one_line(main, prog)
+
+
+def _in_one_line(main: Callable[[], int], prog: str) -> int:
     try:
         return main()
     except USER_ERRORS as error:
-        said = str(error)
+        said = here(str(error))
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package in ("", *OWN_PACKAGES):

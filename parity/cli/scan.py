@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
+from parity.cli.support.advice import here
 from parity.cli.support.command_line import parse
 from vit_config import ConfigError
 
@@ -132,5 +133,6 @@ def _problems(jobs: Sequence[Job]) -> Table:
     for name in ("not ready", "", "why"):
         table.add_column(name, overflow="fold")
     for job in jobs:
-        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", escape(job.said or ""))
+        said = escape(here(job.said or ""))
+        table.add_row(escape(job.path), f"[{COLOURS[job.status]}]{job.status}", said)
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +13,7 @@ from parity.porting.dialects.rewrites import State
 from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized
 from vit_config import ViTConfig, Weights, WeightsError
-from vit_config.errors import UnstatedError
+from vit_config.errors import USER_ERRORS, UnstatedError
 from vit_config.parameters import parameters
 from vit_train.distilling import TeacherWeights
 from vit_train.start import Start
@@ -67,7 +68,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
         f"start point {checkpoint.name} ({checkpoint.dialect.name}): {len(arrays)} of the model's"
         f" {len(wanted)} tensors are used",
         *stated,
-        *checkpoint.notes,
+        *map(_said_in_training, checkpoint.notes),
         *state.said,
         *_listed("drawn anew", wanted, [name for name in wanted if name in drawn]),
         *_listed("left out", found, left),
@@ -108,22 +109,24 @@ def start_config(source: str, *, part: str | None = None) -> ViTConfig:
     Raises:
         UnstatedError: a file that leaves a part of it open; only a preset can say it.
     """
-    with _advising(f"--init {source}", "add --preset, and what differs from it as --model.FIELD"):
+    advice = "add --preset, and what differs from it as --model.FIELD"
+    with _in_flags_of_training(), _advising(f"--init {source}", advice):
         return read_checkpoint(source, part=part).config
 
 
 def _read_as(source: str, part: str | None, cfg: ViTConfig) -> tuple[Checkpoint, list[str]]:
     """A checkpoint, and a sentence on what it leaves open, which is as in the model."""
-    try:
-        return read_checkpoint(source, part=part), []
-    except UnstatedError as error:
-        given = {name: getattr(cfg, name) for name in error.fields}
-        if not given:
-            raise
-    fields = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
-    return read_checkpoint(source, part=part, given=given), [
-        f"not stated in the file, taken from the model: {fields}"
-    ]
+    with _in_flags_of_training():
+        try:
+            return read_checkpoint(source, part=part), []
+        except UnstatedError as error:
+            given = {name: getattr(cfg, name) for name in error.fields}
+            if not given:
+                raise
+        fields = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
+        return read_checkpoint(source, part=part, given=given), [
+            f"not stated in the file, taken from the model: {fields}"
+        ]
 
 
 @contextmanager
@@ -136,6 +139,31 @@ def _advising(what: str, advice: str) -> Iterator[None]:
             raise
         fields = ", ".join(error.fields)
         raise UnstatedError(f"{what}: does not state {fields}; {advice}", error.fields) from None
+
+
+_GIVEN = re.compile(r"--set((?: \w+=[^\s,;:)]+)+)")
+
+
+def _said_in_training(text: str) -> str:
+    """A sentence about a checkpoint to start from, in the flags that say the same of the model."""
+
+    def fields(found: re.Match[str]) -> str:
+        pairs = (each.split("=", 1) for each in found[1].split())
+        return " ".join(f"--model.{name.replace('_', '-')} {value}" for name, value in pairs)
+
+    text = _GIVEN.sub(fields, text)
+    for flag, ours in (("--set", "--model.FIELD"), ("--like", "--preset"), ("--part", "--init-part")):
+        text = re.sub(rf"(?<![\w-]){flag}(?![\w-])", ours, text)
+    return text
+
+
+@contextmanager
+def _in_flags_of_training() -> Iterator[None]:
+    try:
+        yield
+    except USER_ERRORS as error:
+        error.args = (_said_in_training(str(error)), *error.args[1:])
+        raise
 
 
 def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:

@@ -22,6 +22,7 @@ from tyro import _errors as events
 from tyro.constructors import ConstructorRegistry
 
 from parity.cli.support import flag_rules
+from parity.cli.support.advice import offer
 from vit_config import ConfigError
 
 
@@ -50,6 +51,7 @@ def parse(
             hint = f"did you mean {near}?"
         raise ConfigError(f"{what}; {hint}")
 
+    offer(flags_of(kind), argv)
     with events.on_parse_error(refuse):
         return tyro.cli(
             kind, args=list(argv), prog=prog, description=_filled(kind), registry=registry, **options
@@ -85,9 +87,14 @@ def _plainly(message: str) -> str:
     return message.rstrip(".")
 
 
+def flags_of(kind: type) -> list[str]:
+    """Every flag of a dataclass, such as ``--model.depth``."""
+    return list(_flags(kind, "--"))
+
+
 def _nearest(words: Sequence[str], kind: type) -> str | None:
     """The flag that somebody may have meant."""
-    flags = list(_flags(kind, "--"))
+    flags = flags_of(kind)
     found = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
     return next((near[0] for near in found if near), None)
 

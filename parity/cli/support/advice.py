@@ -1,0 +1,80 @@
+"""Advice that can be followed: a sentence names only flags that the command at hand has.
+
+Checkpoints are read by many commands, in rooms that know none of them, and what a file leaves open is
+said there in flags of `parity convert`. Where the command has no such flag, the sentence names the whole
+command.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_ELSEWHERE = re.compile(r"(`[^`]*`|\bparity [a-z][a-z-]*(?: --[a-z][\w-]*)+)")
+"""What names its command already."""
+_FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*(?:\.\w[\w-]*)*(?:(?: \w+=[^\s,;:)]+)+| [A-Z]{2,}\b)?")
+"""A flag, with what follows it as its value: fields with values, or a word in capitals."""
+
+_at_hand: ContextVar[tuple[set[str], set[str]] | None] = ContextVar("at_hand", default=None)
+"""The flags of the command that runs, and those that were typed."""
+
+
+@contextmanager
+def command_at_hand() -> Iterator[None]:
+    """A command begins, whose flags are not known yet."""
+    token = _at_hand.set((set(), set()))
+    try:
+        yield
+    finally:
+        _at_hand.reset(token)
+
+
+def offer(flags: Collection[str], argv: Sequence[str]) -> None:
+    """Say which flags the command has, and what was typed."""
+    if known := _at_hand.get():
+        known[0].update(flags)
+        known[1].update(word.partition("=")[0] for word in argv)
+
+
+def here(text: str) -> str:
+    """A sentence in which a flag that the command has not is shown with the command that has it."""
+    offered, typed = _at_hand.get() or (set(), set())
+    if not offered:
+        return text
+    there: list[str] = []
+
+    def named(found: re.Match[str]) -> str:
+        flag = found[0].split(" ", 1)[0]
+        if flag in typed or _is_among(flag, offered):
+            return found[0]
+        there.append(flag)
+        return f"`parity convert {found[0]}`" if _is_among(flag, _of_convert()) else found[0]
+
+    parts = _ELSEWHERE.split(text)
+    said = "".join(part if odd % 2 else _FLAG.sub(named, part) for odd, part in enumerate(parts))
+    if not there:
+        return text
+    lost = [flag for flag in dict.fromkeys(there) if not _is_among(flag, _of_convert())]
+    if lost:
+        return f"{said}; this command has no {', '.join(lost)}"
+    return f"{said}; what it writes says so itself, and is read here"
+
+
+def _is_among(flag: str, flags: Collection[str]) -> bool:
+    plain = flag.replace("--no-", "--", 1)
+    return flag in ("--help", *flags) or plain in flags or _stands_for_several(flag, flags)
+
+
+def _stands_for_several(flag: str, flags: Collection[str]) -> bool:
+    """``--model.FIELD`` stands for every flag of the model."""
+    head, dot, rest = flag.partition(".")
+    return bool(dot) and rest.isupper() and any(each.startswith(f"{head}.") for each in flags)
+
+
+def _of_convert() -> frozenset[str]:
+    from parity.cli.convert import ConvertFiles
+    from parity.cli.support.command_line import flags_of
+
+    return frozenset(flags_of(ConvertFiles))
