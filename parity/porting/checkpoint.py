@@ -194,7 +194,7 @@ def read_checkpoint(
 def _stripped(opened: Opened, found: Found) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
     notes = [opened.tower] if opened.tower else []
-    notes += [f"took {wrapper!r} out of the names" for wrapper in found.wrappers]
+    notes += found.respelled
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     if outside := len(opened.container.tensors) - len(found.tensors):
         said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"

@@ -20,6 +20,8 @@ SEPARATORS = (".", "/")
 
 WRAPPERS = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
 """What torch.compile, FSDP and activation checkpointing put into names, wherever they wrap a module."""
+BOXES = re.compile(r"[./](value|raw_value)$")
+"""What a variable of Flax puts behind its name when its state is saved as a tree."""
 
 OPTIMIZER = {
     "mu", "nu", "trace", "exp_avg", "exp_avg_sq", "momentum_buffer", "acc_grads", "opt_state",
@@ -41,8 +43,8 @@ class Found(NamedTuple):
     """By the dialect's names."""
     why: str
     """How it was recognised."""
-    wrappers: tuple[str, ...] = ()
-    """What was taken out of the names besides."""
+    respelled: tuple[str, ...] = ()
+    """What was done to the names besides, a sentence each."""
 
 
 def find(
@@ -63,10 +65,12 @@ def find(
         WeightsError: there is none, or none in `part`; or a model that is well known and not read.
         UnstatedError: there are several and `part` does not choose.
     """
-    tensors, wrappers = unwrapped(opened.container.tensors)
-    every = list(_outermost(_marked(tensors, opened, dialects)))
-    if asked and not every:
-        every = list(_outermost(_projecting(tensors, dialects)))
+    tensors, respelled = unwrapped(opened.container.tensors)
+    every = _models(tensors, opened, dialects, asked)
+    if not every and (joined := _joined_otherwise(tensors)):
+        others, said = joined
+        if every := _models(others, opened, dialects, asked):
+            tensors, respelled = others, (*respelled, said)
     found = every if part is None else [each for each in every if _is_under(each.branch, part)]
     if part is not None and not found:
         within = {name: each for name, each in tensors.items() if _is_under(name, part)}
@@ -83,16 +87,37 @@ def find(
         raise WeightsError(f"{opened.path}: {said}")
     if not asked and (said := opened.sidecars.contradiction(best.dialect)):
         raise WeightsError(f"{opened.path}: {said}")
-    return best._replace(wrappers=wrappers)
+    return best._replace(respelled=respelled)
+
+
+def _models(
+    tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect], asked: bool
+) -> list[Found]:
+    """Every model among a file's tensors that lies in no other."""
+    every = list(_outermost(_marked(tensors, opened, dialects)))
+    return every or (list(_outermost(_projecting(tensors, dialects))) if asked else [])
+
+
+def _joined_otherwise(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], str] | None:
+    """Tensors by names whose levels the other separator joins, and what that is in words; None where
+    names have both, or neither."""
+    found = [each for each in SEPARATORS if any(each in name for name in tensors)]
+    if len(found) != 1:
+        return None
+    (here,) = found
+    there = SEPARATORS[SEPARATORS.index(here) - 1]
+    respelled = {name.replace(here, there): each for name, each in tensors.items()}
+    return respelled, f"read {here!r} in the names as {there!r}"
 
 
 def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[str, ...]]:
-    """Tensors by names without what wraps modules, and what that was; all as it is if names clash."""
-    found = {WRAPPERS.sub("", name): each for name, each in tensors.items()}
+    """Tensors by names without what wraps modules and variables, and a sentence on each; all as it is if
+    names clash."""
+    found = {BOXES.sub("", WRAPPERS.sub("", name)): each for name, each in tensors.items()}
     if len(found) != len(tensors):
         return dict(tensors), ()
-    said = dict.fromkeys(match for name in tensors for match in WRAPPERS.findall(name))
-    return found, tuple(said)
+    every = (match for name in tensors for match in (*WRAPPERS.findall(name), *BOXES.findall(name)))
+    return found, tuple(f"took {each!r} out of the names" for each in dict.fromkeys(every))
 
 
 def marked(dialect: Dialect, tensors: Mapping[str, Stored]) -> bool:

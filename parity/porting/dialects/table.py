@@ -34,6 +34,8 @@ class Row:
     when: tuple[str, Any] | None = None
     """Of which schemas it is written, as a field and its value: one name of ours may have several of
     theirs."""
+    axes: int | None = None
+    """How many axes each tensor of theirs has, where a table has several rows for one name."""
 
     @property
     def stacked(self) -> bool:
@@ -153,6 +155,8 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
         for numbers in _numbers(each.theirs[0], left):
             theirs = tuple(_fill(name, numbers) for name in each.theirs)
             if any(name not in left for name in theirs):
+                continue
+            if each.axes is not None and any(len(shapes[name]) != each.axes for name in theirs):
                 continue
             depth = shapes[theirs[0]][0] if each.stacked and shapes[theirs[0]] else 0
             if each.stacked and not 0 < depth <= MOST_BLOCKS:
