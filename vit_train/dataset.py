@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,14 @@ class ImageDataset:
     order: equal for the same files anywhere, so a run is not resumed on other data."""
     shuffled: bool = False
     """Whether records are stored in no particular order; else they may be sorted by class."""
+    of_files: bool = False
+    """Whether images are files, which are read as RGB, or in as many channels as a model has."""
+
+    def in_channels(self, count: int) -> ImageDataset:
+        """The same files, read in so many channels."""
+        shape = (*self.image_shape[:2], count)
+        splits = {name: getattr(self, name).like_these(image_shape=shape) for name in ("train", "test")}
+        return replace(self, image_shape=shape, **splits)
 
 
 def fingerprint(

@@ -7,21 +7,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from vit_config import DataError, Preprocess, Recipe, ViTConfig
+from vit_config.images.pixels import FILE_CHANNELS
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
 from vit_train.data import channel_statistics
 from vit_train.dataset import ImageDataset
 from vit_train.records import Records
 
 
-def check_fit(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> None:
-    """Refuse a data set whose channels or classes the model was not built for.
+def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:
+    """A data set as a model sees it: files are read in as many channels as the model has.
 
     Args:
         trained: whether the model is trained already, so that no flag can change it.
 
     Raises:
-        DataError: one line with the flags to add, if there are any.
+        DataError: channels or classes that the model was not built for; one line with the flags to add,
+            if there are any.
     """
+    if dataset.of_files and cfg.in_channels in FILE_CHANNELS:
+        dataset = dataset.in_channels(cfg.in_channels)
     wrong = []
     if dataset.image_shape[2] != cfg.in_channels:
         wrong.append(("channels", "channel", dataset.image_shape[2], "in_channels", cfg.in_channels))
@@ -33,6 +37,7 @@ def check_fit(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -
         flags = " ".join(f"--model.{field.replace('_', '-')} {has}" for _, _, has, field, _ in wrong)
         todo = "evaluate it on data like what it was trained on" if trained else f"add {flags}"
         raise DataError(f"{dataset.name} has {facts}, but the model has {fields}; {todo}")
+    return dataset
 
 
 def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Records | None]:
@@ -59,16 +64,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
         out = [index * len(whole) // held for index in range(held)]
     inside = set(out)
     kept = [index for index in range(len(whole)) if index not in inside]
-    train, validation = (
-        Records(
-            Part(whole.raw, part),
-            where=whole.where,
-            num_classes=whole.num_classes,
-            image_shape=whole.image_shape,
-            on_damage=whole.on_damage,
-        )
-        for part in (kept, out)
-    )
+    train, validation = (whole.like_these(raw=Part(whole.raw, part)) for part in (kept, out))
     return dataclasses.replace(dataset, train=train), validation
 
 
@@ -91,13 +87,6 @@ class Part(Sequence[Any]):
         return f"record {number}" if own is None else own(number)
 
 
-KNOWN_PIXELS = {
-    "half": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
-    "imagenet": (IMAGENET_MEAN, IMAGENET_STD),
-}
-"""Mean and deviation of each channel, by what a recipe calls them."""
-
-
 def make_preprocess(
     dataset: ImageDataset, recipe: Recipe, given: Preprocess | None = None
 ) -> Preprocess:
@@ -109,7 +98,8 @@ def make_preprocess(
     Raises:
         ConfigError: a channel that is the same everywhere.
     """
-    known = KNOWN_PIXELS.get(recipe.pixels)
+    half = (0.5,) * dataset.image_shape[2]
+    known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)
     if known is None and given is not None:
         return given.replace(class_names=dataset.class_names)
     mean, std = known or channel_statistics(dataset.train)

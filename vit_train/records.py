@@ -85,16 +85,14 @@ class Records:
         """The same records, JPEGs among them decoded to a part of their size where `least` allows it."""
         if least is None:
             return self
-        reduced = Records(
-            self.raw,
-            where=self.where,
-            num_classes=self.num_classes,
-            image_shape=(None, None, self.image_shape[2]),
-            on_damage=self.on_damage,
-            least=least,
-        )
+        reduced = self.like_these(image_shape=(None, None, self.image_shape[2]), least=least)
         reduced.damaged = self.damaged
         return reduced
+
+    def like_these(self, **changes: Any) -> Records:
+        """Records that are read in the same way but for some of the arguments of this class."""
+        same = ("raw", "where", "num_classes", "image_shape", "on_damage", "least")
+        return Records(**{**{name: getattr(self, name) for name in same}, **changes})
 
     def __getitem__(self, index: int) -> Record:
         """Read one record, or the next in its place if it is damaged and that is the policy.

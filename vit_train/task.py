@@ -18,7 +18,7 @@ from vit_train.best import check_best
 from vit_train.data import eval_batches, open_dataset, steps_per_epoch, train_batches
 from vit_train.dataset import ImageDataset
 from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_teach
-from vit_train.fit import check_fit, hold_out, make_preprocess
+from vit_train.fit import fitted, hold_out, make_preprocess
 from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
 from vit_train.start import Start, frozen_names
@@ -104,6 +104,9 @@ class Task:
         if found != wanted:
             size = "x".join(map(str, found)) if all(found) else "any size"
             console.print(f"images of {size} are resized to {wanted[0]}x{wanted[1]}", highlight=False)
+        if self.dataset.of_files and (channels := self.job.model.in_channels) != 3:
+            how = {1: "grey, in one channel", 4: "RGB and transparency, in four channels"}[channels]
+            console.print(f"images are read as {how}", highlight=False)
 
 
 class TaskOptions(TypedDict, total=False):
@@ -144,9 +147,8 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         raise ConfigError(f"workers = {options.get('workers')}: give a number of processes, 0 for none")
     check_taught(job.recipe, job.model, options.get("teacher"))
     check_best(job)
-    whole = open_dataset(job.data, data_dir)
+    whole = fitted(job.model, open_dataset(job.data, data_dir))
     whole.train.on_damage = whole.test.on_damage = options.get("on_damage", "refuse")
-    check_fit(job.model, whole)
     dataset, validation = hold_out(whole, job.recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), job.recipe.batch_size)
     preprocess = make_preprocess(dataset, job.recipe, start.preprocess if start else None)

@@ -15,7 +15,7 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
-from vit_config import ConfigError, InputError
+from vit_config import ConfigError, InputError, Preprocess
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     if arguments.batch_size < 1:
         raise ConfigError(f"--batch-size {arguments.batch_size}: give 1 or more")
     from vit_train.data import open_dataset
-    from vit_train.fit import check_fit
+    from vit_train.fit import fitted
 
     data = arguments.data or trained_on(arguments.source)
     if data is None:
@@ -71,8 +71,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
     folder = arguments.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
-    dataset = open_dataset(data, folder.expanduser())
-    check_fit(loaded.config, dataset, trained=True)
+    dataset = fitted(loaded.config, open_dataset(data, folder.expanduser()), trained=True)
     _check_names(loaded, dataset)
     dataset.test.on_damage = arguments.damaged
     found = evaluate(loaded, dataset, arguments.batch_size)
@@ -104,18 +103,28 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     from vit_train.data import eval_batches
     from vit_train.metrics import Evaluation
 
-    if loaded.preprocess is None:
-        raise InputError(
-            "how images are prepared for this model is unknown; state it with"
-            " `parity convert --preprocess`"
-        )
+    preprocess = stated_preprocess(loaded)
     size, logits, labels = loaded.config.image_size, [], []
-    batches = eval_batches(dataset.test, loaded.preprocess, image_size=size, batch_size=batch_size)
+    batches = eval_batches(dataset.test, preprocess, image_size=size, batch_size=batch_size)
     for batch in batches:
         logits.append(loaded.of_batch(batch["image"])[batch["mask"]])
         labels.append(batch["label"][batch["mask"]])
     softmax = loaded.config.head_activation != "softmax"
     return Evaluation.of_logits(np.concatenate(logits), np.concatenate(labels), softmax=softmax)
+
+
+def stated_preprocess(loaded: Loaded) -> Preprocess:
+    """How images are prepared for a model.
+
+    Raises:
+        InputError: nobody says.
+    """
+    if loaded.preprocess is None:
+        raise InputError(
+            "how images are prepared for this model is unknown; state it with"
+            " `parity convert --preprocess`"
+        )
+    return loaded.preprocess
 
 
 def trained_on(source: str) -> str | None:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from parity.cli.eval import installed
+from parity.cli.eval import installed, stated_preprocess
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
+from vit_config.errors import InputError, MissingFileError, one_line
 from vit_train.frameworks import Framework
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The most probable classes of images."""
+    """The most probable classes of images. What is no image, or damaged, is named and passed over; exit
+    status: 0, 1 if that happened, 2 if no image could be used or for other bad input.
+    """
 
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("IMAGE ...")]
-    """Files of images."""
+    """Files of images, or folders of them."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
@@ -34,15 +41,59 @@ class Arguments:
 
 
 def main(argv: list[str], prog: str = "parity predict") -> int:
-    """Run the command, which the user calls `prog`; 0."""
+    """Run the command, which the user calls `prog`.
+
+    Returns:
+        0; 1 if some images could not be used, 2 if none could.
+    """
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
+    import numpy as np
+
     from parity.porting.files import load
+    from parity.porting.loaded import BATCH
+    from vit_config.images.pixels import prepare
 
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
-    for image, classes in zip(
-        arguments.images, loaded.predict(arguments.images, k=arguments.k), strict=True
-    ):
-        print(f"{image}  " + ", ".join(f"{each.label} {each.probability:.4f}" for each in classes))
-    return 0
+    loaded.check_predicts(arguments.k)
+    preprocess = stated_preprocess(loaded)
+    waiting, answered, refused = images_of(arguments.images), 0, 0
+    while some := list(islice(waiting, BATCH)):
+        ready = {}
+        for number, (path, error) in enumerate(some):
+            try:
+                if error is not None:
+                    raise error
+                ready[number] = prepare(path, loaded.config.image_size, preprocess)
+            except (InputError, MissingFileError) as error:
+                refused += 1
+                print(f"{prog}: {one_line(str(error))}", file=sys.stderr)
+        if not ready:
+            continue
+        logits = loaded.of_batch(preprocess.normalise(np.stack([*ready.values()])))
+        for number, classes in zip(ready, loaded.most_probable(logits, arguments.k), strict=True):
+            named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
+            print(f"{some[number][0]}  {named}", flush=True)
+        answered += len(ready)
+    if refused and answered:
+        what = "1 image was" if refused == 1 else f"{refused} images were"
+        print(f"{prog}: {what} passed over, {answered} answered", file=sys.stderr)
+    return (1 if answered else 2) if refused else 0
+
+
+def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:
+    """The files that are meant, in order, of a folder all images below it; and what is wrong there."""
+    from vit_train.sources.folder import SUFFIXES
+    from vit_train.sources.place import files_below
+
+    for name in names:
+        if not (folder := Path(name)).is_dir():
+            yield name, None
+            continue
+        found = [str(folder / inside / file) for inside, file in files_below(folder)]
+        found = [path for path in found if path.lower().endswith(SUFFIXES)]
+        yield from ((path, None) for path in found)
+        if not found:
+            endings = ", ".join(SUFFIXES)
+            yield name, MissingFileError(f"{name}: no image in this folder; they end in {endings}")

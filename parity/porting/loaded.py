@@ -67,6 +67,15 @@ class Loaded:
                 names than classes, or an image that cannot be used.
             MissingFileError: there is no such file.
         """
+        self.check_predicts(k)
+        return self.most_probable(self.logits(images), k)
+
+    def check_predicts(self, k: int = 1) -> None:
+        """Refuse a model that cannot name `k` classes of an image.
+
+        Raises:
+            InputError: see `predict`.
+        """
         if k < 1:
             raise InputError(f"k = {k}: must be at least 1")
         classes, names = self.config.num_classes, self.class_names
@@ -78,7 +87,10 @@ class Loaded:
                 f"there are {len(names)} class names for {classes} classes; give the right ones with"
                 " load(..., preprocess=Preprocess(class_names=...))"
             )
-        probabilities = self.logits(images).astype(np.float64)
+
+    def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
+        """The `k` most probable classes by the logits (B, classes) of images."""
+        names, probabilities = self.class_names, logits.astype(np.float64)
         if self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
             probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)

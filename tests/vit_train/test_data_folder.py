@@ -4,6 +4,7 @@ from importlib import import_module
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from parity.porting.verification.peers import import_timm
 from tests.support.tiny_tfds import CLASS_NAMES, jpeg, png, tiny_image
@@ -11,7 +12,9 @@ from vit_config import DataError, MissingFileError, Preprocess, Recipe, ViTConfi
 from vit_config.job import Job
 from vit_torch.train.run import train
 from vit_train.data import eval_batches, open_dataset, train_batches
+from vit_train.fit import fitted
 from vit_train.log import read_log
+from vit_train.task import make_task
 
 pytestmark = pytest.mark.quick
 
@@ -78,6 +81,42 @@ def test_the_fingerprint_follows_names_and_contents(root, tmp_path):
     assert renamed != before
     (moved / "train" / "red" / "0.png").write_bytes((moved / "train" / "red" / "02.png").read_bytes())
     assert opened(moved).fingerprint != renamed
+
+
+def test_files_are_read_in_the_channels_of_the_model(root):
+    """As `predict` reads them: grey for a model of one channel, whatever a file is stored in."""
+    for index, path in enumerate(sorted((root / "train").rglob("*.*"))):
+        if path.suffix != ".txt" and index % 2:
+            with Image.open(path) as image:
+                image.convert("L").save(path)
+    for channels, mode in ((1, "L"), (3, "RGB"), (4, "RGBA")):
+        cfg = ViTConfig(image_size=SIZE, patch_size=(7, 5), in_channels=channels, num_classes=3)
+        dataset = fitted(cfg, opened(root))
+        for split in (dataset.train, dataset.test):
+            for index in range(len(split)):
+                with Image.open(root / split.raw.files[index][0]) as image:
+                    expected = np.asarray(image.convert(mode)).reshape(*image.size[::-1], channels)
+                np.testing.assert_array_equal(split[index]["image"], expected)
+        if channels != 4:  # all are opaque, so that there is nothing to divide by
+            recipe = Recipe(epochs=1, batch_size=13, pixels="half")
+            task = make_task(Job(cfg, recipe, f"folder:{root}"), root)
+            assert next(task.batches(0))["image"].shape == (13, *SIZE, channels)
+    with pytest.raises(DataError, match="has 3 channels, but the model has in_channels = 5"):
+        fitted(cfg.replace(in_channels=5), opened(root))
+
+
+def test_what_a_mac_leaves_in_an_archive_is_no_image(root):
+    before = opened(root)
+    for split in ("train", "val"):
+        (root / split / "green" / "._00.png").write_bytes(b"\0\5\x16\7")
+        (root / split / "__MACOSX" / "green").mkdir(parents=True)
+        (root / split / "__MACOSX" / "green" / "00.png").write_bytes(b"\0\5\x16\7")
+        (root / split / "red" / "__MACOSX").mkdir(parents=True)
+        (root / split / "red" / "__MACOSX" / "00.png").write_bytes(b"\0\5\x16\7")
+    after = opened(root)
+    assert after.class_names == before.class_names
+    assert after.train.raw.files == before.train.raw.files
+    assert after.fingerprint == before.fingerprint
 
 
 @pytest.mark.parametrize(

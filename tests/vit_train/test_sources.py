@@ -129,6 +129,23 @@ def test_every_record_is_what_was_written(written, tmp_path):
                 np.testing.assert_array_equal(each[index]["image"], image)
 
 
+def test_what_a_mac_leaves_in_an_archive_is_no_data(written, tmp_path):
+    kind, spec, folder = written
+    before = open_dataset(spec, tmp_path / "nowhere")
+    double = b"\0\5\x16\7" + bytes(99)
+    if kind == "tar":
+        with tarfile.open(first_file(folder, "train"), "a") as tar:
+            for name in ("deep.er/._train-000000-000.png", "__MACOSX/deep.er/a.png"):
+                member = tarfile.TarInfo(name)
+                member.size = len(double)
+                tar.addfile(member, io.BytesIO(double))
+    for path in [path for path in folder.rglob("*") if path.is_file()]:
+        (path.parent / f"._{path.name}").write_bytes(double)
+        (path.parent / "__MACOSX").mkdir(exist_ok=True)
+        (path.parent / "__MACOSX" / path.name).write_bytes(double)
+    assert open_dataset(spec, tmp_path / "nowhere").fingerprint == before.fingerprint
+
+
 def test_where_images_lie_in_tar_files_is_found_once(tmp_path, monkeypatch):
     write_tar(tmp_path / "set")
     first = open_dataset(f"tar:{tmp_path / 'set'}", tmp_path)

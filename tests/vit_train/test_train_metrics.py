@@ -103,3 +103,32 @@ def test_predict_names_the_classes(capsys, place, tmp_path):
     assert said["jax"] == said["torch"]
     assert said["jax"].startswith(f"{image}  ")
     assert said["jax"].count(", ") == 1
+
+
+def test_predict_passes_over_what_is_no_image(capsys, place, tmp_path):
+    rng = np.random.default_rng(0)
+    names = ("a.png", "b.JPG", "deep/c.png", "deep/bad.png")
+    (folder := tmp_path / "some" / "deep").mkdir(parents=True)
+    paths = [tmp_path / "some" / name for name in names]
+    for path in paths[:3]:
+        Image.fromarray(tiny_image(1, rng)).save(path)
+    paths[3].write_bytes(paths[2].read_bytes()[:60])
+    (folder / "._c.png").write_bytes(b"\0\5\x16\7")
+    (folder / "notes.txt").write_text("no image")
+    source = [str(place / "w.safetensors"), "--framework", "torch"]
+    assert run("predict", [*source, str(paths[0]), *map(str, paths[1:3])]) == 0
+    right = capsys.readouterr().out.splitlines()
+    given = [paths[3], paths[0], tmp_path / "not\nthere.png", paths[1], tmp_path / "some"]
+    assert run("predict", [*source, *map(str, given)]) == 1
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [right[0], right[1], *right]
+    assert [line.split(": ")[0] for line in printed.err.splitlines()] == ["parity predict"] * 4
+    assert [line.split(": ")[2] for line in printed.err.splitlines()[:3]] == [
+        "not an image, or damaged (image file is truncated)",
+        "no such file; give the path of an image",
+        "not an image, or damaged (image file is truncated)",
+    ]
+    assert printed.err.endswith("3 images were passed over, 5 answered\n")
+    (tmp_path / "empty").mkdir()
+    assert run("predict", [*source, str(paths[3]), str(tmp_path / "empty")]) == 2
+    assert "no image in this folder; they end in .jpg" in capsys.readouterr().err

@@ -25,6 +25,8 @@ Picture: TypeAlias = "np.ndarray | Image.Image | str | Path"
 """An image: (H, W) or (H, W, C) uint8, or PIL's, or the path of a file."""
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
+FILE_CHANNELS = frozenset(_MODES)
+"""In how many channels an image file can be read, whatever it is stored in."""
 _DEEP = ("I", "F")
 """Modes of more than 8 bits, and what their variants begin with; PIL would cut values above 255."""
 

@@ -128,7 +128,8 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     """Open a folder that ``DatasetDict.save_to_disk`` wrote, or one of Parquet files as on the Hub.
 
     The images are the column of type Image, the labels that of type ClassLabel (the one called
-    ``label`` where there are several). All images are read as RGB.
+    ``label`` where there are several). All images are read as RGB, or as
+    a model wants them.
 
     Raises:
         MissingFileError: no such folder, or nothing of the kind in it.
@@ -166,6 +167,7 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
         num_classes=len(names),
         image_shape=SHAPE,
         class_names=names,
+        of_files=True,
         fingerprint=fingerprint("hf", names, SHAPE, *pair),
     )
 

@@ -45,7 +45,7 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     ``PATH/train/CLASS/...`` is for training and ``PATH/val/CLASS/...`` (or validation, or test) for
     testing; without such a folder, or with the classes directly in PATH, every tenth image of a class is
     held out for testing. Classes are numbered in the order of their sorted names, images in that of
-    their sorted paths, as torchvision does; all are read as RGB.
+    their sorted paths, as torchvision does; all are read as RGB, or as a model wants them.
 
     Raises:
         MissingFileError: no such folder.
@@ -83,6 +83,7 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         num_classes=len(names),
         image_shape=SHAPE,
         class_names=names,
+        of_files=True,
         fingerprint=fingerprint(listing.hexdigest(), names, SHAPE, *splits),
     )
 

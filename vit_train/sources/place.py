@@ -102,32 +102,47 @@ class Remote:
 Place = Path | Remote
 
 
+def is_of_a_mac(name: str) -> bool:
+    """Whether this is what a Mac's archive holds beside each file, or the folder of such: no data."""
+    return name.startswith("._") or name == "__MACOSX"
+
+
 def files_below(folder: Place) -> Iterator[tuple[str, str]]:
     """Every file below a folder: the path of its own folder from there, and its name; in order."""
     if isinstance(folder, Remote):
         paths = (each.relative_to(folder) for each in folder.below())
-        yield from sorted((str(path.parent), path.name) for path in paths)
+        yield from sorted(
+            (str(path.parent), path.name) for path in paths if not any(map(is_of_a_mac, path.parts))
+        )
         return
     for where, _, names in sorted(os.walk(folder, followlinks=True)):
-        inside = Path(where).relative_to(folder).as_posix()
-        yield from ((inside, name) for name in sorted(names))
+        inside = Path(where).relative_to(folder)
+        if not any(map(is_of_a_mac, inside.parts)):
+            yield from ((inside.as_posix(), name) for name in sorted(names) if not is_of_a_mac(name))
 
 
 def folders_in(folder: Place) -> list[str]:
     """The names of the folders in a folder, in order."""
     if not isinstance(folder, Remote):
-        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    found = folder.system.ls(folder._path, detail=True)
-    return sorted(
-        each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] == "directory"
-    )
+        names = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
+    else:
+        found = folder.system.ls(folder._path, detail=True)
+        names = [
+            each["name"].rstrip("/").rpartition("/")[2] for each in found if each["type"] == "directory"
+        ]
+    return sorted(name for name in names if not is_of_a_mac(name))
 
 
 def ending_in(folder: Place, suffix: str) -> list[Any]:
     """The files below a folder whose names end so, in order."""
-    if isinstance(folder, Remote):
-        return [each for each in folder.below() if each.name.endswith(suffix)]
-    return sorted(folder.rglob(f"*{suffix}"))
+    found: list[Any] = (
+        folder.below() if isinstance(folder, Remote) else sorted(folder.rglob(f"*{suffix}"))
+    )
+    return [
+        each
+        for each in found
+        if each.name.endswith(suffix) and not any(map(is_of_a_mac, each.relative_to(folder).parts))
+    ]
 
 
 def read_part(file: Place, offset: int, size: int) -> bytes:

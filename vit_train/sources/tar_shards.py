@@ -60,7 +60,8 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
 
     Those with ``train`` in their path are for training, those with ``val``, ``validation`` or ``test``
     for testing, each in the order of their names. The label of ``KEY.jpg`` (or png, webp, ...) is the
-    number in ``KEY.cls``, or "label" in ``KEY.json``. All images are read as RGB.
+    number in ``KEY.cls``, or "label" in ``KEY.json``. All images are read as RGB, or
+    as a model wants them.
 
     Raises:
         MissingFileError: no such folder, or no tar file in it.
@@ -90,6 +91,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         num_classes=int(classes),
         image_shape=SHAPE,
         class_names=names,
+        of_files=True,
         fingerprint=fingerprint("tar", names, SHAPE, *pair),
     )
 
@@ -126,7 +128,7 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
         with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
                 found = KEY.fullmatch(member.name)
-                if not member.isfile() or found is None:
+                if not member.isfile() or found is None or "__MACOSX" in member.name.split("/"):
                     continue
                 key, ending = found.groups()
                 if f".{ending.lower()}" in SUFFIXES:

@@ -14,7 +14,7 @@ from parity.cli.support.train_options import Request
 from vit_config import MissingFileError
 from vit_train.data import open_dataset, steps_per_epoch
 from vit_train.dry_run import Rehearsal, rehearsal_task, rehearse
-from vit_train.fit import check_fit, hold_out
+from vit_train.fit import fitted, hold_out
 from vit_train.trainer import Trainer
 
 MIB, MILLION, GIGA = 2**20, 1e6, 1e9
@@ -76,8 +76,7 @@ def _examples(request: Request) -> tuple[int | None, str]:
         if name not in PUBLISHED:
             return None, str(error)
         return PUBLISHED[name] - round(PUBLISHED[name] * fraction), ", as published: the set is not here"
-    check_fit(request.job.model, dataset)
-    dataset, _ = hold_out(dataset, fraction)
+    dataset, _ = hold_out(fitted(request.job.model, dataset), fraction)
     return len(dataset.train), ""
 
 

@@ -71,10 +71,9 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
             subject, cfg, recipe, steps, per_epoch, words, lambda: _random(cfg, recipe, steps), dropped
         )
     from vit_train.data import open_dataset, steps_per_epoch, train_batches
-    from vit_train.fit import check_fit, hold_out, make_preprocess
+    from vit_train.fit import fitted, hold_out, make_preprocess
 
-    whole = open_dataset(job.data, data_dir)
-    check_fit(cfg, whole)
+    whole = fitted(cfg, open_dataset(job.data, data_dir))
     dataset, _ = hold_out(whole, recipe.validation_fraction)
     per_epoch = steps_per_epoch(len(dataset.train), recipe.batch_size)
     if steps > recipe.epochs * per_epoch:
