@@ -198,7 +198,8 @@ def _stripped(opened: Opened, found: Found) -> list[str]:
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     if outside := len(opened.container.tensors) - len(found.tensors):
         said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
-        notes.append(f"left out {said} not under {found.branch!r}")
+        where = f"not under {found.branch!r}" if found.branch else "no part of it"
+        notes.append(f"left out {said} {where}")
     return notes
 
 

@@ -40,6 +40,15 @@ Buffer = Callable[[ViTConfig], np.ndarray | None]
 the library's model has none."""
 
 
+class Unsaid(NamedTuple):
+    """In place of a field's value: what a file states and no schema says, though it does not matter."""
+
+    said: str
+    """The entry."""
+    why: str
+    """Why another value may be given."""
+
+
 class Trained(NamedTuple):
     """Fields of the schema that a training script's records state."""
 

@@ -75,6 +75,6 @@ def _rooted(dialect: Dialect) -> Dialect:
 
 DIALECTS = (
     _flax(vit.DIALECTS[0], vit.CLASSIFIER, vit.POOLED),
-    _flax(beit.DIALECTS[0], beit.TABLE),
+    _flax(beit.DIALECTS[1], beit.TABLE),
     _rooted(_flax(clip.DIALECTS[0], *clip.DIALECTS[0].tables)),
 )

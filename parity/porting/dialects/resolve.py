@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.porting.dialects.dialect import NEUTRAL, Dialect
+from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import PRESETS, ConfigError, ViTConfig, WeightsError, preset
 from vit_config.errors import UnstatedError
@@ -69,7 +69,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
     known.take(told.override, OVERRIDDEN)
     known.take(told.given, GIVEN)
     for where, stated in told.stated:
-        known.take(stated, where)
+        known.take(_without_overruled(stated, told.override), where)
     convention = f"convention of {dialect.title}"
     _settle_heads(known, shapes)
     taken = {**dialect.conventions, **dialect.infer(known.fields)}
@@ -113,12 +113,17 @@ class _Known:
         """Accept what a source states, unless a source before it stated something else."""
         for name, value in stated.items():
             value = _comparable(name, value)
+            if isinstance(value, Unsaid):
+                self._take_unsaid(name, value, where)
+                continue
             _check_counts(name, value, where)
             if name not in self.fields:
                 self.fields[name], self.origins[name] = value, where
                 continue
             before, origin = self.fields[name], self.origins[name]
             if before == value:
+                if where in (GIVEN, OVERRIDDEN):  # the user goes with the tensors, whatever a file says
+                    self.origins[name] = where
                 continue
             if origin == GIVEN:
                 raise ConfigError(
@@ -128,12 +133,35 @@ class _Known:
             if origin == OVERRIDDEN:
                 said = f"{name} = {word(before)} by --override, where {where} says {word(value)}"
                 self.overridden.setdefault(name, said)
+            elif where == OVERRIDDEN:
+                raise WeightsError(
+                    f"{name} = {word(before)} ({origin}), but {word(value)} (--override); tensors cannot"
+                    " be overridden"
+                )
             elif name not in NEUTRAL or origin == SHAPES:
-                raise WeightsError(f"{name} = {before} ({origin}), but {value} ({where})")
+                raise WeightsError(
+                    f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); to go with the"
+                    f" first, give --override {name}={word(before)}"
+                )
+
+    def _take_unsaid(self, name: str, value: Unsaid, where: str) -> None:
+        """Go with what the user states in place of what a file states and no schema says."""
+        if self.origins.get(name) not in (GIVEN, OVERRIDDEN):
+            raise UnstatedError(f"{where} says {value.said}, and {value.why}", (name,))
+        said = f"{name} = {word(self.fields[name])} as stated, where {where} says {value.said}"
+        self.overridden.setdefault(name, said)
 
     def fill(self, stated: Mapping[str, Any], where: str) -> None:
         """Accept what a source states of fields that nothing is known of."""
         self.take({name: v for name, v in stated.items() if name not in self.fields}, where)
+
+
+def _without_overruled(stated: Mapping[str, Any], override: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a source states, but for what it states of something that the user overrides: an activation
+    is that of the MLP beside it."""
+    if "mlp" in override and stated.get("mlp", override["mlp"]) != override["mlp"]:
+        return {name: value for name, value in stated.items() if name != "act"}
+    return stated
 
 
 def _comparable(name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -206,19 +207,12 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
     return whole
 
 
-def _timm(checkpoint: Checkpoint) -> Any:
-    from parity.porting.verification.library_timm import build
-
-    return build(checkpoint)
-
-
-def _transformers(step: str) -> Callable[..., Any]:
-    """A function of the module about transformers, which is loaded when it is called."""
+def _of(module: str, step: str) -> Callable[..., Any]:
+    """A function of a library's module here, which is loaded when it is called."""
 
     def call(*arguments: Any) -> Any:
-        from parity.porting.verification import library_transformers
-
-        return getattr(library_transformers, step)(*arguments)
+        found = importlib.import_module(f"parity.porting.verification.{module}")
+        return getattr(found, step)(*arguments)
 
     return call
 
@@ -229,14 +223,16 @@ def _turns(checkpoint: Checkpoint) -> bool:
 
 LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library("torchvision", "torchvision", _torchvision),
-    "timm": Library("timm", "timm", _timm, single=_turns),
+    "timm": Library(
+        "timm", "timm", _of("library_timm", "build"), call=_of("library_timm", "call"), single=_turns
+    ),
     "hf": Library(
         "transformers",
         "transformers",
-        _transformers("build"),
-        load=_transformers("load"),
-        named=_transformers("named"),
-        call=_transformers("call"),
+        _of("library_transformers", "build"),
+        load=_of("library_transformers", "load"),
+        named=_of("library_transformers", "named"),
+        call=_of("library_transformers", "call"),
         single=lambda each: _turns(each) or each.dialect.name.startswith("hf-siglip2"),
     ),
     "vit-pytorch": Library(

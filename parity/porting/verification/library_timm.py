@@ -6,20 +6,22 @@ import functools
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
+from parity.porting.dialects.resolve import OVERRIDDEN
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.verification.libraries import NoModelError
 from parity.porting.verification.peers import import_timm
-from vit_config import ConfigError
+from vit_config import ConfigError, ViTConfig
 
 
 def build(checkpoint: Checkpoint) -> Any:
-    """The model, freshly drawn.
+    """The model, freshly drawn: that of config.json, or where the user overrides it that of the schema.
 
     Raises:
         NoModelError: no call makes it.
     """
     timm = import_timm()
-    if (checkpoint.path / "config.json").is_file():
+    overruled = [name for name, where in checkpoint.origins.items() if where == OVERRIDDEN]
+    if (checkpoint.path / "config.json").is_file() and not {*overruled} - {"pool"}:
         return timm.create_model(f"local-dir:{checkpoint.path.absolute()}")
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
@@ -32,3 +34,14 @@ def build(checkpoint: Checkpoint) -> Any:
         norm = functools.partial(getattr(timm.layers, made.norm), eps=made.norm_eps)
         arguments |= dict.fromkeys(made.norm_arguments, norm)
     return timm.create_model(made.name, **arguments)
+
+
+def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
+    """Logits (B, classes) of images (B, C, H, W); without a head the vector that the schema pools, which
+    need not be the one that the model pools: the tokens are the same."""
+    pools = {"class": ("token",), "mean": ("avg",)}
+    if cfg.num_classes or cfg.pool not in pools or model.global_pool in pools[cfg.pool]:
+        return model(images)
+    tokens = model.forward_features(images)
+    start = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
+    return model.fc_norm(tokens[:, 0] if cfg.pool == "class" else tokens[:, start:].mean(dim=1))

@@ -55,7 +55,9 @@ def test_an_override_is_written_into_the_provenance(folder, tmp_path, capsys):
 
 
 def test_tensors_are_not_overridden(folder, tmp_path):
-    with pytest.raises(WeightsError, match=r"depth = 3 \(shapes\), but 2 \(overridden"):
+    with pytest.raises(
+        WeightsError, match=r"depth = 3 \(shapes\), but 2 \(--override\); tensors cannot"
+    ):
         read_checkpoint(folder, override={"depth": 2})
     with pytest.raises(ConfigError, match="num_heads: both given and overridden; keep one"):
         read_checkpoint(folder, given={"num_heads": 5}, override={"num_heads": 3})

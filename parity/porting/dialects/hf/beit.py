@@ -2,7 +2,7 @@
 pooling.
 
 They are one model, but for what comes after the blocks where there is no classifier: BEiT pools and
-normalises, Data2VecVision does not.
+normalises, Data2VecVision does not, nor does a BEiT that other models build on.
 """
 
 from __future__ import annotations
@@ -55,6 +55,12 @@ def _derive_bare(entries: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _derive_trunk(entries: Mapping[str, Any]) -> dict[str, Any]:
+    found = _derive(entries)
+    del found["pool"], found["final_norm"]  # of layers that it has not
+    return found
+
+
 def _infer_bare(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {"pool": "mean" if fields["final_norm"] == "post_pool" else "class"}
 
@@ -88,8 +94,10 @@ def _dialect(
     body: str,
     *,
     derive: Callable[[Mapping[str, Any]], dict[str, Any]] = _derive,
+    marks: tuple[str, ...] = (),
     **own: Any,
 ) -> Dialect:
+    trunk = f"--part {body.removesuffix('.')} takes that alone"
     return Dialect(
         name=name,
         title=title,
@@ -101,6 +109,7 @@ def _dialect(
             f"{FIRST}.attention.attention.query.bias|layers.0.attention.q_proj.bias",
             f"!{FIRST}.attention.attention.key.bias|layers.0.attention.k_proj.bias",
             f"{FIRST}.layernorm_before.weight|layers.0.layernorm_before.weight",
+            *marks,
         ),
         can={
             "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY, "k_bias": (False,),
@@ -126,8 +135,8 @@ def _dialect(
         foreign={
             "encoder.relative_position_bias.*": SHARED,
             "shared_position_bias.*": SHARED,
-            "lm_head.*": "BEiT for masked images, whose norm stands beside the model",
-            "decode_head.*": "BEiT for segmentation",
+            "lm_head.*": f"a model of masked images, whose norm stands beside its trunk ({trunk})",
+            "decode_head.*": f"a model that segments ({trunk})",
         },
         body=body,
         beside=("classifier.",),
@@ -136,6 +145,18 @@ def _dialect(
 
 
 DIALECTS = (
+    _dialect(
+        "hf-beit-trunk",
+        "the trunk of transformers' BEiT",
+        "beit",
+        "Beit",
+        "beit.",
+        derive=_derive_trunk,
+        marks=tuple(f"!{each}.weight" for each in ("classifier", "pooler.layernorm", "layernorm")),
+        infer=_infer_bare,
+        limits=_limits_bare,
+        writes=False,  # Data2VecVision's classes are the same model, and have a config that says so
+    ),
     _dialect("hf-beit", "transformers' BEiT", "beit", "Beit", "beit.", limits=_limits),
     _dialect(
         "hf-data2vec-vision",

@@ -35,6 +35,18 @@ def pool(state: State, allowed: Any) -> State:
     """A head on the class token, or on the mean, is one on both that gives the other no weight."""
     cfg = state.config
     halves = ("class", "mean")
+    others = [each for each in halves if each != cfg.pool and allows(allowed, each)]
+    if (
+        cfg.num_classes == 0
+        and cfg.head_hidden is None
+        and cfg.pool in halves
+        and cfg.class_token
+        and others
+    ):
+        raise CannotRewriteError(
+            "without a head its tokens are the same whatever is pooled; to take another vector, give"
+            f" --override pool={others[0]}"
+        )
     need(cfg.num_classes > 0 and cfg.head_hidden is None and not cfg.distill_token)
     D, head = cfg.hidden_size, state.arrays["head.weight"]
     if cfg.pool in halves:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parity.porting.dialects.dialect import Unsaid
 from parity.porting.dialects.timm.argument import (
     EPS,
     NEEDLESS,
@@ -39,6 +40,20 @@ def _pre_norm(value: Any, known: Fields) -> Fields:
 
 
 POOLS = {"token": "class", "avg": "mean", "map": "map"}
+OTHER_POOLS = ("", "max", "avgmax")
+"""Which no schema says."""
+
+
+def _pool(value: Any, known: Fields) -> Fields:
+    """A head sees what is pooled; without one the tokens are the same, whatever is pooled."""
+    if value in OTHER_POOLS and not known["num_classes"]:
+        why = "no schema pools so; its tokens are the same whatever is pooled: give"
+        ways = " or ".join(f"--set pool={way}" for way in ("class", "mean")[not known["class_token"] :])
+        return {"pool": Unsaid(f"global_pool = {value!r}", f"{why} {ways}"), "final_norm": TENSORS_TELL}
+    return word("pool", POOLS, "final_norm").meant(value, known)
+
+
+GLOBAL_POOL = word("pool", POOLS)._replace(meant=_pool)
 PREFIX = ("pos_embed_prefix",)
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "LayerNorm": "layernorm", "RmsNorm": "rmsnorm"}
 
@@ -77,10 +92,15 @@ VIT = {
     "no_embed_class": shown(lambda cfg: cfg.num_prefix_rows == 0, *PREFIX),
     "reg_tokens": same("register_tokens", *PREFIX),
     "pre_norm": Argument(lambda cfg: cfg.pre_norm, _pre_norm),
-    "global_pool": word("pool", POOLS, "final_norm"),
+    "global_pool": GLOBAL_POOL,
     "final_norm": shown(lambda cfg: cfg.final_norm != "none", "final_norm"),
     "fc_norm": shown(lambda cfg: cfg.final_norm == "post_pool", "final_norm"),
-    "pool_include_prefix": same("pool_prefix"),
+    "pool_include_prefix": Argument(
+        lambda cfg: cfg.pool_prefix,
+        lambda value, known: {
+            "pool_prefix": value and known["pool"] in ("mean", "map")
+        },  # of one token alone
+    ),
     "dynamic_img_size": same("dynamic_image_size"),
     "dynamic_img_pad": only(False),
     "norm_layer": Argument(
@@ -131,7 +151,7 @@ EVA = {
     "use_abs_pos_emb": word("pos_embed", {True: "learned", False: "none"}),
     "use_post_norm": word("block", {False: "pre_norm", True: "res_post"}),
     "use_pre_transformer_norm": Argument(lambda cfg: cfg.pre_norm, _pre_norm),
-    "global_pool": word("pool", POOLS, "final_norm"),
+    "global_pool": GLOBAL_POOL,
     "use_post_transformer_norm": shown(lambda cfg: cfg.final_norm == "pre_pool", "final_norm"),
     "use_fc_norm": shown(lambda cfg: cfg.final_norm == "post_pool", "final_norm"),
     "attn_pool_num_heads": Argument(
@@ -160,7 +180,7 @@ BEIT = {
     "use_abs_pos_emb": EVA["use_abs_pos_emb"],
     "use_rel_pos_bias": same("rel_pos_bias"),
     "use_shared_rel_pos_bias": only(False),
-    "global_pool": word("pool", POOLS, "final_norm"),
+    "global_pool": GLOBAL_POOL,
     "use_fc_norm": EVA["use_fc_norm"],
     "head_init_scale": no_effect(),
 }

@@ -70,6 +70,35 @@ def test_data2vec_is_a_beit(name: str, mean: bool, tmp_path: Path) -> None:
         assert error(reload()(tmp_path / "beit")(images), logits(model)(images)) <= 1e-12
 
 
+SEGMENTING = {"out_indices": [0, 1, 2, 3], "pool_scales": [1], "use_auxiliary_head": False}
+HOSTS = {
+    "BeitForSemanticSegmentation": ("beit", SEGMENTING),
+    "BeitForMaskedImageModeling": ("beit", {}),
+    "BeitBackbone": (None, {"out_indices": [3]}),
+    "UperNetForSemanticSegmentation": ("backbone", {"out_indices": [3]}),
+}
+
+
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("name", HOSTS)
+def test_the_trunk_inside_of_another_model(name: str, mean: bool, tmp_path: Path) -> None:
+    """use_mean_pooling speaks of a pooler that these have not; where it is false they have a norm."""
+    part, more = HOSTS[name]
+    config, entries = "BeitConfig", {**ENTRIES, **RELATIVE, **more, "use_mean_pooling": mean}
+    if part == "backbone":
+        inner = {**entries, "model_type": "beit"}
+        config, entries = "UperNetConfig", {"backbone_config": inner, "use_auxiliary_head": False}
+    host = build(name, config, **entries)
+    own = tmp_path / "own.safetensors"
+    done = convert(save(host, tmp_path / "saved"), to="parity", out=own, part=part)
+    assert done.target.source.dialect.name == ("hf-beit-trunk" if mean else "hf-beit")
+    images = images_for(done.config)
+    trunk = getattr(host, part) if part else host
+    expected = class_token(getattr(trunk, "beit", trunk))(images)
+    for found in twin_logits(own, images).values():
+        assert error(found, expected) <= 1e-12
+
+
 @pytest.mark.parametrize(
     ("name", "entries", "said"),
     [
@@ -79,7 +108,7 @@ def test_data2vec_is_a_beit(name: str, mean: bool, tmp_path: Path) -> None:
             {"image_size": (20, 15)},
             "image_size = .20, 15., and its positions are right for",
         ),
-        ("BeitForMaskedImageModeling", {}, "BEiT for masked images, whose norm stands beside"),
+        ("BeitForMaskedImageModeling", {}, "masked images, whose norm .*--part beit takes"),
     ],
 )
 def test_refuses_what_no_schema_says(name: str, entries: dict, said: str, tmp_path: Path) -> None:
