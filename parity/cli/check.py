@@ -26,7 +26,7 @@ class Check(Checking):
     """Build both twins with the same weights, feed both the same batch, and compare every parameter,
     every module's output, the logits, the loss and every gradient. `parity check-steps` trains both;
     `parity sweep` compares both with every architecture of timm. Exit status: 0 equal, 1 different or
-    not certified, 2 bad input.
+    uncertified, 2 bad input.
     """
 
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
@@ -107,7 +107,7 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
         uncertified.update(dict.fromkeys(report.uncertified))
     print(f"{len(subjects) - failed} of {len(subjects)} equal")
     for flag in uncertified:
-        print(f"not certified: {REDUCED} - {flag}")
+        print(f"UNCERTIFIED: {REDUCED} - {flag}")
     versions = (
         f"{name} {value}" for name, value in environment(arguments.precision, arguments.device).items()
     )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class CheckSteps(Checking):
     """Train both twins of a preset on the same batches, from the preset's own initial values, and
     compare: every step from the same state, and the whole run beside its shadows. Exit status: 0 equal,
-    1 different or not certified, 2 bad input.
+    1 different or uncertified, 2 bad input.
     """
 
     preset: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("PRESET")] = ()

@@ -14,7 +14,7 @@ class Diagnose(Comparing):
     part tell it: a cause is named if exchanging that one thing makes everything behind it the same, and
     the formulas and lines of source follow. Of recorded training, the step is computed again under each
     known rule, until one reproduces both. Exit status: 0 equal,
-    1 different, 2 bad input.
+    1 different or not all compared, 2 bad input.
     """
 
 
@@ -23,6 +23,7 @@ def main(argv: list[str], prog: str = "parity diagnose") -> int:
     arguments = parse(Diagnose, argv, prog=prog)
 
     from parity.measure.shown import screen
+    from parity.measure.verdict import status
     from parity.verifier.diagnose.diagnosis import diagnose
     from parity.verifier.diagnose.diagnosis_report import print_diagnosis
     from parity.verifier.reports.of_difference import report_of_diagnosis
@@ -31,4 +32,4 @@ def main(argv: list[str], prog: str = "parity diagnose") -> int:
     diagnosis = diagnose(difference)
     print_diagnosis(diagnosis, screen())
     arguments.finish(difference, report_of_diagnosis(diagnosis))
-    return 0 if diagnosis.equal else 1
+    return status(difference.verdict)

@@ -28,6 +28,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     arguments = parse(Diff, argv, prog=prog)
 
     from parity.measure.shown import screen
+    from parity.measure.verdict import status
     from parity.verifier.diff.diff_report import print_difference
     from parity.verifier.reports.of_difference import report_of_difference
     from vit_config.files.atomic import check_writable
@@ -41,4 +42,4 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
         from parity.verifier.diff.picture import draw
 
         draw(difference, arguments.picture)
-    return 0 if difference.equal and not difference.uncertified and not difference.left_out else 1
+    return status(difference.verdict)

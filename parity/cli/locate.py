@@ -77,6 +77,7 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Locate, argv, prog=prog)
 
+    from parity.measure.verdict import status
     from parity.verifier.operations import compare
     from parity.verifier.reports.of_comparison import report_of_comparison
 
@@ -94,7 +95,7 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
         from parity.cli.support.reproducing import reproduce
 
         reproduce(found, arguments.repro, arguments.a, arguments.b)
-    return 0 if found.verdict == "EQUAL" else 1
+    return status(found.verdict)
 
 
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:

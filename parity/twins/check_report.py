@@ -20,7 +20,7 @@ from vit_config.files.weights_file import write_atomically
 
 JSON_VERSION = 1
 REDUCED = "float32 products ran at reduced precision"
-"""What is said of each flag for which a check is not certified."""
+"""What is said of each flag for which a check is uncertified."""
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -42,7 +42,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
     elif report.passed:
         console.print("[bold green]EQUAL[/]: the twins are the same function")
     for flag in report.uncertified:
-        console.print(f"[bold yellow]not certified[/]: {REDUCED} - {escape(flag)}")
+        console.print(f"[bold yellow]UNCERTIFIED[/]: {REDUCED} - {escape(flag)}")
 
 
 def summary_header() -> str:
@@ -56,9 +56,9 @@ def summary_lines(report: Report) -> list[str]:
     lines = []
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         results = [result for result in report.results if result.dtype == dtype]
-        verdict = "equal" if all(result.passed for result in results) else "DIFFERENT"
-        if verdict == "equal" and dtype == "float32" and report.uncertified:
-            verdict = "not certified"
+        verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
+        if verdict == "EQUAL" and dtype == "float32" and report.uncertified:
+            verdict = "UNCERTIFIED"
         errors = (f"{_largest(result):<16}" for result in results if result.level != "parameters")
         lines.append(f"{report.subject:26}{dtype:10}{''.join(errors)}{verdict}")
     return lines

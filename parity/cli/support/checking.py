@@ -31,7 +31,8 @@ class Checking:
     twin is less accurate than the other."""
     precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
     """Precision of float32 products in both twins: in full; TensorFloat-32 or the like, where the device
-    has it; or as the frameworks are set. float32 at less than full precision is shown, not certified."""
+    has it; or as the frameworks are set. float32 at less than full precision is shown, and
+    UNCERTIFIED."""
     device: Annotated[Device, tyro.conf.arg(metavar="{" + ",".join(DEVICES) + "}")] = "cpu"
     """What both twins compute on: the CPU, where every limit was measured, or each framework's first
     GPU."""
@@ -88,9 +89,9 @@ class Checking:
         assert self.certificate is not None
         write_certificate(certificate, self.certificate, force=self.force)
         console = screen(highlight=False)
-        if certificate.verdict == "NOT CERTIFIED":
+        if certificate.verdict == "UNCERTIFIED":
             for reason in certificate.reasons:
-                console.print(f"[bold yellow]not certified[/]: {escape(reason)}")
+                console.print(f"[bold yellow]UNCERTIFIED[/]: {escape(reason)}")
         console.print(f"certificate: {escape(str(self.certificate))} ({certificate.verdict})")
         return 0 if certificate.passed else 1
 

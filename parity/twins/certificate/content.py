@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from parity.measure.judged import LevelResult
 from parity.measure.tolerance import DType
+from parity.measure.verdict import Verdict
 from parity.twins.certificate import facts
 from parity.twins.certificate.format import (
     FORMAT,
@@ -17,7 +18,6 @@ from parity.twins.certificate.format import (
     Digests,
     Flags,
     Level,
-    Verdict,
     Worst,
 )
 from parity.twins.check import Report
@@ -105,8 +105,8 @@ def level_of(result: LevelResult, step: int | None = None) -> Level:
 def _verdict(report: Report | StepsReport, differences: list[str]) -> tuple[Verdict, list[str]]:
     """The verdict, and why it is not EQUAL."""
     if differences or not report.agrees:
-        return "NOT EQUAL", differences
+        return "DIFFERENT", differences
     reasons = [f"{REDUCED} - {flag}" for flag in report.uncertified]
     if report.fault:
         reasons.append(f"a mistake was made on purpose, which this check does not see: {report.fault}")
-    return ("NOT CERTIFIED" if reasons else "EQUAL"), reasons
+    return ("UNCERTIFIED" if reasons else "EQUAL"), reasons

@@ -11,13 +11,11 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 from parity.measure.device import Device
 from parity.measure.precision import Precision
 from parity.measure.tolerance import DType
+from parity.measure.verdict import Verdict
 from vit_config.base import Schema
 
 FORMAT = "vit-parity certificate"
 VERSION = 1
-
-Verdict = Literal["EQUAL", "NOT EQUAL", "NOT CERTIFIED"]
-"""NOT CERTIFIED: all that was compared agrees, and yet it says nothing; `reasons` has why."""
 
 
 def _number(value: Any) -> Any:

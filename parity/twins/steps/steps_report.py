@@ -52,7 +52,7 @@ def print_steps(report: StepsReport, console: Console | None = None) -> None:
     elif report.passed:
         console.print("[bold green]EQUAL[/]: the twins train alike")
     for flag in report.uncertified:
-        console.print(f"[bold yellow]not certified[/]: {REDUCED} - {escape(flag)}")
+        console.print(f"[bold yellow]UNCERTIFIED[/]: {REDUCED} - {escape(flag)}")
 
 
 def _levels(walk: Walk) -> Table:

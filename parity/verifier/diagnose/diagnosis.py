@@ -51,8 +51,7 @@ class Diagnosis:
     @property
     def equal(self) -> bool:
         """Whether nothing differs, to a precision that says so, and nothing was left out."""
-        difference = self.difference
-        return difference.equal and not difference.uncertified and not difference.left_out
+        return self.difference.verdict == "EQUAL"
 
     @property
     def causes(self) -> tuple[Cause, ...]:

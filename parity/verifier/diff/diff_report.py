@@ -78,8 +78,10 @@ def print_verdict(difference: Difference, console: Console) -> None:
         return
     for flag in difference.uncertified:
         console.print(
-            f"[bold yellow]not certified[/]: float32 products ran at reduced precision - {escape(flag)}"
+            f"[bold yellow]UNCERTIFIED[/]: float32 products ran at reduced precision - {escape(flag)}"
         )
+    for line in difference.b_alone:
+        console.print(f"B alone has {escape(line)}")
     if difference.left_out:
         names = f"{difference.name_a} and {difference.name_b}"
         console.print(
@@ -163,7 +165,9 @@ def to_dict(difference: Difference) -> dict[str, Any]:
         "b": difference.name_b,
         "equal": difference.equal,
         "uncertified": list(difference.uncertified),
+        "verdict": difference.verdict,
         "left_out": list(difference.left_out),
+        "b_alone": list(difference.b_alone),
         "first": None if difference.first is None else _divergence(difference.first),
         "places": [[_divergence(each) for each in group] for group in difference.places],
         "stages": [

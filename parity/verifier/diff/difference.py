@@ -16,6 +16,7 @@ from parity.measure.judged import Judged
 from parity.measure.precision import reduced
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
+from parity.measure.verdict import Verdict
 from parity.verifier.diff.align import Alignment, How, align
 from parity.verifier.diff.judge import (
     Comparison,
@@ -50,8 +51,10 @@ class Difference:
     uncertified: tuple[str, ...]
     """Why equality in float32 would mean nothing: a side's products were less precise."""
     left_out: tuple[str, ...] = ()
-    """What was not compared, though parameters, gradients and moments all should be: then nothing is
-    equal."""
+    """What of A's was not compared, though parameters, gradients and moments all should be: then nothing
+    is equal."""
+    b_alone: tuple[str, ...] = ()
+    """What B has and A has not, such as a parameter that it does not use."""
     notes: tuple[str, ...] = ()
     """What was done to a model that its author may not expect."""
     by_operation: Callable[[], ByOperation | str] = field(
@@ -63,15 +66,20 @@ class Difference:
     def __repr__(self) -> str:
         """One line: who, how much, and the first place that differs."""
         first = self.first
-        said = "EQUAL" if first is None else f"DIFFERENT at {first}"
-        if first is None and (self.left_out or self.uncertified):
-            said = "INCOMPLETE" if self.left_out else "UNCERTIFIED"
+        said = self.verdict if first is None else f"DIFFERENT at {first}"
         return f"<Difference {self.name_a} and {self.name_b}: {said}; {self.tensors} pairs of tensors>"
 
     @property
     def equal(self) -> bool:
         """Whether nothing differs."""
         return self.first is None
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is said of the two."""
+        if not self.equal:
+            return "DIFFERENT"
+        return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
 
     @property
     def lines(self) -> ByOperation | None:
@@ -185,7 +193,8 @@ def compare_sides(
         traces=traces,
         runs=a.runs and b.runs,
         uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
-        left_out=left_out(traces, alignment),
+        left_out=left_out(traces, alignment, "A"),
+        b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),
         by_operation=functools.partial(lines_of, a.subject, b.subject),
         _folder=root,

@@ -27,8 +27,9 @@ _Group = tuple[frozenset[str], frozenset[str]]
 """Parameters of A and of B that hold the same numbers, packed or split."""
 
 
-def left_out(traces: Traces, alignment: Alignment) -> tuple[str, ...]:
-    """What was not compared of the first step: "stage: names of A's; names of B's".
+def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]:
+    """What was not compared of the first step: "stage: names of A's; names of B's". Those stages in
+    which A has something that was not (side "A"), or those in which B alone has ("B").
 
     A parameter that has no partner by its place may be another's under another name, or a part of one:
     where the numbers are the same, its gradient and its moments are compared with the other's as sets of
@@ -46,10 +47,8 @@ def left_out(traces: Traces, alignment: Alignment) -> tuple[str, ...]:
         if stage == "parameters":
             groups = list(_groups(traces, rest_a, rest_b))
         names_a, names_b = _uncovered(traces, groups, rest_a, rest_b)
-        said = [
-            f"{side}'s {', '.join(names)}" for side, names in (("A", names_a), ("B", names_b)) if names
-        ]
-        if said:
+        said = [f"{of}'s {', '.join(names)}" for of, names in (("A", names_a), ("B", names_b)) if names]
+        if said and bool(names_a) == (side == "A"):
             found.append(f"{stage}: {'; '.join(said)}")
     return tuple(found)
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 
+from parity.measure.nudge import nudged
 from parity.measure.precision import Precision, jax_at
 from parity.measure.site import Site, Stage, Where
 from parity.measure.traces.record_jax import Jax
@@ -24,7 +25,6 @@ from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_jax import is_array, watch, watched
 from parity.measure.traces.watching import facts_of, kind_of
 from parity.measure.traces.writer import Writer
-from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.sites_jax import Marks, play
 from parity.verifier.diff.subject import Subject, named_alone
 from parity.verifier.operations.jaxprs.side import arrays_of, evaluating, functional

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.measure.nudge import nudged
 from parity.measure.precision import Precision, torch_at
 from parity.measure.traces.record_torch import Torch
 from parity.measure.traces.recorder import Recorder
@@ -16,7 +17,6 @@ from parity.measure.traces.structure import visit_arrays
 from parity.measure.traces.watch_torch import is_array
 from parity.measure.traces.writer import Writer
 from parity.verifier.diff.edges_torch import Function, Scripted
-from parity.verifier.diff.nudge import nudged
 from parity.verifier.diff.subject import Subject
 from parity.verifier.operations.aten.copies import copied
 from parity.verifier.operations.output import cotangent, main_output

@@ -9,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import CERTAIN
+from parity.measure.verdict import Verdict
 from parity.verifier.operations.causes import Cause, cause_of
+from parity.verifier.operations.causes.numbers import ratio_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
-from parity.verifier.operations.comparison import UNCOMPARED, Comparison, Counts, Kind, Place, Verdict
+from parity.verifier.operations.comparison import UNCOMPARED, Comparison, Counts, Kind, Place
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.inputs import check_inputs
 from parity.verifier.operations.meeting import Index, is_weak, meet
 from parity.verifier.operations.modules import modules_of
+from parity.verifier.operations.nearness import measure
 from parity.verifier.operations.norms import moved_norms
 from parity.verifier.operations.origin import origin
 from parity.verifier.operations.pairing import pair_outputs
@@ -26,7 +30,7 @@ from parity.verifier.operations.places import Search
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, Region
 from parity.verifier.operations.remarks import all_missing, remarks
-from parity.verifier.operations.rounding import align, limit_of
+from parity.verifier.operations.rounding import align, is_rounded_number, limit_of
 from parity.verifier.operations.sides import record
 from parity.verifier.operations.steps import turned_loops
 from parity.verifier.operations.threads import one_thread
@@ -55,6 +59,8 @@ def compare_programs(
     """`compare` for programs that are recorded already; `pair` says which outputs belong together."""
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
+    measure(a)
+    measure(b)
     pairs, left_out = (pair or pair_outputs)(a, b)
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
@@ -89,9 +95,12 @@ def compare_programs(
     then = meet(search.b.operations, search.index) if faults else met
     parted = [module for place in faults for module in (place.b.module, *place.modules)]
     left = search.unequal() if not faults else True
+    lacking = any(each.startswith("A") for each in left_out)  # B may return more than A
+    vague = bool(notes) and error > CERTAIN  # there may be more in it than rounding
     verdict: Verdict = (
-        "DIFFERENT" if faults or left else "INCOMPLETE" if left_out or not pairs else "EQUAL"
-    )
+        "DIFFERENT" if faults or left else "INCOMPLETE" if lacking or not pairs
+        else "UNCERTIFIED" if vague else "EQUAL"
+    )  # fmt: skip
     legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
     return Comparison(
         verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
@@ -147,7 +156,7 @@ def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequ
     a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
     modules = tuple(found.b.program.operations[each].module for each in others)
     cause, message = said
-    limit, times = limit_of(found), 1 + len(modules)
+    limit, times = limit_of(found, letters.index), 1 + len(modules)
     return Place(kind, a, b, found.error, limit, message, cause, modules, times, found=found)
 
 
@@ -186,13 +195,16 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
             "from here on nothing of A's makes the rest of B meet",
             found=found,
         )
-    limit, error = limit_of(found), found.error
-    kind, message = _kind(found, index, limit)
+    limit, error = limit_of(found, index), found.error
+    kind, message = _kind(found, index)
     cause, said = "", ""
     if kind in ("operations", "order") and not message:
         found = origin(found, index)
         kind = "order" if found.traced else kind
         cause, said = cause_of(found, index)
+        rounded = cause == "factor" and is_rounded_number(found, ratio_of(found) or 0.0)
+        if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
+            kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
     a = part_of(found.a, letters, found)
     b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
     modules = tuple(found.b.program.operations[each].module for each in found.twins)
@@ -200,10 +212,10 @@ def _place(found: Found, letters: Letters, index: Index) -> Place:
     return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
 
 
-def _kind(found: Found, index: Index, limit: float) -> tuple[Kind, str]:
+def _kind(found: Found, index: Index) -> tuple[Kind, str]:
     end_a, end_b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
-    if found.error <= limit:
-        return "rounding", "a number that one program holds in a smaller type"
+    if found.error <= limit_of(found, index, types=False):
+        return "rounding", "rounding of float64"
     if end_b.kind == "input" and end_a.kind == "input":
         return "input", f"{end_b.label} is another input than A's {end_a.label}"
     wrong = wrong_parameters(found, index)

@@ -7,10 +7,10 @@ import math
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from parity.measure.verdict import Verdict
 from parity.verifier.operations.modules import Module
 from parity.verifier.operations.region import Found
 
-Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE"]
 Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
 
 SCHEMA = "parity.operations/1"
@@ -159,8 +159,9 @@ class Comparison:
             f"{c.operations_a} operations in A, {c.operations_b} in B;"
             f" {c.met} of B's {c.comparable} values are also A's",
         ]
-        if c.outputs_left_out:
-            lines.append(f"not compared: {', '.join(c.outputs_left_out)}")
+        for said, start in (("not compared", "A"), ("B alone returns", "B")):
+            names = [each.removeprefix("B's ") for each in c.outputs_left_out if each[0] == start]
+            lines += [f"{said}: {', '.join(names)}"] if names else []
         if c.unused:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:

@@ -1,9 +1,8 @@
 """What a value's numbers are, whatever their order: means of powers, extremes, infinities.
 
 Means, not sums: a value and the same value repeated (broadcast) have one fingerprint. Equality up to
-rounding is
-that of all seven numbers; that two different values agree in all of them to eleven digits does not
-happen by chance.
+rounding is that of all seven numbers; that two different values agree in all of them to thirteen digits
+does not happen by chance.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ import math
 
 import numpy as np
 
+from parity.measure.nearness import LEAST as NEAR
+from parity.measure.nearness import Nearness
+
 MEAN, SQUARE, CUBE, FOURTH, LEAST, MOST, INFINITE = range(7)
 
-CLOSE = 1e-11
-"""Of means, relative to the same mean of absolute values; float64 programs of a hundred layers stay
-below 1e-13."""
-CLOSE_EXTREMES = 1e-9
-"""Of single elements, relative to the largest: one element may be ill-conditioned where the means are
-not."""
 HUGE = 1e30
 """From here on a number stands for infinity: masks are filled with -inf, the least float32 or -1e30
 alike."""
@@ -70,21 +66,35 @@ def infinite_from(value: np.ndarray) -> float:
     return EXACT if value.dtype.kind in "iu" else HUGE
 
 
-def same(
-    a: np.ndarray, b: np.ndarray, close: float = CLOSE, close_extremes: float = CLOSE_EXTREMES
-) -> bool:
-    """Whether two fingerprints are those of the same numbers, up to rounding."""
+def same(a: np.ndarray, b: np.ndarray, near: Nearness = NEAR) -> bool:
+    """Whether two fingerprints are those of the same numbers, up to what rounding may do to them."""
     square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])
     largest = max(-a[LEAST], a[MOST], -b[LEAST], b[MOST])
+    close = near.means
     return bool(
         abs(a[SQUARE] - b[SQUARE]) <= close * square
         and abs(a[MEAN] - b[MEAN]) <= close * square**0.5
         and abs(a[FOURTH] - b[FOURTH]) <= close * fourth
         and abs(a[CUBE] - b[CUBE]) <= close * fourth**0.75
-        and abs(a[LEAST] - b[LEAST]) <= close_extremes * largest
-        and abs(a[MOST] - b[MOST]) <= close_extremes * largest
+        and abs(a[LEAST] - b[LEAST]) <= near.extremes * largest
+        and abs(a[MOST] - b[MOST]) <= near.extremes * largest
         and abs(a[INFINITE] - b[INFINITE]) <= close
     )
+
+
+def moved(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
+    """How far apart the means of two fingerprints are, and the extremes: relative to sizes, as `same`
+    takes them; infinite where infinities changed places."""
+    square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])
+    largest = max(-a[LEAST], a[MOST], -b[LEAST], b[MOST])
+    if not square or a[INFINITE] != b[INFINITE]:
+        return (math.inf, math.inf) if a[INFINITE] != b[INFINITE] else (0.0, 0.0)
+    apart = np.abs(a - b)
+    means = max(
+        apart[SQUARE] / square, apart[MEAN] / square**0.5,
+        apart[FOURTH] / fourth if fourth else 0.0, apart[CUBE] / fourth**0.75 if fourth else 0.0,
+    )  # fmt: skip
+    return float(means), float(max(apart[LEAST], apart[MOST]) / largest) if largest else 0.0
 
 
 def is_plain(mark: np.ndarray) -> bool:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 
 import numpy as np
 
-from parity.verifier.operations.fingerprint import CLOSE, HUGE, LEAST, MOST, SQUARE, is_plain, same
+from parity.measure.nearness import MOST as FARTHEST
+from parity.measure.nearness import Nearness
+from parity.verifier.operations.fingerprint import HUGE, LEAST, MOST, SQUARE, is_plain, same
 from parity.verifier.operations.program import Operation, Program
 
 
@@ -23,17 +25,27 @@ class Index:
         self.squares = [float(op.mark[SQUARE]) for op in marked]  # type: ignore[index]
         self.plain = {op.index for op in marked if is_weak(op)}
 
-    def find(self, mark: np.ndarray, *, close: float | None = None) -> list[Operation]:
-        """The operations whose values have a fingerprint."""
+    def find(
+        self, mark: np.ndarray, near: Nearness | None = None, *, close: float | None = None
+    ) -> list[Operation]:
+        """The operations whose values have a fingerprint.
+
+        Args:
+            mark: the fingerprint.
+            near: what rounding may do to the value that it is of; what it may do to the operation's own
+                counts as well.
+            close: how far apart means may be instead, for numbers that are rounded to a smaller type.
+        """
+        given = Nearness(close, 100 * close, close) if close is not None else None
         square = float(mark[SQUARE])
-        slack = _slack(square, close or CLOSE)
+        slack = _slack(square, close or FARTHEST.means)
         found = []
         for position in range(bisect_left(self.squares, square - slack), len(self.squares)):
             if self.squares[position] > square + slack:
                 break
             op = self.operations[position]
             assert op.mark is not None
-            if same(op.mark, mark) if close is None else same(op.mark, mark, close, 100 * close):
+            if same(op.mark, mark, given or (op.near if near is None else op.near.or_more(near))):
                 found.append(op)
         return found
 
@@ -47,7 +59,7 @@ class Index:
             square = float(np.dot(flat, flat)) / flat.size
         if not square < HUGE:  # infinities are counted apart
             return True
-        slack = _slack(square, CLOSE)
+        slack = _slack(square, FARTHEST.means)
         position = bisect_left(self.squares, square - slack)
         return position < len(self.squares) and self.squares[position] <= square + slack
 
@@ -59,7 +71,7 @@ class Index:
         mark = op.mark if mark is None else mark
         if mark is None or not op.size:
             return []
-        found = self.find(mark)
+        found = self.find(mark, op.near)
         if is_weak(op, mark):
             return [
                 a for a in found if a.size == op.size and (a.name == op.name or a.kind != "operation")
@@ -83,17 +95,21 @@ def noise(program: Program) -> set[int]:
     of equals."""
     found = set()
     for op in program.operations:
-        if op.mark is None or not op.inputs or op.name not in ("sub", "add", "sum", "matmul", "mean"):
+        if op.mark is None or not op.inputs:
             continue
         size = max(abs(op.mark[LEAST]), abs(op.mark[MOST]))
-        if not size:
-            continue
-        of_inputs = [program.operations[i].mark for i in op.inputs]
-        scales = [float(np.sqrt(m[SQUARE])) for m in of_inputs if m is not None]
-        scale = float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0)
-        if size <= 1e-14 * scale:
+        if size and size <= grain(program, op):
             found.add(op.index)
     return found
+
+
+def grain(program: Program, op: Operation) -> float:
+    """Up to which size a value is nothing but the rounding of what it was computed from."""
+    if op.name not in ("sub", "add", "sum", "matmul", "mean"):
+        return 0.0
+    marks = [program.operations[i].mark for i in op.inputs]
+    scales = [float(np.sqrt(m[SQUARE])) for m in marks if m is not None]
+    return 1e-14 * (float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0))
 
 
 def meet(
@@ -119,7 +135,7 @@ def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iter
         if op.name not in ("add", "sub", "mul", "div") or len(set(op.inputs)) != 2 or op.mark is None:
             continue
         marks = [b.operations[i].mark for i in op.inputs]
-        kept = [m is not None and same(m, op.mark) for m in marks]
+        kept = [m is not None and same(m, op.mark, op.near) for m in marks]
         if sum(kept) != 1:
             continue
         value, other = op.inputs if kept[0] else op.inputs[::-1]

@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import MOST
+from parity.verifier.operations.fingerprint import SQUARE
 from parity.verifier.operations.layouts import Way, conventional, ways
-from parity.verifier.operations.meeting import Index, is_weak, meet
+from parity.verifier.operations.meeting import Index, grain, is_weak, meet
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import distance
-
-EQUAL = 1e-9
-"""Relative distance of outputs, in the norm, up to which they are the same; programs in float64 stay
-near 1e-14."""
 
 Named = tuple[str, int]
 """Path and operation of an output."""
@@ -124,15 +122,24 @@ class Outputs:
     as that parameter lies in either program. Else outputs of one shape are compared as they are, others
     with their channels first or last. Where neither brings one shape to the other, any change of axes
     is looked for, so that what else is wrong is found; but it is a difference.
+
+    They are the same up to what rounding may do to either. What is nothing but rounding in A, as a
+    gradient that is zero in theory, is the same as anything of its size.
     """
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
         self.pairs = pairs
         leaves = list(_alike(a, b))
+        self._limits: dict[tuple[int, int], float] = {}
+        """What their relative distance may be."""
+        self._grains: dict[tuple[int, int], float] = {}
+        """Up to which size they are nothing but rounding."""
         self._ways: dict[tuple[int, int], list[Way]] = {}
         self.unlike: Pairs = []
         """Those of shapes between which there is no change of layout that is one by convention."""
         for x, y in pairs:
+            self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
+            self._grains[x, y] = _grain(a, b, (x, y))
             given, shape = a.operations[x].shape, b.operations[y].shape
             found = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
             if not found:
@@ -146,7 +153,9 @@ class Outputs:
         other.pairs, other.unlike = (
             [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
         )
-        other._ways = {(x, renamed[y]): found for (x, y), found in self._ways.items()}
+        for name in ("_ways", "_limits", "_grains"):
+            of_pairs = getattr(self, name)
+            setattr(other, name, {(x, renamed[y]): found for (x, y), found in of_pairs.items()})
         return other
 
     def ways(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
@@ -155,21 +164,31 @@ class Outputs:
         return (way.of(of_a) for way in self._ways[pair])
 
     def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
-        """Whether two outputs are the same up to a known change of layout."""
-        return any(distance(each, np.asarray(of_b)) <= EQUAL for each in self.ways(pair, of_a))
+        """Whether two outputs are the same up to rounding and a known change of layout."""
+        of_b = np.asarray(of_b)
+        if self._is_rounding(pair, of_a, of_b):
+            return True
+        return any(distance(each, of_b) <= self._limits[pair] for each in self.ways(pair, of_a))
 
     def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
-        """Their relative distance; infinite between shapes that cannot be compared."""
+        """Their relative distance; infinite between shapes that cannot be compared, and none between
+        what is nothing but rounding."""
         if pair in self.unlike:
             return np.inf
         of_b = np.asarray(of_b)
+        if self._is_rounding(pair, of_a, of_b):
+            return 0.0
         return min((distance(each, of_b) for each in self.ways(pair, of_a)), default=np.inf)
+
+    def _is_rounding(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        largest = self._grains[pair]
+        return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
 
     def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
         """A's axes in the order that B's output has; none where no order of whole axes is B's."""
         for way in self._ways[pair]:
             whole = way.split == np.shape(of_a) and way.merged == way.shape
-            if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= EQUAL:
+            if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= self._limits[pair]:
                 return way.axes
         return ()
 
@@ -177,6 +196,28 @@ class Outputs:
         """The pairs of outputs that differ, of programs fed with anything."""
         return [(x, y) for x, y in self.pairs
                 if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
+
+
+def _unmoved(program: Program, index: int) -> Operation:
+    """What made a value, seen through what only moves it."""
+    op = program.operations[index]
+    while op.is_layout and op.inputs:
+        op = program.operations[op.inputs[0]]
+    return op
+
+
+def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
+    """Up to which size an output of A's is nothing but rounding; 0 where it is more, or all of it is
+    zero and B's is more."""
+    x, y = _unmoved(a, pair[0]), _unmoved(b, pair[1])
+    largest = grain(a, x)
+    if x.mark is not None and not x.mark[SQUARE]:
+        largest = grain(b, y)
+    return largest if _size(a.values([x.index])[x.index]) <= largest else 0.0
+
+
+def _size(value: Any) -> float:
+    return float(np.abs(value).max(initial=0.0))
 
 
 def _known(
@@ -196,7 +237,7 @@ def _known(
     found: dict[Way, None] = {}
     for p, q in own or fitting:
         mine, theirs = a.kept[p.index], b.kept[q.index]
-        found.update((w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= EQUAL)
+        found.update((w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= MOST.norm)
     return list(found)
 
 

@@ -8,12 +8,12 @@ place had made that place larger than its own fault is: it is looked for again, 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from parity.measure.nearness import LEAST
 from parity.verifier.operations.ends import pairs_of
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import Index, is_weak
@@ -31,10 +31,11 @@ and the order back further on may be one operation along another axis between th
 ROOM = 1
 LARGE = 16
 """Operations of a place from which on values of B that meet, a little before it, are tried, too."""
-SAME = 1e-13
+SAME = LEAST.norm
 """Relative distance up to which A's value in the place of B's changes nothing."""
-SECONDS = 20.0
-"""Of processor time, for the end of one fault."""
+WORK = 400_000
+"""Operations run in trials for the end of one fault, as `Round.work` counts them; about 20 seconds of
+one processor. What is found hangs on no clock."""
 MOST = 32
 """Places."""
 
@@ -163,7 +164,7 @@ def _with_inputs(program: Program, operations: list[int]) -> set[int]:
 def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = None) -> Repair | None:
     """The repair that leaves the least of B apart from A, among the smallest; of some values of B alone,
     or of any, and by some of A's alone, or by any."""
-    until = time.process_time() + SECONDS
+    until = now.work + WORK
     best: Repair | None = None
     tried: set[tuple[int, ...]] = set()
     ends = [each for each in now.ends_b if among is None or each[0] in among]
@@ -174,11 +175,11 @@ def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = Non
             if not best.left or size > best.size + room:
                 break
         best = _better(now, trial, size, best)
-        if time.process_time() > until:
+        if now.work > until:
             break
     if among is None and (best is None or best.size > LARGE):
         for size, trial in _trials(now, now.before_b(), tried):
-            if (best is not None and size >= best.size) or time.process_time() > until:
+            if (best is not None and size >= best.size) or now.work > until:
                 break
             best = _better(now, trial, size, best)
     return best

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from parity.measure.nearness import LEAST, Nearness
 from parity.verifier.operations.fingerprint import fingerprint
 
 Kind = Literal["input", "parameter", "constant", "operation"]
@@ -69,6 +70,8 @@ class Operation:
     dtype: str = ""
     mark: np.ndarray | None = None
     """Its fingerprint; None where it has no numbers (keys, tuples)."""
+    near: Nearness = LEAST
+    """What rounding may do to it; `nearness.py` measures that."""
     is_layout: bool = False
     """Whether it only moves or repeats the elements of its one operand."""
     epsilon: float = 0.0
@@ -197,8 +200,14 @@ class Program:
         ]
         return op.run(operands)
 
-    def fed(self, given: Mapping[int, Any], edges: Mapping[tuple[int, int], Any]) -> Program:
-        """The program with values put in the place of its own, and everything behind them run again."""
+    def fed(
+        self,
+        given: Mapping[int, Any],
+        edges: Mapping[tuple[int, int], Any],
+        changed: Mapping[int, Operation] | None = None,
+    ) -> Program:
+        """The program with values put in the place of its own, and everything behind them run again;
+        with other operations, too, of the same places."""
         other = Program(
             self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes,
             self.narrowed, self.draws,
@@ -207,6 +216,8 @@ class Program:
             old = self.operations[index]
             other.operations[index] = replace(old, operands=(), run=None, mark=fingerprint(value))
             other.kept[index] = value
+        for index, op in (changed or {}).items():
+            other.operations[index] = op
         by_value: dict[tuple[int, int], int] = {}
         for (read, reader), value in edges.items():
             old = self.operations[read]
@@ -222,12 +233,11 @@ class Program:
             )
             other.operations[reader] = replace(op, operands=operands)
         other.repaired = self.repaired | given.keys() | set(by_value.values())
-        changed = sorted(
-            other.behind(given) | {reader for _, reader in edges} | other.behind(r for _, r in edges)
-        )
-        for index in changed:
+        first = {reader for _, reader in edges} | set(changed or ())
+        again = sorted(other.behind(given) | first | other.behind(first))
+        for index in again:
             other.kept.pop(index, None)
-        other.refresh([each for each in changed if each not in given])
+        other.refresh([each for each in again if each not in given])
         return other
 
     def refresh(self, indices: Sequence[int]) -> None:

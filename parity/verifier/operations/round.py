@@ -20,6 +20,8 @@ DEPTH = 14
 """Operations behind a fed value within which all must meet again."""
 SURE = 3
 """Operations in a row that must meet behind a fed value."""
+LARGE = 4096
+"""Numbers that take as long as running an operation does."""
 NEARBY = 4
 """Operations before the first that do not meet whose values may repair B, too: of A's always, of B's
 where the place is large without."""
@@ -61,6 +63,8 @@ class Round:
         self.ends_b = [*spread(b, self.reach_b), *ends_of(b, self.reach_b, set(self.roots))]
         self.twins = Twins(b, self.readers, self.reach_b | {index for index, _ in self.ends_b})
         self.window = b.values(sorted(window_of(b, self.reach_b, self.ends_b)))
+        self.work = 0
+        """Operations that trials have run; a large one counts as several, `LARGE` numbers each."""
         self._follow: dict[int, tuple[set[int], set[int]]] = {}
         self._before: dict[int, set[int]] = {}
         self._downstream: dict[tuple[int, bool], set[int]] = {}
@@ -154,6 +158,7 @@ class Round:
             except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
                 return False  # what is fed may be no operand, such as an index out of range
             known[index] = result
+            self.work += 1 + op.size // LARGE
             if index in self.roots and not self.equals_output(index, result):
                 return False
             may_meet = isinstance(result, np.ndarray) and self.index.may_have(result)
@@ -247,6 +252,7 @@ class Round:
     def repair(self, trial: Trial, size: int) -> Repair | None:
         """B fed as in a trial; None if no less of B parts from A, or B still does right behind it."""
         x, y, fed = trial.x, trial.y, trial.feed(self.b)
+        self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
         met = set(meet(fed.operations, self.index)) | noise(fed)
         after = reach(fed, roots, met - roots)

@@ -2,33 +2,68 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from parity.verifier.operations.constants import rounded_constants
 from parity.verifier.operations.fingerprint import HUGE
-from parity.verifier.operations.meeting import Index
-from parity.verifier.operations.program import Operation, Program, Ref
+from parity.verifier.operations.meeting import Index, is_weak
+from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import Found, Region, distance
+from parity.verifier.operations.written import TYPES, restore, rounded
 
 FLOAT64 = 2.0**-53
+FLOAT32 = 2.0**-24
 MARGIN = 8.0
 """Times the distance that nudges cause; they are random and few."""
 NUDGES = 3
+NEARBY = 6
+"""Operations before a value among which a scale is looked for."""
 MOST = 0.05
 """What is never rounding alone, however ill-conditioned: rows that are masked altogether."""
 
 
-def limit_of(found: Found) -> float:
+def limit_of(found: Found, index: Index, *, types: bool = True) -> float:
     """The relative distance that rounding explains at the end of a place.
 
-    Every value that a region reads is nudged by one rounding of the type that the program wanted it in
-    (float64 where it did not say); the limit is `MARGIN` times the distance that this causes, on the
-    worse side.
+    Every value that a region reads is nudged by one rounding; the limit is `MARGIN` times the distance
+    that this causes, on the worse side.
+
+    Args:
+        found: the place.
+        index: A's values.
+        types: whether what came in a smaller type is nudged by a rounding of that; else all is by one of
+            float64.
     """
-    return min(MARGIN * max(_envelope(found.a), _envelope(found.b)), MOST)
+    sides = ((found.a, Index(found.b.program) if types else index), (found.b, index))
+    return min(MARGIN * max(_envelope(region, other, types) for region, other in sides), MOST)
+
+
+def is_rounded_number(found: Found, ratio: float) -> bool:
+    """Whether B's value is so many times A's because one side has a number in a smaller type of which
+    the other has several: a scale of logits, and its root for queries and for keys."""
+    regions = (found.a, found.b)
+    written = [
+        op.epsilon
+        for region in regions
+        for op in (region.program.operations[i] for i in (*region.operations, *region.readers))
+        if any(isinstance(each, (float, np.floating)) for each in op.operands)
+    ]
+    return all(map(_scales, regions)) and abs(ratio - 1) <= max(written, default=0.0)
+
+
+def _scales(region: Region) -> bool:
+    """Whether something is multiplied or divided by a number in front of a value."""
+    program, index = region.program, region.end
+    for _ in range(NEARBY):
+        op = program.operations[index]
+        if op.name in ("mul", "div") and any(isinstance(e, (float, np.floating)) for e in op.operands):
+            return True
+        if not op.inputs:
+            return False
+        index = op.inputs[0]
+    return False
 
 
 def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
@@ -40,15 +75,16 @@ def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
     """
     labels: list[str] = []
 
-    def rounded(program: Program, given: dict[int, np.ndarray]) -> Program:
+    def given_to(program: Program, given: dict[int, np.ndarray]) -> Program:
         labels.extend(_label(program.operations[i]) for i in given)
         return program.fed(given, {}) if given else program
 
     of_a, of_b = _finer(a, b), _finer(b, a)
-    a, b = rounded(a, of_a), rounded(b, of_b)
+    a, b = given_to(a, of_a), given_to(b, of_b)
+    (a, written_a), (b, written_b) = restore(a, b), restore(b, a)
     of_a, of_b = rounded_constants(a, b), rounded_constants(b, a)
-    a, b = rounded(a, of_a), rounded(b, of_b)
-    return a, b, tuple(dict.fromkeys(labels))
+    a, b = given_to(a, of_a), given_to(b, of_b)
+    return a, b, tuple(dict.fromkeys([*labels, *written_a, *written_b]))
 
 
 def _label(op: Operation) -> str:
@@ -59,7 +95,7 @@ def _label(op: Operation) -> str:
 def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
     """The leaves of a program whose numbers the other holds rounded, in its type."""
     index = Index(other)
-    partners = [op for op in other.operations if op.kind != "operation" and op.epsilon in _TYPES]
+    partners = [op for op in other.operations if op.kind != "operation" and op.epsilon in TYPES]
     found: dict[int, np.ndarray] = {}
     for leaf in program.operations:
         if leaf.kind == "operation" or not leaf.size or leaf.mark is None or index.find(leaf.mark):
@@ -68,10 +104,10 @@ def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
         if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
             continue
         for epsilon in sorted({op.epsilon for op in partners if op.epsilon > leaf.epsilon}):
-            rounded = _rounded(value, epsilon)
+            smaller = rounded(value, epsilon)
             alike = [op for op in partners if op.epsilon == epsilon]
-            if any(_is(leaf, rounded, op, other.kept[op.index]) for op in alike):
-                found[leaf.index] = rounded
+            if any(_is(leaf, smaller, op, other.kept[op.index]) for op in alike):
+                found[leaf.index] = smaller
                 break
     return found
 
@@ -100,21 +136,13 @@ SAMPLE = 64
 SHARED = 1 / 8
 """Of the smaller of two leaves; stacked over layers on one side and packed on the other, some."""
 
-_TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 
-
-def _rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
-    import ml_dtypes
-
-    name = _TYPES[epsilon]
-    return value.astype(getattr(ml_dtypes, name) if name == "bfloat16" else name).astype(np.float64)
-
-
-def _envelope(region: Region) -> float:
+def _envelope(region: Region, other: Index, types: bool) -> float:
     program, end = region.program, region.end
     if not region.operations:
         op = program.operations[end]
-        return op.epsilon if op.kind != "parameter" else FLOAT64  # of one type on both sides: `align`
+        small = types and op.kind != "parameter"  # these are of one type on both sides: `align`
+        return op.epsilon if small else FLOAT64
     inside = set(region.operations)
     outside = sorted({i for o in region.operations for i in program.operations[o].inputs} - inside)
     values = program.values([*outside, end])
@@ -125,20 +153,24 @@ def _envelope(region: Region) -> float:
     for seed in range(NUDGES):
         rng = np.random.default_rng(seed)
         known: dict[int, Any] = {
-            i: _nudged(values[i], max(FLOAT64, _small(program, i)), rng) for i in outside
+            i: _nudged(values[i], max(FLOAT64, types * _small(program, i, other)), rng) for i in outside
         }
         for index in region.operations:
-            op = program.operations[index]
-            known[index] = program.apply(_nudged_literals(op, rng), known, {})
+            known[index] = program.apply(program.operations[index], known, {})
         worst = max(worst, distance(own, known[end]))
     return worst if np.isfinite(worst) else 0.0
 
 
-def _small(program: Program, index: int) -> float:
-    """The rounding of a constant that came in a smaller type; parameters and inputs are exact."""
+def _small(program: Program, index: int, other: Index) -> float:
+    """The rounding of a constant that came in a smaller type, and of a parameter in float32 that the
+    other program has not: it may be made of several, such as weights with their adapters. Others are
+    exact."""
     op = program.operations[index]
     while op.is_layout and op.inputs:
         op = program.operations[op.inputs[0]]
+    if op.kind == "parameter":
+        own = op.epsilon == FLOAT32 and op.size > 1 and not is_weak(op) and not other.meets(op)
+        return FLOAT32 if own else 0.0
     return op.epsilon if op.kind == "constant" else 0.0
 
 
@@ -147,24 +179,3 @@ def _nudged(value: Any, epsilon: float, rng: np.random.Generator) -> Any:
         return value
     nudged = value * (1 + epsilon * rng.choice([-1.0, 1.0], value.shape))
     return np.where(np.abs(value) < HUGE, nudged, value)  # what stands for infinity is exact
-
-
-def _nudged_literals(op: Operation, rng: np.random.Generator) -> Operation:
-    """An operation that the program wanted in a smaller type, with its numbers nudged."""
-    if not op.epsilon or all(isinstance(each, Ref) for each in op.operands):
-        return op
-    operands = tuple(
-        each
-        if isinstance(each, Ref) or not _inexact(each)
-        else each * (1 + op.epsilon * rng.choice([-1.0, 1.0]))
-        for each in op.operands
-    )
-    return replace(op, operands=operands)
-
-
-def _inexact(each: Any) -> bool:
-    """Whether a number written in the program has more digits than a few."""
-    return (
-        isinstance(each, (float, np.floating))
-        and len(f"{float(each):.12g}".strip("-0.").replace(".", "")) > 7
-    )

@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from parity.measure.nudge import nudged
 from parity.measure.tolerance import FACTOR, FEW, RATIO, epsilon
-from parity.verifier.diff.nudge import nudged
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import distance
 from parity.verifier.operations.sides import record

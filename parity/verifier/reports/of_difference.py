@@ -13,7 +13,7 @@ from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
 from parity.verifier.operations.comparison import Part
 from parity.verifier.reports.of_comparison import report_of_comparison
-from parity.verifier.reports.report import Finding, Report, Table, Verdict, line_of_name
+from parity.verifier.reports.report import Finding, Report, Table, line_of_name
 
 
 def report_of_difference(difference: Difference) -> Report:
@@ -46,7 +46,7 @@ def _rule(first: Divergence) -> str:
 
 def _report(command: str, difference: Difference, findings: list[Finding], own: dict) -> Report:
     nothing = Part("", ())
-    for line in difference.left_out:
+    for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
         said = f"not compared: {stage}"
         findings.append(Finding("not-compared", "warning", said, nothing, nothing, details=(rest,)))
@@ -54,20 +54,12 @@ def _report(command: str, difference: Difference, findings: list[Finding], own: 
         said = f"float32 products ran at reduced precision: {flag}"
         findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
-    report = Report(command, difference.name_a, difference.name_b, _verdict(difference), summary,
+    report = Report(command, difference.name_a, difference.name_b, difference.verdict, summary,
                     tuple(findings), _table(difference), {}, own)  # fmt: skip
     if difference.lines is None:
         return report
     located = report_of_comparison(difference.lines, report.a, report.b)
     return replace(report, findings=(*report.findings, *located.findings), legend=located.legend)
-
-
-def _verdict(difference: Difference) -> Verdict:
-    if not difference.equal:
-        return "DIFFERENT"
-    if difference.uncertified:
-        return "UNCERTIFIED"
-    return "INCOMPLETE" if difference.left_out else "EQUAL"
 
 
 def _finding(

@@ -8,12 +8,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+from parity.measure.verdict import Verdict
 from parity.verifier.operations.comparison import Line, Part
 
 SCHEMA = "parity.report/1"
 """Of the JSON: within a version fields are added, never renamed or removed."""
 
-Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE", "UNCERTIFIED"]
 Level = Literal["error", "warning", "note"]
 
 

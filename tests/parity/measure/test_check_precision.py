@@ -74,7 +74,7 @@ def test_the_command_names_the_flags_and_exits_1(tmp_path, capsys):
     said = " ".join(capsys.readouterr().out.split())
     assert "EQUAL" not in said
     assert all(
-        f"not certified: float32 products ran at reduced precision - {flag}" in said for flag in FLAGS
+        f"UNCERTIFIED: float32 products ran at reduced precision - {flag}" in said for flag in FLAGS
     )
     report = json.loads(out.read_text())
     assert not report["passed"]
@@ -86,9 +86,9 @@ def test_of_several_each_is_not_certified(capsys, monkeypatch):
     monkeypatch.setattr("parity.twins.check.check_preset", _one_report())
     assert main(["check", "a", "b", "--precision", "high", "--dtype", "float32"]) == 1
     said = capsys.readouterr().out
-    assert said.count("not certified\n") == 2
+    assert said.count("UNCERTIFIED\n") == 2
     assert "0 of 2 equal" in said
-    assert said.count("not certified: float32 products") == 2  # a line for each flag
+    assert said.count("UNCERTIFIED: float32 products") == 2  # a line for each flag
 
 
 def _one_report():

@@ -136,7 +136,7 @@ def test_a_certificate_may_be_laid_out_anew(function, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('"verdict": "EQUAL"', '"verdict": "NOT EQUAL"', "it was edited"),
+        ('"verdict": "EQUAL"', '"verdict": "DIFFERENT"', "it was edited"),
         ('"tensors": 1,', '"tensors": 2,', "it was edited"),
         ('"made"', '"more": 1, "made"', "it was edited"),
         ('"seal"', '"seals"', "its seal is none"),
@@ -193,7 +193,7 @@ BEYOND = {"levels__1__failures": 1, "levels__1__passed": False, "levels__1__wors
 @pytest.mark.parametrize(
     ("today", "said"),
     [
-        ({"verdict": "NOT EQUAL", "reasons": ["why"]}, "says EQUAL, today it is NOT EQUAL (why)"),
+        ({"verdict": "DIFFERENT", "reasons": ["why"]}, "says EQUAL, today it is DIFFERENT (why)"),
         ({"parameters__float64__initial__torch": "f00"}, "float64: other initial parameters"),
         (BEYOND, "float64 gradients: "),
         ({"levels__1__tensors": 1}, "float64 gradients: only 1 of "),
@@ -210,8 +210,8 @@ def test_what_is_not_verified(training, today, said):
 
 
 def test_only_what_is_certified_can_be_verified(training):
-    then = _with(read_certificate(training), verdict="NOT EQUAL", passed=False)
-    assert next(reasons(then, then)) == "the certificate itself says NOT EQUAL"
+    then = _with(read_certificate(training), verdict="DIFFERENT", passed=False)
+    assert next(reasons(then, then)) == "the certificate itself says DIFFERENT"
 
 
 def test_other_parameters_are_not_verified(function, tmp_path, capsys):
@@ -225,7 +225,7 @@ def test_other_parameters_are_not_verified(function, tmp_path, capsys):
 def test_a_twin_that_has_become_another_is_not_verified(function, tmp_path):
     with inject("tanh_gelu", SMALL):
         found = verify(function, data_dir=tmp_path)
-    assert "says EQUAL, today it is NOT EQUAL (float64: blocks.0.mlp.act" in found.reasons[0]
+    assert "says EQUAL, today it is DIFFERENT (float64: blocks.0.mlp.act" in found.reasons[0]
     assert verify(function, data_dir=tmp_path).passed
 
 
@@ -275,11 +275,11 @@ def test_the_command_certifies_and_verifies(tmp_path, capsys, monkeypatch):
     assert once_more.replace(made=sealed.made) == sealed  # the command line is all that is needed
     assert main([*check, "--fault", "tanh_gelu", "--certificate", "c.json", "--force"]) == 1
     found = json.loads(Path("c.json").read_text())
-    assert (found["verdict"], found["passed"]) == ("NOT EQUAL", False)
+    assert (found["verdict"], found["passed"]) == ("DIFFERENT", False)
     assert found["reasons"][0].startswith("float64: blocks.0.mlp.act")
     capsys.readouterr()
     assert main(["verify-certificate", "c.json"]) == 1
-    assert "NOT VERIFIED: the certificate itself says NOT EQUAL" in capsys.readouterr().out
+    assert "NOT VERIFIED: the certificate itself says DIFFERENT" in capsys.readouterr().out
 
 
 @pytest.mark.exhaustive
@@ -319,7 +319,7 @@ def test_a_wrong_step_is_not_certified(tmp_path):
     )
     asked = ASKED.replace(steps=1, data=RANDOM, batch_size=4, fault="missing_correction")
     certificate = of_training(report, asked, None)
-    assert certificate.verdict == "NOT EQUAL"
+    assert certificate.verdict == "DIFFERENT"
     assert certificate.reasons[0].startswith("float64: step 1, ")
     assert certificate.command[-2:] == ["--fault", "missing_correction"]
 
@@ -336,9 +336,9 @@ def test_what_agrees_and_says_nothing_is_not_certified(tmp_path, capsys, flags, 
     path = tmp_path / "c.json"
     check = ["check", "mnist_exercise", "--batch-size", "1", *flags, "--certificate", str(path)]
     assert main(check) == 1
-    assert "not certified" in capsys.readouterr().out
+    assert "UNCERTIFIED" in capsys.readouterr().out
     found = read_certificate(path)
-    assert found.verdict == "NOT CERTIFIED"
+    assert found.verdict == "UNCERTIFIED"
     assert not found.passed
     assert any(why in reason for reason in found.reasons)
     assert found.precision.jax["jax_default_matmul_precision"] == found.precision.requested

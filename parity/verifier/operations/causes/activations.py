@@ -9,60 +9,85 @@ import numpy as np
 from parity.verifier.operations.causes.exchange import Cause, is_a, outside
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found, Region, distance
+from parity.verifier.operations.written import TYPES, rounded
 
 LARGEST = 1 << 16
 """Elements up to which the error function is computed one by one."""
 
 
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+Numbers = Callable[[float], float]
+"""A number as a program holds it: in full, or in a smaller type."""
+Function = Callable[[np.ndarray, Numbers], np.ndarray]
 
 
-def _erf(x: np.ndarray) -> np.ndarray:
+def _gelu_tanh(x: np.ndarray, held: Numbers) -> np.ndarray:
+    return np.tanh(held(np.sqrt(2 / np.pi)) * (x + held(0.044715) * x**3))
+
+
+def _erf(x: np.ndarray, held: Numbers) -> np.ndarray:
     from math import erf
 
     if x.size > LARGEST:
         return np.full(x.shape, np.nan)
-    return np.vectorize(erf, otypes=[float])(x / np.sqrt(2))
+    return np.vectorize(erf, otypes=[float])(x * held(np.sqrt(0.5)))
 
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
+def _sigmoid(x: np.ndarray, _: Numbers | None = None) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-PARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+def _quick(x: np.ndarray, held: Numbers) -> np.ndarray:
+    return _sigmoid(held(1.702) * x)
+
+
+PARTS: dict[str, Function] = {
     "gelu": _erf,
     "gelu, tanh": _gelu_tanh,
-    "quick gelu": lambda x: _sigmoid(1.702 * x),
+    "quick gelu": _quick,
     "silu": _sigmoid,
-    "tanh": np.tanh,
+    "tanh": lambda x, _: np.tanh(x),
 }
 """The one function in each activation that makes it; the rest is arithmetic that all of them share."""
 
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "gelu": lambda x: x * 0.5 * (1 + _erf(x)),
-    "gelu, tanh": lambda x: x * 0.5 * (1 + _gelu_tanh(x)),
-    "quick gelu": lambda x: x * _sigmoid(1.702 * x),
-    "silu": lambda x: x * _sigmoid(x),
-    "relu": lambda x: np.maximum(x, 0),
-    "relu squared": lambda x: np.maximum(x, 0) ** 2,
-    "tanh": np.tanh,
+ACTIVATIONS: dict[str, Function] = {
+    "gelu": lambda x, held: x * 0.5 * (1 + _erf(x, held)),
+    "gelu, tanh": lambda x, held: x * 0.5 * (1 + _gelu_tanh(x, held)),
+    "quick gelu": lambda x, held: x * _quick(x, held),
+    "silu": lambda x, _: x * _sigmoid(x),
+    "relu": lambda x, _: np.maximum(x, 0),
+    "relu squared": lambda x, _: np.maximum(x, 0) ** 2,
+    "tanh": lambda x, _: np.tanh(x),
     "sigmoid": _sigmoid,
-    "identity": lambda x: x,
+    "identity": lambda x, _: x,
 }
+_KINDS = (PARTS, ACTIVATIONS, {n: lambda x, held, f=f: 1 + f(x, held) for n, f in PARTS.items()})
 
 
 def judge(found: Found, _: Index) -> Cause | None:
     """Another activation of the same value."""
+    own, wanted = _held(found.b), _held(found.a)
     for x in _read(found.b, found):
-        for kinds in (PARTS, ACTIVATIONS, {n: lambda x, f=f: 1 + f(x) for n, f in PARTS.items()}):
+        for kinds in _KINDS:
             with np.errstate(all="ignore"):
-                values = {name: function(x) for name, function in kinds.items()}
-            of_a = [name for name, value in values.items() if is_a(found, value)]
-            of_b = [name for name, value in values.items() if distance(found.instead, value) <= 1e-12]
+                of_a = [n for n, f in kinds.items() if any(is_a(found, f(x, held)) for held in wanted)]
+                of_b = [
+                    n for n, f in kinds.items()
+                    if any(distance(found.instead, f(x, held)) <= 1e-12 for held in own)
+                ]  # fmt: skip
             if len(of_a) == 1 and len(of_b) == 1 and {*of_a, *of_b} != {"identity"}:
                 return "activation", f"{of_b[0]} where A has {of_a[0]}"
     return None
+
+
+def _held(region: Region) -> list[Numbers]:
+    """How a region may hold its numbers: in full, or in the smaller types that its operations ask
+    for."""
+    asked = {region.program.operations[i].epsilon for i in region.operations} & TYPES.keys()
+
+    def smaller(epsilon: float) -> Numbers:
+        return lambda number: float(rounded(np.asarray(number), epsilon))
+
+    return [float, *map(smaller, sorted(asked))]
 
 
 def _read(region: Region, found: Found) -> Iterator[np.ndarray]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import LEAST, MOST
 from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, distance
@@ -28,7 +29,8 @@ def is_b(found: Found, value: Any) -> bool:
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
     """Whether a value is the one wanted, up to rounding and far less than an error."""
     value = np.asarray(value)
-    return value.shape == np.shape(wanted) and distance(wanted, value) <= min(1e-9, 1e-4 * error)
+    limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
+    return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
 
 
 def rerun(

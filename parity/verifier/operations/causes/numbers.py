@@ -149,7 +149,7 @@ def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
     return value.reshape(np.shape(like)) if value.size == np.size(like) else value
 
 
-def _ratio(found: Found) -> float | None:
+def ratio_of(found: Found) -> float | None:
     """How many times A's value B's is; None where it is no multiple."""
     a, b = found.value.ravel(), found.instead.ravel()
     if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
@@ -162,12 +162,12 @@ def _ratio(found: Found) -> float | None:
 
 def is_multiple(found: Found) -> bool:
     """Whether B's value is A's, one number times."""
-    return _ratio(found) is not None
+    return ratio_of(found) is not None
 
 
 def factor(found: Found, _: Index) -> Cause | None:
     """One factor for all elements."""
-    ratio = _ratio(found)
+    ratio = ratio_of(found)
     if ratio is None:
         return None
     if ratio == -1:

@@ -22,7 +22,7 @@ def _of_part(name: str, steepness: Callable[[np.ndarray, np.ndarray], np.ndarray
     """Of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f' from x and f."""
 
     def slope(x: np.ndarray) -> np.ndarray:
-        part = PARTS[name](x)
+        part = PARTS[name](x, float)
         whole = part + x * steepness(x, part)
         return whole if "gelu" not in name or name == "quick gelu" else (1 + whole) / 2
 
@@ -39,7 +39,7 @@ SLOPES: dict[str, _Slope] = {
     "relu": lambda x: (x > 0).astype(float),
     "relu squared": lambda x: 2 * np.maximum(x, 0),
     "tanh": lambda x: 1 - np.tanh(x) ** 2,
-    "sigmoid": lambda x: PARTS["silu"](x) * (1 - PARTS["silu"](x)),
+    "sigmoid": lambda x: PARTS["silu"](x, float) * (1 - PARTS["silu"](x, float)),
     "identity": np.ones_like,
 }
 """Of each activation its derivative."""

@@ -12,10 +12,10 @@ import parity
 import vit_jax
 import vit_torch
 from parity.cli import main
+from parity.measure.nudge import nudged
 from parity.measure.redraw import redraw
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import Recorded, compare_sides
-from parity.verifier.diff.nudge import nudged
 from tests.support.tiny import TINY
 from vit_config.parameters import parameters
 

@@ -101,12 +101,17 @@ def test_a_plain_function_is_equal_and_says_what_was_compared(side):
     assert found.error < 1e-14
 
 
-def test_an_output_without_counterpart_is_no_equality(side):
+def test_an_output_that_b_lacks_is_no_equality_and_one_that_b_alone_has_is_named(side):
     program, weights, x = side
     model = models.jax_model()
-    found = compare_programs(program, record((lambda p, x: (model(p, x), x[0]), (weights, x)), "B"))
-    assert found.verdict == "INCOMPLETE"
+    more = record((lambda p, x: (model(p, x), x[0]), (weights, x)), "B")
+    found = compare_programs(program, more)
+    assert found.verdict == "EQUAL"
     assert found.counts.outputs_left_out == ("B's 1",)
+    assert "B alone returns: 1" in found.to_text()
+    found = compare_programs(more, record((lambda p, x: model(p, x), (weights, x)), "B"))
+    assert found.verdict == "INCOMPLETE"
+    assert "not compared: A's 1" in found.to_text()
 
 
 def test_linen_under_scan_and_remat_and_vmap_is_equal():

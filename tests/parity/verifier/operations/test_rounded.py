@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
-from flax import nnx
+from flax import linen, nnx
 
 from parity.verifier.operations import compare
 from tests.support import operations_models as models
@@ -101,3 +101,73 @@ def test_a_module_that_remembers_the_type_of_its_parameters_in_front_of_a_loop()
     ids = np.arange(8).reshape(2, 4)
     found = compare((Model(), ids), (unrolled, (embed.embedding[...], weights, ids)))
     assert (found.verdict, found.error < 1e-14) == ("EQUAL", True)
+
+
+class Bfloat16(linen.Module):
+    """A perceptron that computes in bfloat16."""
+
+    approximate: bool = True
+    factor: float = 1.0
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.Dense(7, dtype=jnp.bfloat16, name="wide")(x)
+        x = linen.gelu(x, approximate=self.approximate)
+        x = x if self.factor == 1 else x * self.factor
+        return linen.Dense(3, dtype=jnp.bfloat16, name="narrow")(x)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [({}, ""), ({"approximate": False}, "activation"), ({"factor": 1.01}, "one scale too many")],
+    ids=["clean", "activation", "factor"],
+)
+def test_what_computes_in_bfloat16_hides_no_fault(wrong, cause):
+    rng = np.random.default_rng(5)
+    weights = {
+        name: {
+            "kernel": rng.normal(size=shape).astype("f4"),
+            "bias": rng.normal(size=shape[1:]).astype("f4"),
+        }
+        for name, shape in {"wide": (5, 7), "narrow": (7, 3)}.items()
+    }
+    wide, narrow = torch.nn.Linear(5, 7), torch.nn.Linear(7, 3)
+    for layer, held in ((wide, weights["wide"]), (narrow, weights["narrow"])):
+        layer.weight.data = torch.from_numpy(held["kernel"].T.copy())
+        layer.bias.data = torch.from_numpy(held["bias"])
+    model = torch.nn.Sequential(wide, torch.nn.GELU(approximate="tanh"), narrow)
+    x = rng.normal(size=(4, 5)).astype("f4")
+    found = compare((model, torch.from_numpy(x)), (Bfloat16(**wrong), {"params": weights}, x))
+    assert [place.cause for place in found.places] == ([cause] if cause else [])
+    assert found.verdict == ("DIFFERENT" if cause else "EQUAL")
+    assert not found.notes
+    assert cause or found.error < 1e-14
+
+
+def test_weights_that_were_merged_in_float32_are_those_of_their_parts():
+    """An adapter that is merged into its weights, as everybody does; with the wrong factor it is
+    another."""
+    rng = np.random.default_rng(6)
+    w, down, up = (rng.normal(size=shape).astype("f4") for shape in ((6, 5), (6, 2), (2, 5)))
+    x = rng.normal(size=(4, 6))
+    apart = (lambda w, down, up, x: x @ w + x @ down @ up * 4.0, (w, down, up, x))
+    for factor, verdict in ((4.0, "EQUAL"), (4.001, "DIFFERENT")):
+        merged = (w.astype("f8") + down.astype("f8") @ up * factor).astype("f4")
+        found = compare(apart, (jax.tree_util.Partial(lambda w, x: x @ w, merged), x))
+        assert found.verdict == verdict
+        assert len(found.notes) == (verdict == "EQUAL")
+
+
+def test_a_scale_in_float32_is_the_product_of_its_roots():
+    """Logits scaled by a number that was computed in float32, or queries and keys by its root."""
+    rng = np.random.default_rng(7)
+    q, k = (rng.normal(size=(3, 8)).astype("f4") for _ in "qk")
+    roots = (lambda q, k: (q * 8**-0.25) @ (k * 8**-0.25).T, (q, k))
+
+    def whole(q, k, scale):
+        return ((q @ k.T).astype(jnp.float32) * np.float32(scale)).astype(q.dtype)
+
+    found = compare(roots, (functools.partial(whole, scale=0.35355338), (q, k)))
+    assert (found.verdict, len(found.notes)) == ("EQUAL", 1)
+    found = compare(roots, (functools.partial(whole, scale=0.3535), (q, k)))
+    assert found.verdict == "DIFFERENT"

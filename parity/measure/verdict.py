@@ -1,0 +1,15 @@
+"""What is said of two things that were compared: one vocabulary for every command, certificate and
+report."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE", "UNCERTIFIED"]
+"""EQUAL: all of A was compared and is the same up to rounding. INCOMPLETE: what was compared is, but
+something of A's was compared with nothing. UNCERTIFIED: all is, to a precision that says nothing."""
+
+
+def status(verdict: Verdict) -> int:
+    """The exit status of a command that compares: 0 of EQUAL alone; 2 is for what cannot be compared."""
+    return 0 if verdict == "EQUAL" else 1

@@ -1,0 +1,77 @@
+"""Numbers that are written in both programs, and that one was traced with in a smaller type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parity.verifier.operations.program import Operation, Program, Ref
+
+TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
+"""By their rounding."""
+NEXT = 2.0
+"""Roundings within which a number may be another one that was computed in the type: the root of a
+width."""
+
+
+def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
+    """Numbers as a smaller type has them, in float64."""
+    import ml_dtypes
+
+    name = TYPES[epsilon]
+    return value.astype(getattr(ml_dtypes, name) if name == "bfloat16" else name).astype(np.float64)
+
+
+def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
+    """A program with its rounded numbers as the other has them, in full; and the lines where they stand.
+
+    A number is restored only where the other program has one that rounds to it: so nothing is forgiven
+    that is not written in both.
+    """
+    exact = sorted({each for op in other.operations for each in _numbers(other, op)})
+    changed: dict[int, Operation] = {}
+    given: dict[int, np.ndarray] = {}
+    for op in program.operations:
+        if op.epsilon not in TYPES:
+            continue
+        if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
+            own = np.asarray(program.kept[op.index])
+            found = _exact(float(own.ravel()[0]), op.epsilon, exact)
+            if found is not None:
+                given[op.index] = np.full(own.shape, found)
+            continue
+        operands = tuple(_restored(each, op.epsilon, exact) for each in op.operands)
+        if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
+            changed[op.index] = replace(op, operands=operands)
+    if not changed and not given:
+        return program, []
+    lines = [str(op.source or op.name) for op in changed.values()]
+    return program.fed(given, {}, changed), [*lines, *("a constant" for _ in given)]
+
+
+def _restored(each: object, epsilon: float, exact: list[float]) -> object:
+    if not isinstance(each, (float, np.floating)):
+        return each
+    found = _exact(float(each), epsilon, exact)
+    return each if found is None else found
+
+
+def _exact(own: float, epsilon: float, exact: list[float]) -> float | None:
+    """The number that rounds to one's own; None where there is none, or one's own is among them."""
+    if not np.isfinite(own) or own in exact:
+        return None
+    near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
+    same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
+    far = near if epsilon == 2.0**-24 else []  # smaller types have too few numbers to tell
+    return min(same or far, key=lambda each: abs(each - own), default=None)
+
+
+def _numbers(program: Program, op: Operation) -> Iterator[float]:
+    """The numbers that an operation is written with; and that a constant holds."""
+    if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
+        yield float(np.ravel(program.kept[op.index])[0])
+    for each in op.operands:
+        if isinstance(each, (float, np.floating)) and not isinstance(each, Ref):
+            yield float(each)
