@@ -14,7 +14,14 @@ from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
 from parity.porting.dialects.matching import match, some
 from parity.porting.dialects.recognise import Found, find
-from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, SQUARE, Resolved, resolve
+from parity.porting.dialects.resolve import (
+    GIVEN,
+    OVERRIDDEN,
+    SQUARE,
+    SQUARE_PATCH,
+    Resolved,
+    resolve,
+)
 from parity.porting.dialects.rewrites import canonical
 from parity.porting.dialects.rewrites.rewrite import allows
 from parity.porting.dialects.transfer import cast, letters, read
@@ -24,7 +31,7 @@ from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
-from vit_config.errors import naming
+from vit_config.errors import UnstatedError, naming
 from vit_config.files.matching import match_arrays
 from vit_config.files.weights_file import DIALECT
 from vit_config.parameters import parameters
@@ -162,6 +169,7 @@ def read_checkpoint(
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
         resolved = resolve(found.dialect, shapes, heads, origins)
+        _refuse_mistakable(opened, found, resolved.config)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         _refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
@@ -204,21 +212,35 @@ def _stripped(opened: Opened, found: Found) -> list[str]:
 
 
 def _assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
-    """What was taken for granted and may be wrong, though everything fits: that a grid is square, where
-    its patches make an oblong too and the dialect has models of such."""
+    """What was taken for a square though an oblong fits as well, a sentence each."""
     cfg = resolved.config
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size
-    side = next((side for side in range(2, rows) if rows % side == 0), None)
-    if resolved.origins["image_size"] != SQUARE or side is None:
-        return []
-    oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
-    if dialect.problems(oblong):
-        return []
-    size = "x".join(map(str, cfg.image_size))
-    return [
-        f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are {size};"
-        " --set image_size=HxW says otherwise"
-    ]
+    said = []
+    if resolved.origins["patch_size"] == SQUARE_PATCH:
+        said.append(
+            f"took patches of {cfg.patch_dim} values for squares of {height}x{width} in"
+            f" {cfg.in_channels} channels; --set patch_size=HxW says otherwise"
+        )
+    side = next((side for side in range(2, rows + 1) if rows % side == 0), None)
+    if resolved.origins["image_size"] == SQUARE and side is not None:
+        oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
+        if not dialect.problems(oblong):
+            size = "x".join(map(str, cfg.image_size))
+            said.append(
+                f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are"
+                f" {size}; --set image_size=HxW says otherwise"
+            )
+    return said
+
+
+def _refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
+    """Ask for the dialect where the same names and shapes are those of another function."""
+    told = found.asked or opened.header.dialect or opened.sidecars.are_of(found.dialect)
+    if not told and (other := found.dialect.mistaken_for(cfg)):
+        raise UnstatedError(
+            f"its tensors are named as those of {found.dialect.name} and of {other}, which compute"
+            f" otherwise; give --dialect with one of the two"
+        )
 
 
 def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
@@ -246,7 +268,7 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
         names = {name.removeprefix(prefix): stored for name, stored in tensors.items()}
         return Found(dialect, "", dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
-    return found._replace(why=f"{found.why}, as asked") if name else found
+    return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
 
 
 def _match_own(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.google import HEADS, LINEN, PATCH, PRE_LINEN, encoder
 from parity.porting.dialects.table import Table, dense, flax_norm, respelled, row
 from vit_config import Preprocess, ViTConfig
@@ -30,6 +30,7 @@ POOL: Table = (
     *dense("attn_pool.mlp.fc1", f"{MAP}/MlpBlock_0/Dense_0"),
     *dense("attn_pool.mlp.fc2", f"{MAP}/MlpBlock_0/Dense_1"),
 )
+CODE = "big_vision/models/vit.py"
 BLOCKS = "Transformer/encoderblock_{i}"
 
 
@@ -55,9 +56,9 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
         yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
 
 
-def _infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """Where there is no table, positions are sines and cosines."""
-    return {} if "pos_embed" in fields else {"pos_embed": "sincos2d_simple"}
+    return {} if "pos_embed" in fields else by_code(f"{CODE}: get_posemb", pos_embed="sincos2d_simple")
 
 
 def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Dialect:
@@ -77,13 +78,14 @@ def _dialect(name: str, title: str, tables: tuple[Table, ...], block: str) -> Di
         },
         older={"pos_embed_prefix": ("auto",)},
         limits=_limits,
-        conventions={
-            "act": "gelu_tanh",  # flax.linen.gelu, as it is called there, is the approximation
-            "norm_eps": 1e-6,
-            "pool": "class",
-            "pos_embed_resize": "bilinear_corners",
+        fixed={
+            **by_code(f"{CODE}: nn.gelu, which approximates", act="gelu_tanh"),
+            **by_code("flax.linen.LayerNorm: epsilon = 1e-6", norm_eps=1e-6),
+            **by_code(f"{CODE}: pool_type = tok has a class token", pool="class"),
+            **by_code(f"{CODE}: resample_posemb", pos_embed_resize="bilinear_corners"),
         },
-        infer=_infer,
+        follows=_follows,
+        square=f"{CODE}: resample_posemb: int(np.sqrt(old.shape[1]))",
         # value_range(-1, 1) everywhere; resize(size) in the runs of SigLIP, classifiers vary
         preprocess=Preprocess(interpolation="bilinear", crop_mode="squash"),
         container="npz",

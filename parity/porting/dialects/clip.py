@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.open_clip_config import MEAN, STD, OpenClipSettings
 from parity.porting.dialects.table import REST, Table, layer, respelled, rest_under, row
 from parity.porting.dialects.timm import EVERY
@@ -81,8 +81,9 @@ def _input_resolution(cfg: ViTConfig) -> np.ndarray:
     return np.array(cfg.image_size[0])
 
 
-def _heads(fields: Mapping[str, Any]) -> dict[str, int]:
-    return {"num_heads": fields["hidden_size"] // 64}
+def _heads(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    heads = fields["hidden_size"] // 64
+    return by_code("clip/model.py: vision_heads = vision_width // 64", num_heads=heads)
 
 
 def _dialect(name: str, title: str, *, can: Mapping[str, Any], **own: Any) -> Dialect:
@@ -106,12 +107,21 @@ def _open_clip(name: str, title: str, table: Table, **own: Any) -> Dialect:
         tables=(table,),
         can=can,
         limits=_limits,
-        conventions={"norm_eps": 1e-5, "pos_embed_resize": "bicubic_antialias"},
+        fixed=by_code("open_clip/model.py: resize_pos_embed", pos_embed_resize="bicubic_antialias"),
+        square="open_clip/model.py: resize_pos_embed: int(math.sqrt(len(pos_emb_img)))",
         preprocess=PIXELS,
         foreign=ATTENTION_POOL,
         weights_name="open_clip_model.safetensors",
         **own,
     )
+
+
+NORMS_AFTER = "open-clip-norm-after-mean"
+
+
+def _mistaken_for(cfg: ViTConfig) -> str:
+    """With final_ln_after_pool a mean is normalised, not what it is of; names do not tell."""
+    return NORMS_AFTER if cfg.pool == "mean" else ""
 
 
 AFTER = {"final_norm": ("post_pool",), "pool": ("mean",)}
@@ -123,9 +133,10 @@ DIALECTS = (
         NORM_BEFORE,
         marks=(*MARKS, "!input_resolution"),
         settings=OpenClipSettings(),
+        mistaken_for=_mistaken_for,
     ),
     _open_clip(
-        "open-clip-norm-after-mean",
+        NORMS_AFTER,
         "open_clip that normalises what it pooled",
         NORM_AFTER,
         marks=(*MARKS, "!input_resolution"),
@@ -159,13 +170,14 @@ DIALECTS = (
         marks=MARKS,
         can={"act": ("quick_gelu",)},
         limits=_openai_limits,
-        conventions={
-            "act": "quick_gelu",
-            "norm_eps": 1e-5,
-            "pool": "class",
-            "pos_embed_resize": "bicubic",
+        fixed={
+            **by_code("clip/model.py: QuickGELU", act="quick_gelu"),
+            **by_code("torch.nn.LayerNorm: eps = 1e-5", norm_eps=1e-5),
+            **by_code("clip/model.py: ln_post(x[:, 0, :])", pool="class"),
+            **by_code("clip/model.py: nothing resizes a table", pos_embed_resize="bicubic"),
         },
-        infer=_heads,
+        follows=_heads,
+        square="clip/model.py: VisionTransformer(input_resolution: int)",
         preprocess=PIXELS,
         buffers={"input_resolution": _input_resolution},
         container="torch",

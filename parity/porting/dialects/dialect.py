@@ -49,6 +49,23 @@ class Unsaid(NamedTuple):
     """Why another value may be given."""
 
 
+class Fixed(NamedTuple):
+    """What a library's code gives a field in every model of a format."""
+
+    value: Any
+    by: str
+    """Where in that code."""
+
+
+def by_code(where: str, **values: Any) -> dict[str, Fixed]:
+    """Fields that one place of a library's code decides for every file of a format.
+
+    Args:
+        where: the place, for a reader who wants to look.
+    """
+    return {name: Fixed(value, where) for name, value in values.items()}
+
+
 class Trained(NamedTuple):
     """Fields of the schema that a training script's records state."""
 
@@ -106,15 +123,22 @@ class Dialect:
     """Other values of fields that its older files have, `ANY` for all: read, and never written."""
     limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
     """What else it cannot say, a sentence each."""
-    conventions: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that the library's code decides and no file states."""
-    infer: Callable[[Mapping[str, Any]], dict[str, Any]] = lambda fields: {}
+    fixed: Mapping[str, Fixed] = field(default_factory=dict)
+    """Fields that the library's code decides for every file of the format, where no file states them;
+    what its authors' own models happen to have is none of them."""
+    follows: Callable[[Mapping[str, Any]], Mapping[str, Fixed]] = lambda fields: {}
     """Fields that the library's code derives from the others, given as far as they are known."""
+    square: str = ""
+    """Where the library's code takes a position table of unknown grid for a square; empty where no code
+    does, so that the image size is asked for."""
+    mistaken_for: Callable[[ViTConfig], str] = lambda cfg: ""
+    """The dialect whose files have the same names and shapes where the schema is this one, and another
+    function; empty where there is none. Then the user has to say which it is."""
     stated: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Any]] = lambda shapes: {}
     """Fields that the shapes of its own tensors state and those of the twins' tensors do not."""
     asks: tuple[str, ...] = ()
-    """Fields beside those that every dialect must know that its library's code leaves open and that must
-    not be assumed."""
+    """Fields in which files of these names differ though the library's code has one value: another model
+    class spells its tensors alike."""
     trained: Callable[[Mapping[str, Any]], Trained] = lambda objects: Trained({}, {})
     """What the numbers and names say that a training script keeps beside the tensors."""
     settings: Settings | None = None

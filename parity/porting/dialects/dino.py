@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.table import Table, layer, only_when, respelled, row
 from vit_config import Preprocess, ViTConfig, WeightsError
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
@@ -52,8 +52,7 @@ WITHOUT_KEYS = row(("blocks.{i}.attn.q_bias", None, "blocks.{i}.attn.v_bias"), B
 V2 = _table("register_tokens", row(BIAS, BIAS), PACKED)
 CHUNKED = respelled(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # blocks are numbered through, in every chunk
 TRAINING = ("mask_token", "dino_head.*", "ibot_head.*")
-HEADS = {384: 6, 768: 12, 1024: 16, 1536: 24}
-"""Of DINOv2's own models, by width."""
+V2_CODE, V3_CODE = "dinov2/models/vision_transformer.py", "dinov3/models/vision_transformer.py"
 
 
 def _rope(theta: float) -> Rope:
@@ -75,14 +74,15 @@ def _mask_token(cfg: ViTConfig) -> np.ndarray:
     return np.zeros((1, cfg.hidden_size))
 
 
-def _infer_v2(fields: Mapping[str, Any]) -> dict[str, Any]:
-    heads = HEADS.get(fields["hidden_size"])
+def _follows_v2(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     resize = "bicubic_antialias" if fields["register_tokens"] else "dinov2"
-    return {**_infer_act(fields), "pos_embed_resize": resize, **({"num_heads": heads} if heads else {})}
+    where = "dinov2/hub/backbones.py: interpolate_antialias, interpolate_offset"
+    return {**_follows(fields), **by_code(where, pos_embed_resize=resize)}
 
 
-def _infer_act(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"act": "gelu" if fields["mlp"] == "mlp" else "silu"}
+def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    act = "gelu" if fields["mlp"] == "mlp" else "silu"
+    return by_code("layers/mlp.py: act_layer = nn.GELU; layers/swiglu_ffn.py: F.silu", act=act)
 
 
 def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
@@ -96,6 +96,8 @@ def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
 def _limits(cfg: ViTConfig) -> Iterator[str]:
     if cfg.layer_scale_on != "both":
         yield f"it scales both branches (layer_scale_on = {cfg.layer_scale_on})"
+    if cfg.pos_embed == "learned" and cfg.grid[0] != cfg.grid[1]:
+        yield f"it takes a position table for a square, not for a grid of {cfg.grid}"
     if cfg.mlp != "mlp" and cfg.mlp_dim % 8:
         yield f"its gated MLP has a multiple of 8 as its width, not mlp_dim = {cfg.mlp_dim}"
 
@@ -109,7 +111,9 @@ def _dialect(name: str, title: str, *, can: Mapping[str, Any], **own: Any) -> Di
         "act": lambda cfg: ("gelu",) if cfg.mlp == "mlp" else ("silu",),
         "pool": lambda cfg: ("class_mean",) if cfg.num_classes else ("class",),
     }
-    own["conventions"] = {"pool": "class", "dynamic_image_size": True, **own["conventions"]}
+    code = own.pop("code")
+    pooled = by_code(f"{code}: forward: x_norm_clstoken", pool="class", dynamic_image_size=True)
+    own["fixed"] = {**pooled, **own["fixed"]}
     own["buffers"] = {"mask_token": _mask_token, **own.get("buffers", {})}
     return Dialect(
         name=name,
@@ -132,19 +136,21 @@ def _v3(name: str, qkv_bias: Table, *, mark: str, can: Mapping[str, Any], buffer
         tables=(_table("storage_tokens", qkv_bias, SPLIT),),
         marks=("patch_embed.proj.weight", PERIODS, mark),
         can={
-            "norm_eps": (1e-5, 1e-6),
+            "norm_eps": (1e-5,),
             "mlp": ("mlp", "swiglu"),
             "pos_embed": ("none",),
             "rope": lambda cfg: (_rope(cfg.rope.theta if cfg.rope else 100.0),),
             **can,
         },
-        conventions={
-            "norm_eps": 1e-5,  # `layernormbf16`, in every model of its hubconf
-            "pos_embed": "none",
-            "rope": _rope(100.0),
-            "image_size": 224,
+        older={"norm_eps": (1e-6,)},  # `layernorm`, of a training whose config asks for it
+        code=V3_CODE,
+        fixed={
+            **by_code("dinov3/hub/backbones.py: norm_layer = layernormbf16", norm_eps=1e-5),
+            **by_code(f"{V3_CODE}: no position table; rope_embed", pos_embed="none", rope=_rope(100.0)),
+            # positions are relative to whatever image comes
+            **by_code(f"{V3_CODE}: img_size = 224, which nothing depends on", image_size=224),
         },
-        infer=_infer_act,
+        follows=_follows,
         stated=_heads,
         buffers={PERIODS: _periods, **dict(buffers)},
         ignored=(*TRAINING, "local_cls_norm.*", "projectors.*"),
@@ -178,8 +184,10 @@ DIALECTS = (
             "mlp": ("mlp", "swiglu_packed"),
             "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),
         },
-        conventions={"norm_eps": 1e-6},
-        infer=_infer_v2,
+        code=V2_CODE,
+        fixed=by_code(f"{V2_CODE}: norm_layer = partial(nn.LayerNorm, eps=1e-6)", norm_eps=1e-6),
+        follows=_follows_v2,
+        square=f"{V2_CODE}: interpolate_pos_encoding: assert N == M * M",
         # its make_classification_eval_transform
         preprocess=Preprocess(
             mean=IMAGENET_MEAN, std=IMAGENET_STD, crop_fraction=224 / 256, image_size=(224, 224)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.table import Table, dense, flax_attention, flax_norm, row
 from vit_config import Preprocess, ViTConfig
 
@@ -21,6 +21,8 @@ PATCH: Table = (
 HEADS: Table = (*dense("pre_logits", "pre_logits"), *dense("head", "head"))
 PRE_LINEN, LINEN = (0, 1, 2, 3), (0, 0, 1, 0)
 """The numbers of a block's norm, attention, norm and MLP."""
+CODE = "vision_transformer/vit_jax"
+RESIZES = f"{CODE}/checkpoint.py: interpolate_posembed"
 HYBRID = "a hybrid, whose tokens a ResNet makes"
 
 
@@ -78,12 +80,15 @@ def _dialect(name: str, title: str, numbers: tuple[int, int, int, int]) -> Diale
             "pool": ("class", "mean"),
         },
         limits=_limits,
-        conventions={
-            "act": "gelu_tanh",  # flax.linen.gelu, as it is called there, is the approximation
-            "norm_eps": 1e-6,
-            "pool": "class",
-            "pos_embed_resize": "bilinear_corners",
+        fixed={
+            **by_code(f"{CODE}/models_vit.py: nn.gelu, which approximates", act="gelu_tanh"),
+            **by_code("flax.linen.LayerNorm: epsilon = 1e-6", norm_eps=1e-6),
+            **by_code(f"{CODE}/models_vit.py: classifier = token has a class token", pool="class"),
+            **by_code(
+                f"{CODE}/checkpoint.py: interpolate_posembed", pos_embed_resize="bilinear_corners"
+            ),
         },
+        square=f"{RESIZES}: int(np.sqrt(len(posemb_grid)))",
         preprocess=Preprocess(interpolation="bilinear", crop_mode="squash"),
         foreign={"conv_root/*": HYBRID, "block1/*": HYBRID},
         container="npz",

@@ -1,7 +1,8 @@
 """The authors' own files of DeiT, DeiT III and MAE, which timm's names come from.
 
-Each holds its tensors under ``model``, and says nothing else: heads and epsilon are those of the
-published models. Only those of DeiT III and MAE's pretraining can be told by their names.
+Each holds its tensors under ``model``, and says nothing else. Every constructor there has the same
+epsilon, activation and pooling; heads vary, and have to be said. Only those of DeiT III and MAE's
+pretraining can be told by their names.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.table import layer, row
 from vit_config import Preprocess, ViTConfig
 from vit_config.images.preprocess import IMAGENET_MEAN, IMAGENET_STD
@@ -30,20 +31,11 @@ SCALED = (
     *row("blocks.{i}.ls1.gamma", "blocks.{i}.gamma_1"),
     *row("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
 )
-HEADS = {192: 3, 384: 6, 512: 8, 768: 12, 1024: 16, 1280: 16}
-"""Of the published models, by width."""
-
-
-def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if HEADS.get(cfg.hidden_size) != cfg.num_heads:
-        yield (
-            "nothing in its files says the heads, which are those of the published models;"
-            f" {cfg.num_heads} of width {cfg.hidden_size} is none of them"
-        )
 
 
 def _mae_limits(cfg: ViTConfig) -> Iterator[str]:
-    yield from _limits(cfg)
+    if cfg.grid[0] != cfg.grid[1]:
+        yield f"its position table is of a square, not of a grid of {cfg.grid}"
     if (cfg.pool == "mean") != (cfg.final_norm == "post_pool"):
         yield (
             "its model pools the class token after the norm, or the mean before it, not"
@@ -51,28 +43,37 @@ def _mae_limits(cfg: ViTConfig) -> Iterator[str]:
         )
 
 
-def _infer(fields: Mapping[str, Any]) -> dict[str, Any]:
-    heads = HEADS.get(fields["hidden_size"])
-    return {"num_heads": heads} if heads else {}
+def _mae_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    pool = "mean" if fields["final_norm"] == "post_pool" else "class"
+    return by_code("models_vit.py: forward_features: global_pool has fc_norm", pool=pool)
 
 
-def _mae_infer(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {**_infer(fields), "pool": "mean" if fields["final_norm"] == "post_pool" else "class"}
-
-
-def _dialect(name: str, title: str, table: Any, **own: Any) -> Dialect:
-    conventions = {"norm_eps": 1e-6, "act": "gelu", "pos_embed_resize": "bicubic", **own.pop("said", {})}
+def _dialect(name: str, title: str, table: Any, *, code: str, resized: str, **own: Any) -> Dialect:
+    """`code` is the file whose constructors share an epsilon, `resized` what fits its tables."""
     return Dialect(
         name=name,
         title=title,
         family=name,
         tables=(table,),
-        conventions=conventions,
+        fixed={
+            **by_code(f"{code}: norm_layer = partial(nn.LayerNorm, eps=1e-6)", norm_eps=1e-6),
+            **by_code("timm.layers.Mlp: act_layer = nn.GELU", act="gelu"),
+            **by_code(resized, pos_embed_resize="bicubic"),
+            **own.pop("fixed", {}),
+        },
+        square=resized,
         container="torch",
         weights_name="model.pth",
         wrapper="model",
-        **{"infer": _infer, "limits": _limits, **own},
+        **own,
     )
+
+
+DEIT_RESIZES = (
+    "deit/main.py: orig_size = int((pos_embed_checkpoint.shape[-2] - num_extra_tokens) ** 0.5)"
+)
+MAE_RESIZES = "mae/util/pos_embed.py: interpolate_pos_embed"
+CLASS_TOKEN = "forward_features: return x[:, 0]"
 
 
 def _preprocess(crop_fraction: float) -> Preprocess:
@@ -99,7 +100,9 @@ DIALECTS = (
             "pos_embed_prefix": ("none",),
             "layer_scale": lambda cfg: (1.0,) if cfg.layer_scale is None else (cfg.layer_scale,),
         },
-        said={"pool": "class"},
+        code="deit/models_v2.py",
+        resized=DEIT_RESIZES,
+        fixed=by_code(f"deit/models_v2.py: {CLASS_TOKEN}", pool="class"),
         preprocess=_preprocess(1.0),
     ),
     _dialect(
@@ -109,7 +112,9 @@ DIALECTS = (
         marks=("cls_token", "pos_embed", "mask_token", "decoder_embed.weight"),
         can={"pool": ("class", "mean"), "final_norm": ("pre_pool", "post_pool")},
         limits=_mae_limits,
-        infer=_mae_infer,
+        code="mae/models_mae.py, models_vit.py",
+        resized=MAE_RESIZES,
+        follows=_mae_follows,
         ignored=("decoder_*", "mask_token"),
         preprocess=_preprocess(0.875),
     ),
@@ -119,7 +124,9 @@ DIALECTS = (
         DISTILLED,
         marks=(),  # timm's names; taken for DeiT's only if the user says so
         can={"distill_token": ANY},
-        said={"pool": "class"},
+        code="deit/models.py",
+        resized=DEIT_RESIZES,
+        fixed=by_code(f"deit/models.py: {CLASS_TOKEN}", pool="class"),
         preprocess=_preprocess(0.875),
     ),
 )

@@ -45,6 +45,8 @@ class Found(NamedTuple):
     """How it was recognised."""
     respelled: tuple[str, ...] = ()
     """What was done to the names besides, a sentence each."""
+    asked: bool = False
+    """Whether the user says that it is of this dialect."""
 
 
 def find(

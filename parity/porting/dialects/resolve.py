@@ -9,14 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid
+from parity.porting.dialects.questions import decided, question, unstated
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
-from vit_config import PRESETS, ConfigError, ViTConfig, WeightsError, preset
-from vit_config.errors import UnstatedError
+from vit_config import ConfigError, ViTConfig, WeightsError
 from vit_config.parameters import parameters
 from vit_config.rope import Rope
-
-MUST_BE_KNOWN = ("num_heads", "norm_eps", "act", "pool", "patch_size", "image_size", "pos_embed")
-"""Fields that decide the function and have no value that could be assumed."""
 
 SIDES = ("image_size", "patch_size")
 """Pairs of a height and a width."""
@@ -24,6 +21,7 @@ COUNTS = (*SIDES, "hidden_size", "num_heads", "attention_head_dim", "in_channels
 """Fields with which others are computed here."""
 
 SQUARE = "shapes, taking the grid to be square"
+SQUARE_PATCH = "shapes and in_channels, taking patches to be square"
 SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
 
@@ -70,30 +68,22 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
     known.take(told.given, GIVEN)
     for where, stated in told.stated:
         known.take(_without_overruled(stated, told.override), where)
-    convention = f"convention of {dialect.title}"
     _settle_heads(known, shapes)
-    taken = {**dialect.conventions, **dialect.infer(known.fields)}
-    if "pos_embed" not in shapes:
-        taken.pop("pos_embed_resize", None)  # only a table can be fitted to another grid
-    known.fill(taken, convention)
+    _settle_scale(known, shapes)
+    _settle_by_code(known, dialect, shapes)
     _settle_heads(known, shapes)
     _settle_patch(known, shapes)
-    _settle_image(known, shapes)
+    if dialect.square:
+        _settle_image(known, shapes)
     for where, stated in told.fallback:
         if known.origins.get("image_size") == SQUARE:
             size = _comparable("image_size", stated.get("image_size"))
             known.origins["image_size"] += f", as {where}" * (size == known.fields["image_size"])
         known.fill(stated, where)
     _settle_prefix(known, shapes)
-    _settle_scale(known, shapes)
+    if unknown := unstated(dialect, known.fields):
+        raise question(dialect, unknown, shapes, _shown(known))
     fields = known.fields
-    if unknown := [name for name in (*MUST_BE_KNOWN, *dialect.asks) if name not in fields]:
-        raise UnstatedError(
-            f"cannot infer {', '.join(unknown)}; give --set "
-            + " ".join(f"{name}={_example(name)}" for name in unknown)
-            + f", or --like PRESET{_presets_of(known)}",
-            tuple(unknown),
-        )
     cfg = ViTConfig(**fields)
     _compare(cfg, shapes)
     origins = {name: known.origins.get(name, ASSUMED) for name in cfg.fields()}
@@ -189,8 +179,8 @@ def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:
         fields["num_heads"] = letters["h"]
         if letters["h"] * letters["d"] != fields["hidden_size"]:
             fields["attention_head_dim"] = letters["d"]
-    if "g" in letters and letters["g"] != fields.get("num_heads"):
-        fields["pool_num_heads"] = letters["g"]
+    if "g" in letters:
+        fields["pool_num_heads"] = letters["g"] if letters["g"] != fields.get("num_heads") else None
     return fields
 
 
@@ -204,21 +194,29 @@ def _settle_heads(known: _Known, shapes: Shapes) -> None:
         known.take({"attention_head_dim": joined // heads}, f"{SHAPES} and num_heads")
 
 
+def _settle_by_code(known: _Known, dialect: Dialect, shapes: Shapes) -> None:
+    """What the library's code decides, where nobody states it."""
+    by_code = {name: each.value for name, each in dialect.fixed.items()}
+    by_code |= {name: each.value for name, each in dialect.follows(known.fields).items()}
+    if "pos_embed" not in shapes:
+        by_code.pop("pos_embed_resize", None)  # only a table can be fitted to another grid
+    known.fill(by_code, f"code of {dialect.title}")
+    known.fill(decided(dialect, known.fields), f"code of {dialect.title}")
+
+
 def _settle_patch(known: _Known, shapes: Shapes) -> None:
-    """The patch that a linear projection is for: its values, if it is square and of three channels."""
+    """Channels from the patch that a linear projection is for, or a square patch from its channels."""
     values = shapes["patch_embed.proj.weight"][1:]
     if len(values) != 1:
         return
-    if patch := known.fields.get("patch_size"):
+    patch, channels = (known.fields.get(name) for name in ("patch_size", "in_channels"))
+    if patch:
         if values[0] % (patch[0] * patch[1]) == 0:
             known.fill({"in_channels": values[0] // (patch[0] * patch[1])}, f"{SHAPES} and patch_size")
-        return
-    channels = known.fields.get("in_channels", 3)
-    side = math.isqrt(values[0] // channels)
-    if side * side * channels == values[0]:
-        where = f"{SHAPES}, taking patches to be square and of {channels} channels"
-        known.take({"patch_size": (side, side)}, where)
-        known.fill({"in_channels": channels}, where)
+    elif channels:
+        side = math.isqrt(values[0] // channels)
+        if side * side * channels == values[0]:
+            known.take({"patch_size": (side, side)}, SQUARE_PATCH)
 
 
 def _settle_image(known: _Known, shapes: Shapes) -> None:
@@ -276,23 +274,11 @@ def word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _presets_of(known: _Known) -> str:
-    """The first presets of the same shapes, in brackets; how many heads they have, no shape tells."""
-    told = {name: value for name, value in known.fields.items() if known.origins[name] == SHAPES}
-    told = {name: value for name, value in told.items() if name not in ("image_size", "num_classes")}
-    configs = {name: preset(name) for name in PRESETS}
-    fit = [
-        name
-        for name, cfg in configs.items()
-        if all(_comparable(field, getattr(cfg, field)) == value for field, value in told.items())
-    ]
-    more = f" and {len(fit) - 3} others" if len(fit) > 3 else ""
-    return f" (of these shapes: {', '.join(fit[:3])}{more})" if fit else ""
-
-
-def _example(name: str) -> str:
-    """A value to be replaced where none is right for most models."""
-    examples = {"num_heads": "N", "norm_eps": "1e-6", "act": "gelu", "pool": "class",
-                "patch_size": "16", "image_size": "224", "pos_embed": "none", "rope": "null",
-                "block": "pre_norm"}  # fmt: skip
-    return examples.get(name, "false")
+def _shown(known: _Known) -> dict[str, Any]:
+    """The fields that shapes show, but for those in which a fine-tuned model differs from its preset."""
+    weak = ("image_size", "num_classes")
+    return {
+        name: each
+        for name, each in known.fields.items()
+        if known.origins[name] == SHAPES and name not in weak
+    }

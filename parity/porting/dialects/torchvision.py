@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
 
@@ -25,8 +25,7 @@ TABLE = (
     *layer("head", "heads.head"),
 )
 OLDER = respelled(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
-HEADS = {768: 12, 1024: 16, 1280: 16}
-"""Of torchvision's own models, by width."""
+CODE = "torchvision/models/vision_transformer.py"
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
@@ -38,11 +37,6 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
         yield f"its images have 3 channels, not {cfg.in_channels}"
 
 
-def _infer(fields) -> dict[str, int]:
-    heads = HEADS.get(fields["hidden_size"])
-    return {"num_heads": heads} if heads else {}
-
-
 DIALECTS = (
     Dialect(
         name="torchvision",
@@ -52,8 +46,13 @@ DIALECTS = (
         marks=("class_token", "encoder.pos_embedding", "encoder.ln.weight"),
         can={"head_hidden": ANY},
         limits=_limits,
-        conventions={"norm_eps": 1e-6, "act": "gelu", "pool": "class", "pos_embed_resize": "bicubic"},
-        infer=_infer,
+        fixed={
+            **by_code(f"{CODE}: norm_layer = partial(nn.LayerNorm, eps=1e-6)", norm_eps=1e-6),
+            **by_code(f"{CODE}: MLPBlock: nn.GELU", act="gelu"),
+            **by_code(f"{CODE}: forward: x = x[:, 0]", pool="class"),
+            **by_code(f"{CODE}: interpolate_embeddings", pos_embed_resize="bicubic"),
+        },
+        square=f"{CODE}: VisionTransformer(image_size: int)",
         foreign={"conv_proj.conv_bn_relu_*": "the variant with a stem of convolutions"},
         container="torch",
         weights_name="model.pth",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.table import Table, layer, row
 from vit_config import ViTConfig
 
@@ -43,13 +43,17 @@ SIMPLE = (*row("reg_token", "register_tokens", "r D -> 1 r D"), *_table("linear_
 BATCHED = tuple(replace(each, layout="") for each in VIT)  # token and table with a leading axis of one
 
 
-def _infer_vit(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pool": "class"} if fields["class_token"] else {}
+def _follows_vit(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    has_token = fields["class_token"]
+    return (
+        by_code("vit.py: num_cls_tokens = 1 if pool == 'cls' else 0", pool="class") if has_token else {}
+    )
 
 
-def _infer_older(fields: Mapping[str, Any]) -> dict[str, Any]:
+def _follows_older(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """A mean is one of all tokens, the class token too; whether there is one, is not in the file."""
-    return {"pool_prefix": True} if fields.get("pool") == "mean" else {}
+    mean = fields.get("pool") == "mean"
+    return by_code("vit.py: x.mean(dim = 1)", pool_prefix=True) if mean else {}
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
@@ -91,19 +95,18 @@ def _dialect(name: str, title: str, table: Table, **own: Any) -> Dialect:
         "norm_eps": (1e-5,),
         **own.pop("can"),
     }
-    conventions = {
-        "patch_embed": "linear_hwc",
-        "norm_eps": 1e-5,
-        "act": "gelu",
-        **own.pop("conventions", {}),
-    }
     return Dialect(
         name=name,
         title=title,
         family="vit-pytorch",
         tables=(table,),
         can=can,
-        conventions=conventions,
+        fixed={
+            **by_code("vit.py: (h p1) (w p2) -> (h w) (p1 p2 c)", patch_embed="linear_hwc"),
+            **by_code("torch.nn.LayerNorm: eps = 1e-5", norm_eps=1e-5),
+            **by_code("vit.py: FeedForward: nn.GELU", act="gelu"),
+            **own.pop("fixed", {}),
+        },
         container="torch",
         weights_name="model.pt",
         **own,
@@ -121,7 +124,7 @@ DIALECTS = (
         marks=("cls_token:2", "pos_embedding:2", PATCH, OUT),
         can=VIT_HAS,
         limits=_vit_limits,
-        infer=_infer_vit,
+        follows=_follows_vit,
         buffers={"cls_token": _empty_token},
     ),
     _dialect(
@@ -131,8 +134,8 @@ DIALECTS = (
         marks=("cls_token:2", "pos_embedding:2", PATCH, f"!{OUT}"),
         can={**VIT_HAS, **ONE_HEAD},
         limits=_vit_limits,
-        conventions={"num_heads": 1},
-        infer=_infer_vit,
+        fixed=by_code("vit.py: project_out = not (heads == 1 and dim_head == dim)", num_heads=1),
+        follows=_follows_vit,
         buffers={"cls_token": _empty_token},
     ),
     _dialect(
@@ -142,7 +145,7 @@ DIALECTS = (
         marks=("cls_token:3", "pos_embedding:3", PATCH, OUT),
         can={"pool": ("class", "mean"), "pool_prefix": ANY},
         limits=_older_limits,
-        infer=_infer_older,
+        follows=_follows_older,
     ),
     _dialect(
         "simple-vit-pytorch",
@@ -157,6 +160,8 @@ DIALECTS = (
             "attention_out_bias": (False,),
         },
         limits=_simple_limits,
-        conventions={"pos_embed": "sincos2d_simple", "pool": "mean"},
+        fixed=by_code(
+            "simple_vit.py: posemb_sincos_2d; x.mean(dim = 1)", pos_embed="sincos2d_simple", pool="mean"
+        ),
     ),
 )

@@ -95,7 +95,7 @@ def test_inspect_says_where_each_field_is_from(state, tmp_path, capsys):
     assert "stripped 'model' from every name" in out
     assert re.search(r"num_heads +5 +given", out)
     assert re.search(r"depth +3 +shapes", out)
-    assert re.search(r"norm_eps +1e-06 +convention of torchvision", out)
+    assert re.search(r"norm_eps +1e-06 +code of torchvision", out)
     assert re.search(r"image_size +32x32 +shapes, taking the grid to be square", out)
     assert "assumed:" in out
     assert "anomalies      none" in out

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
 from parity.porting.dialects.hf.labels import HEAD
-from parity.porting.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, one_of
+from parity.porting.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, RESIZED, SQUARE, one_of
 from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
 
@@ -61,8 +61,9 @@ def _derive_trunk(entries: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _infer_bare(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pool": "mean" if fields["final_norm"] == "post_pool" else "class"}
+def _follows_bare(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    pool = "mean" if fields["final_norm"] == "post_pool" else "class"
+    return by_code("Data2VecVisionPooler: the mean is normalised, the class token is not", pool=pool)
 
 
 def _entries(cfg: ViTConfig) -> dict[str, Any]:
@@ -117,7 +118,8 @@ def _dialect(
             "layer_scale_on": ("both",),
             "pool": ("mean", "class"), "final_norm": ("post_pool", "pre_pool", "none"),
         },
-        conventions={"pos_embed": "none", "layer_scale": 0.1, "pos_embed_resize": "bicubic"},
+        fixed={**RESIZED, **by_code("BeitEmbeddings: no table, no positions", pos_embed="none")},
+        square=SQUARE,
         settings=HfSettings(
             model_types={model_type: ""},
             keys=(
@@ -153,7 +155,7 @@ DIALECTS = (
         "beit.",
         derive=_derive_trunk,
         marks=tuple(f"!{each}.weight" for each in ("classifier", "pooler.layernorm", "layernorm")),
-        infer=_infer_bare,
+        follows=_follows_bare,
         limits=_limits_bare,
         writes=False,  # Data2VecVision's classes are the same model, and have a config that says so
     ),
@@ -165,7 +167,7 @@ DIALECTS = (
         "Data2VecVision",
         "data2vec_vision.",
         derive=_derive_bare,
-        infer=_infer_bare,
+        follows=_follows_bare,
         limits=_limits_bare,
     ),
 )

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
+from parity.porting.dialects.hf.vit import RESIZED
 from parity.porting.dialects.table import Table, apart, layer, row
 from vit_config import ViTConfig
 
@@ -77,6 +78,7 @@ def _dialect(name: str, title: str, *, can: Mapping[str, Any], settings: Any, **
             processor="CLIPImageProcessor",
             **settings,
         ),
+        square="CLIPVisionEmbeddings: num_patches = (image_size // patch_size) ** 2",
         body="vision_model.",
         **own,
     )
@@ -90,7 +92,7 @@ DIALECTS = (
         marks=("embeddings.class_embedding", "pre_layrnorm.weight", "!classifier.weight"),
         can={"head_bias": lambda cfg: (False,) if cfg.num_classes else (True,)},
         limits=_limits,
-        conventions={"pool": "class", "pos_embed_resize": "bicubic"},
+        fixed={**RESIZED, **by_code("CLIPVisionTransformer: last_hidden_state[:, 0, :]", pool="class")},
         settings={
             "model_types": {"clip_vision_model": "", "clip": "vision_config"},
             "architecture": lambda cfg: f"CLIPVisionModel{'WithProjection' if cfg.num_classes else ''}",
@@ -107,7 +109,7 @@ DIALECTS = (
         marks=("embeddings.class_embedding", "pre_layrnorm.weight", "classifier.weight"),
         can={"pool": ("mean",), "final_norm": ("none",)},
         limits=_classifier_limits,
-        conventions={"pool": "mean", "pos_embed_resize": "bicubic"},
+        fixed={**RESIZED, **by_code("CLIPForImageClassification: torch.mean(.., dim=1)", pool="mean")},
         settings={
             "model_types": {"clip": "vision_config"},
             "architecture": lambda cfg: "CLIPForImageClassification",

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.hf.config import NUMBERS, HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, DROPOUT, Key, head_dim, head_dim_entry, sizes
-from parity.porting.dialects.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, one_of
+from parity.porting.dialects.hf.vit import BLOCK, EMBEDDINGS, MEMORY, QKV_BIAS, SQUARE, one_of
 from parity.porting.dialects.table import apart, layer, only_when, respelled, row
 from vit_config import ViTConfig
 
@@ -119,19 +119,30 @@ def _dialect(name: str, title: str, *, marks: tuple[str, ...], can: Any, **optio
         # it learns this token to stand for a masked patch, and an encoder masks none
         buffers={"embeddings.mask_token": lambda cfg: np.zeros((1, cfg.hidden_size))},
         ignored=("embeddings.mask_token",),
+        square=SQUARE,
         beside=("classifier.",),
         **options,
     )
 
 
-SHARED = {"pool": "class", "layer_scale": 1.0, "dynamic_image_size": True}
+def _fixed(resize: str) -> dict[str, Fixed]:
+    return {
+        **by_code("Dinov2Model: pooled_output = sequence_output[:, 0, :]", pool="class"),
+        **by_code(
+            "Dinov2Embeddings: interpolate_pos_encoding",
+            dynamic_image_size=True,
+            pos_embed_resize=resize,
+        ),
+    }
+
+
 DIALECTS = (
     _dialect(
         "hf-dinov2",
         "transformers' DINOv2",
         marks=(f"!{REGISTERS}",),
         can={},
-        conventions={**SHARED, "pos_embed_resize": "bicubic"},
+        fixed=_fixed("bicubic"),
         settings=_settings("dinov2", "Dinov2", 14),
         body="dinov2.",
     ),
@@ -144,7 +155,7 @@ DIALECTS = (
             "register_tokens": ANY,
             "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),
         },
-        conventions={**SHARED, "pos_embed_resize": "bicubic_antialias"},
+        fixed=_fixed("bicubic_antialias"),
         settings=_settings(
             "dinov2_with_registers",
             "Dinov2WithRegisters",

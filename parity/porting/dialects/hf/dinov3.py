@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.config import NUMBERS, HfSettings
 from parity.porting.dialects.hf.keys import ACTS, Key, sizes
 from parity.porting.dialects.table import apart, layer, respelled, row
@@ -94,9 +94,10 @@ DIALECTS = (
             "pos_embed": ("none",), "rope": _Ropes(),
         },
         limits=_limits,
-        conventions={
-            "pool": "class", "pos_embed": "none", "layer_scale": 1.0, "dynamic_image_size": True,
-        },
+        fixed=by_code(
+            "DINOv3ViTModel: sequence_output[:, 0, :]; positions of whatever image comes",
+            pool="class", pos_embed="none", dynamic_image_size=True,
+        ),
         settings=HfSettings(
             model_types={"dinov3_vit": ""},
             keys=(

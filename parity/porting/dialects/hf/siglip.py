@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf import preprocessor
 from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
 from parity.porting.dialects.hf.config import HfSettings, oblong
@@ -79,6 +79,11 @@ def _dialects(
     kind = {"patch_embed": "linear_hwc"} if flat else {}
     can = {**CAN, **{name: (value,) for name, value in kind.items()}}
     resize = "bilinear_antialias" if flat else "bicubic"
+    fixed = {
+        **by_code(f"{model}VisionEmbeddings", pos_embed_resize=resize),
+        **by_code("Siglip2ImageProcessor: convert_image_to_patches", **kind),
+    }
+    square = f"{model}VisionEmbeddings: position_embedding, of a square number of patches"
     marks = (f"{PATCHES}:{axes}", "embeddings.position_embedding.weight", "!embeddings.class_embedding")
     return (
         Dialect(
@@ -89,7 +94,8 @@ def _dialects(
             marks=(*marks, "head.probe", "!classifier.weight"),
             can={**can, "pool": ("map",)},
             limits=_limits,
-            conventions={"pos_embed_resize": resize, **kind},
+            fixed=fixed,
+            square=square,
             settings=settings(
                 model_types={f"{family}_vision_model": "", family: "vision_config"},
                 architecture=lambda cfg: f"{model}VisionModel",
@@ -108,7 +114,8 @@ def _dialects(
             marks=(*marks, "classifier.weight"),
             can={**can, "pool": ("mean",)},
             limits=_limits,
-            conventions={"pos_embed_resize": resize, "pool": "mean", **kind},
+            fixed=fixed,
+            square=square,
             settings=settings(
                 model_types={family: "vision_config"},
                 architecture=lambda cfg: f"{model}ForImageClassification",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.hf.config import HfSettings
 from parity.porting.dialects.hf.keys import ACTS, DROPOUT, MLP, Key, head_dim, head_dim_entry, sizes
 from parity.porting.dialects.table import Table, apart, layer, respelled, row
@@ -50,7 +50,8 @@ def both(*tables: Table) -> tuple[Table, ...]:
 
 
 CAN = {"qkv_bias": ANY, "norm_eps": ANY, "act": tuple(ACTS.values()), "attention_head_dim": ANY}
-TOKENS = {"pool": "class", "pos_embed_resize": "bicubic"}
+SQUARE = "interpolate_pos_encoding: sqrt_num_positions = num_positions**0.5"
+RESIZED = by_code("interpolate_pos_encoding: mode = bicubic", pos_embed_resize="bicubic")
 MARKS = (
     "embeddings.patch_embeddings.projection.weight",
     "embeddings.position_embeddings",
@@ -93,7 +94,13 @@ def _mae_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _dialect(name: str, title: str, *, tables: tuple[Table, ...], marks=(), **options) -> Dialect:
-    shared = {"can": CAN, "conventions": TOKENS, "ignored": IGNORED, "beside": ("classifier.",)}
+    shared = {
+        "can": CAN,
+        "fixed": RESIZED,
+        "square": SQUARE,
+        "ignored": IGNORED,
+        "beside": ("classifier.",),
+    }
     return Dialect(
         name=name,
         title=title,
@@ -131,7 +138,6 @@ DIALECTS = (
         tables=both(CLASSIFIER),
         marks=("!embeddings.cls_token",),
         can={**CAN, "class_token": (False,), "pool": ("mean",)},
-        conventions={**TOKENS, "pool": "mean"},
         settings=settings("ijepa", "IJepa", norm_eps=1e-12),
         body="ijepa.",
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, by_code
 from parity.porting.dialects.table import REST, apart, bind_theirs, layer, row
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.dialects.timm.records import trained
@@ -17,9 +17,9 @@ from parity.porting.dialects.timm.rules import (
     BEIT_CAN,
     EVA_CAN,
     VIT_CAN,
-    eva_infer,
+    eva_follows,
     eva_limits,
-    vit_infer,
+    vit_follows,
     vit_limits,
 )
 
@@ -68,6 +68,7 @@ def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
         code=settings.code,
         made_by=settings.made_by,
         trained=trained,
+        square="timm/layers/pos_embed.py: resample_abs_pos_embed: hw = int(math.sqrt(..))",
         **{"ignored": INDEX, **own},
     )
 
@@ -80,8 +81,8 @@ def _eva(name: str, title: str, table: Any, marks: tuple[str, ...], **can: Any) 
         marks=marks,
         can={**EVA_CAN, **can},
         limits=eva_limits,
-        infer=eva_infer,
-        asks=("rope", "block"),
+        follows=eva_follows,
+        asks=("rope", "block", "pos_embed"),
     )
 
 
@@ -94,10 +95,10 @@ DIALECTS = (
         can=VIT_CAN,
         older={"head_hidden": ANY},  # of models for 21k classes, before 2022
         limits=vit_limits,
-        infer=vit_infer,
+        follows=vit_follows,
         ignored=(*INDEX, PROJECTOR),
         foreign={"head.0.running_*": "a linear probe, a batch norm and a classifier"},
-        asks=("rope", "block", "pool_prefix"),
+        asks=("rope", "block", "pool_prefix", "pos_embed"),
     ),
     _dialect(
         "timm-beit",
@@ -105,8 +106,8 @@ DIALECTS = (
         BEIT,
         marks=(PATCHES, "blocks.0.attn.relative_position_bias_table", "!mask_token"),
         can=BEIT_CAN,
-        infer=eva_infer,
-        conventions={"rope": None, "block": "pre_norm"},
+        follows=eva_follows,
+        fixed=by_code("timm/models/beit.py: Block", rope=None, block="pre_norm"),
     ),
     _eva("timm-eva", "timm's EVA", EVA, (PATCHES, "blocks.0.norm1.weight", JOINT, *NATIVE)),
     _eva(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY
+from parity.porting.dialects.dialect import ANY, Fixed, by_code
 from vit_config import ViTConfig
 
 
@@ -27,22 +27,23 @@ def vit_limits(cfg: ViTConfig) -> Iterator[str]:
         yield f"its attention pooling has an MLP as wide as the blocks' first layer, {hidden}"
 
 
-def vit_infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+def vit_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """What follows in ``VisionTransformer``."""
-    found: dict[str, Any] = {} if "pos_embed" in fields else {"pos_embed": "none"}
+    found: dict[str, Fixed] = {}
     if "pos_embed" in fields and not fields["pre_norm"]:
-        found["rope"] = None  # without either, and with CLIP's norm, it may as well be of timm's eva
+        # without either, and with CLIP's norm, it may as well be of timm's eva
+        found |= by_code("timm/models/vision_transformer.py: no rotary positions", rope=None)
     scaled = "layer_scale_on" in fields or fields.get("layer_scale") is not None
     if fields.get("num_parallel", 1) > 1 or scaled:
-        found["block"] = "pre_norm"
-    return {**found, **_pools_patches(fields)}
+        found |= by_code("timm: VisionTransformer: ResPostBlock has no ls1", block="pre_norm")
+    return found | _without_table(fields)
 
 
-def _pools_patches(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Nothing before the patches is pooled with them if nothing is there."""
-    names = ("class_token", "distill_token", "register_tokens")
-    alone = not any(fields.get(name) for name in names) or fields.get("pool") == "class"
-    return {"pool_prefix": False} if alone else {}
+def _without_table(fields: Mapping[str, Any]) -> dict[str, Fixed]:
+    """Where keys are turned, a table that is missing is none; else it may be one that was not saved."""
+    turned = fields.get("rope") is not None
+    where = "timm/models/eva.py: use_abs_pos_emb"
+    return by_code(where, pos_embed="none") if turned and "pos_embed" not in fields else {}
 
 
 VIT_CAN = {
@@ -80,16 +81,19 @@ def eva_limits(cfg: ViTConfig) -> Iterator[str]:
         yield "its heads share keys in pre_norm blocks alone, where keys have a bias if queries have"
 
 
-def eva_infer(fields: Mapping[str, Any]) -> dict[str, Any]:
+def eva_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     """What follows in ``Eva`` and ``Beit``."""
-    found = {"act": "gelu" if fields.get("mlp") == "mlp" else "silu", **_pools_patches(fields)}
-    if "pool_prefix" not in found and "pool" in fields:
-        found["pool_prefix"] = fields["pool"] == "map"
-    if "pos_embed" not in fields:
-        found["pos_embed"] = "none"
+    act = "gelu" if fields.get("mlp") == "mlp" else "silu"
+    found = by_code("timm/layers/mlp.py: SwiGLU: nn.SiLU; Mlp: nn.GELU", act=act)
+    if "pool" in fields:
+        tokens = any(fields.get(name) for name in ("class_token", "register_tokens"))
+        where = "timm/models/eva.py: forward_head: AttentionPoolLatent sees all tokens"
+        found |= by_code(where, pool_prefix=fields["pool"] == "map" and tokens)
+    if fields.get("rel_pos_bias") and "pos_embed" not in fields:
+        found |= by_code("timm/models/beit.py: use_abs_pos_emb", pos_embed="none")
     if "layer_scale_on" in fields:
-        found["block"] = "pre_norm"
-    return found
+        found |= by_code("timm/models/eva.py: EvaBlockPostNorm has no gamma_1", block="pre_norm")
+    return found | _without_table(fields)
 
 
 EVA_CAN = {

@@ -63,14 +63,14 @@ def test_there_and_back(tmp_path, name, head):
     )
 
 
-def test_what_the_file_does_not_say_is_a_convention(tmp_path):
+def test_what_the_file_does_not_say_the_code_decides(tmp_path):
     path, *_ = saved(tmp_path, **MAP)
 
     found = read_checkpoint(path)
 
     assert found.config == CFG.replace(**MAP, pos_embed_resize="bilinear_corners")
     assert found.origins["pool"] == found.origins["num_heads"] == "shapes"
-    assert found.origins["act"] == "convention of Big Vision"
+    assert found.origins["act"] == "code of Big Vision"
     assert found.preprocess.mean == (0.5, 0.5, 0.5)
 
 
@@ -85,7 +85,7 @@ def test_it_is_taken_for_no_other(tmp_path, name):
 def test_the_image_size_of_fixed_positions_is_asked_for(tmp_path):
     path, *_ = saved(tmp_path, **SINCOS["sincos_gap"])
 
-    with pytest.raises(ConfigError, match="cannot infer image_size; give --set image_size=224"):
+    with pytest.raises(ConfigError, match="cannot infer image_size; give --set image_size=HxW"):
         read_checkpoint(path)
 
 

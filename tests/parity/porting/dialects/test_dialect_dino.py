@@ -88,16 +88,20 @@ def test_with_a_linear_classifier(version, to, tmp_path):
 
 def test_what_is_known_of_a_published_dinov2(tmp_path):
     model = build(2, width=384, heads=6, depth=1, registers=4, image=42, patch=14)
-    source = read_checkpoint(save_torch(model, tmp_path))
+    heads = {"num_heads": 6}
+    path = save_torch(model, tmp_path)
+    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads=N"):
+        read_checkpoint(path)
+    source = read_checkpoint(path, given=heads)
     cfg = source.config
     assert (cfg.num_heads, cfg.image_size, cfg.norm_eps, cfg.act) == (6, (42, 42), 1e-6, "gelu")
     assert (cfg.pos_embed_prefix, cfg.pos_embed_resize) == ("class", "bicubic_antialias")
     assert cfg.dynamic_image_size
-    assert source.origins["num_heads"] == "convention of DINOv2"
+    assert source.origins["norm_eps"] == "code of DINOv2"
     assert source.preprocess.mean[0] == 0.485
     assert any("mask_token" in note for note in source.notes)
     without = save_torch(build(2, width=384, heads=6, depth=1), tmp_path)
-    assert read_checkpoint(without).config.pos_embed_resize == "dinov2"
+    assert read_checkpoint(without, given=heads).config.pos_embed_resize == "dinov2"
 
 
 @pytest.mark.parametrize("per_chunk", [1, 2, 3])

@@ -55,7 +55,7 @@ def test_there_and_back(tmp_path, name, head):
     )
 
 
-def test_what_the_file_does_not_say_is_googles_convention(tmp_path):
+def test_what_the_file_does_not_say_googles_code_decides(tmp_path):
     path, *_ = saved(tmp_path)
 
     found = read_checkpoint(path)
@@ -63,7 +63,7 @@ def test_what_the_file_does_not_say_is_googles_convention(tmp_path):
     assert found.config == CFG.replace(pos_embed_resize="bilinear_corners")
     assert found.origins["num_heads"] == "shapes"
     title = "google-research/vision_transformer"
-    assert {found.origins[name] for name in ("act", "norm_eps", "pool")} == {f"convention of {title}"}
+    assert {found.origins[name] for name in ("act", "norm_eps", "pool")} == {f"code of {title}"}
     assert found.preprocess.mean == found.preprocess.std == (0.5, 0.5, 0.5)
     assert found.preprocess_origin == f"convention of {title}"
 

@@ -114,9 +114,9 @@ def test_clipa(tmp_path):
 def test_without_a_config_file_is_asked_what_it_would_say(tmp_path):
     model = build(model_cfg())
     saved = save_torch(model, tmp_path)
-    with pytest.raises(ConfigError, match="cannot infer num_heads, act, pool"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, norm_eps, act, pool"):
         read_checkpoint(saved)
-    given = {"num_heads": 5, "act": "gelu", "pool": "class"}
+    given = {"num_heads": 5, "norm_eps": 1e-5, "act": "gelu", "pool": "class"}
     assert read_checkpoint(saved, given=given).dialect.name == "open-clip"
     torch.save(model.visual.state_dict(), tmp_path / "tower.pt")
     prove(

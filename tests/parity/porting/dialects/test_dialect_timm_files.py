@@ -31,7 +31,11 @@ from vit_config import PRESETS, ConfigError
             "timm-vit",
             "num_heads, norm_eps, act, image_size, rope, block, pool_",
         ),
-        ("vit_base_patch16_dinov3", "timm-eva", "num_heads, norm_eps, pool, image_size, rope"),
+        (
+            "vit_base_patch16_dinov3",
+            "timm-eva",
+            "num_heads, norm_eps, pool, image_size, pos_embed, rope",
+        ),
         (
             "eva02_base_patch14_224",
             "timm-eva-split",

@@ -57,15 +57,15 @@ def test_files_older_than_the_mlp_of_today(tmp_path):
         assert torch.equal(written[name], value), name
 
 
-def test_its_own_widths_have_their_heads(tmp_path):
-    """The published models say their heads by their width; others are asked for."""
+def test_heads_are_asked_for_at_its_own_widths_too(tmp_path):
     with torch.device("meta"):
         model = vision_transformer.VisionTransformer(224, 32, 1, 12, 768, 3072)
-    source = read_checkpoint(save_torch(model.to_empty(device="cpu"), tmp_path))
-    assert source.config == ViTConfig(patch_size=32, depth=1, pos_embed_resize="bicubic")
-    assert source.origins["num_heads"] == "convention of torchvision"
+    path = save_torch(model.to_empty(device="cpu"), tmp_path)
     with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads="):
-        read_checkpoint(save_torch(build(), tmp_path))
+        read_checkpoint(path)
+    source = read_checkpoint(path, given={"num_heads": 12})
+    assert source.config == ViTConfig(patch_size=32, depth=1, pos_embed_resize="bicubic")
+    assert source.origins["norm_eps"] == "code of torchvision"
 
 
 def test_a_stem_of_convolutions_is_refused(tmp_path):

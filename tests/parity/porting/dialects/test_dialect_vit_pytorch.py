@@ -16,12 +16,13 @@ from tests.support.dialect_proof import prove, redraw, twin_logits
 from tests.support.dialect_torch import logits_of, save_torch, strictly
 from tests.support.tiny import error
 from vit_config import ConfigError
+from vit_config.errors import UnstatedError
 
 import_timm()
 vit_pytorch = import_module("vit_pytorch")
 
 SMALL = {"image_size": (12, 9), "patch_size": 3, "num_classes": 7, "dim": 30, "depth": 3, "mlp_dim": 22}
-GIVEN = {"num_heads": 5, "image_size": (12, 9)}
+GIVEN = {"num_heads": 5, "patch_size": 3, "image_size": (12, 9)}
 
 
 def build(**options) -> torch.nn.Module:
@@ -57,26 +58,43 @@ def test_vit(pool, tmp_path):
 
 def test_the_width_of_heads_may_be_given_instead_of_their_number(tmp_path):
     source = read_checkpoint(
-        save_torch(build(), tmp_path), given={"attention_head_dim": 4, "image_size": (12, 9)}
+        save_torch(build(), tmp_path),
+        given={"attention_head_dim": 4, "patch_size": 3, "image_size": (12, 9)},
     )
     assert source.config.num_heads == 5
     assert source.origins["num_heads"] == "shapes and attention_head_dim"
 
 
-def test_square_patches_and_images_are_inferred_and_said_so(tmp_path):
-    square = save_torch(build(image_size=12), tmp_path)
-    source = read_checkpoint(square, given={"num_heads": 5})
-    assert (source.config.patch_size, source.config.image_size) == ((3, 3), (12, 12))
+def test_what_no_shape_shows_is_asked_for(tmp_path):
+    """27 values may be 3 x 3 of three channels or one pixel of 27; nothing in the package's code says
+    that a grid is square."""
+    asked = r"cannot infer num_heads, patch_size, image_size; .*a patch has 27 values, such as 3x3 in 3"
+    with pytest.raises(UnstatedError, match=asked):
+        read_checkpoint(save_torch(build(image_size=12), tmp_path))
+
+
+@pytest.mark.parametrize(("channels", "patch"), [(12, 4), (3, 8)])
+def test_as_many_values_are_another_patch_of_other_channels(channels, patch, tmp_path):
+    """12 x 4 x 4 = 3 x 8 x 8: the file is the same, and what the user says decides."""
+    sizes = {"image_size": 4 * patch, "patch_size": patch, "channels": channels}
+    path = save_torch(build(**sizes), tmp_path)
+    with pytest.raises(UnstatedError, match="8x8 in 3 channels or 4x4 in 12 channels"):
+        read_checkpoint(path)
+    for said in ({"patch_size": patch}, {"in_channels": channels}):
+        source = read_checkpoint(path, given={"num_heads": 5, "image_size": 4 * patch, **said})
+        assert (source.config.patch_size, source.config.in_channels) == ((patch, patch), channels)
+    assert "took patches of 192 values" in " ".join(source.notes)
+
+
+def test_what_the_code_of_the_package_decides(tmp_path):
+    source = read_checkpoint(
+        save_torch(build(image_size=12), tmp_path), given={**GIVEN, "image_size": 12}
+    )
     assert source.config.attention_head_dim == 4
-    assert "square and of 3 channels" in source.origins["patch_size"]
     assert source.config.act == "gelu"
     assert source.config.norm_eps == 1e-5
+    assert source.origins["norm_eps"] == "code of vit-pytorch's ViT"
     assert source.preprocess is None
-
-
-def test_heads_are_asked_for(tmp_path):
-    with pytest.raises(ConfigError, match="cannot infer num_heads; give --set num_heads="):
-        read_checkpoint(save_torch(build(image_size=12), tmp_path))
 
 
 def test_one_head_that_fills_the_token_has_no_projection(tmp_path):
@@ -90,6 +108,7 @@ def test_one_head_that_fills_the_token_has_no_projection(tmp_path):
         to="vit-pytorch-one-head",
         out=tmp_path / "back.pt",
         reload=strictly(again),
+        given={"patch_size": 3, "image_size": 12},
     )
 
 
@@ -104,7 +123,7 @@ def test_other_channels(tmp_path):
         to="vit-pytorch",
         out=tmp_path / "back.pt",
         reload=strictly(again),
-        given={**GIVEN, "patch_size": 3},
+        given=GIVEN,
     )
 
 
@@ -114,7 +133,7 @@ def test_simple_vit(module, tmp_path):
     first here, which attention does not see."""
     model = build_simple(module)
     source = save_torch(model, tmp_path)
-    with pytest.raises(ConfigError, match="cannot infer num_heads, image_size"):
+    with pytest.raises(ConfigError, match="cannot infer num_heads, patch_size, image_size"):
         read_checkpoint(source)
     prove(
         source,
