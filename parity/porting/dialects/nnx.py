@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from parity.porting.dialects.dialect import ANY, Dialect
+from parity.porting.dialects.dialect import ANY, Dialect, Fixed, by_code
 from parity.porting.dialects.table import Row, Table
 from vit_config import Rope, ViTConfig
 from vit_config.parameters import parameters
@@ -64,19 +64,10 @@ def _row(name: str, kind: str) -> Row:
     return Row((name,), ("/".join((*path, leaf)),), layout, axes=axes)
 
 
-def _infer(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What has no effect where something else is not there, or is shown by what is there."""
-    tokens = any(fields.get(name) for name in ("class_token", "distill_token", "register_tokens"))
-    found: dict[str, Any] = {}
-    if not tokens or fields.get("pool") == "class":
-        found["pool_prefix"] = False
-    if "pool" in fields and fields["pool"] != "map":
-        found["pool_num_heads"] = None
-    if not fields["num_classes"]:
-        found["head_activation"] = "none"
+def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
     if "layer_scale_on" in fields or fields.get("num_parallel", 1) > 1:
-        found["block"] = "pre_norm"
-    return found
+        return by_code("vit_jax/block.py: only a pre-norm block has ls1 or branches", block="pre_norm")
+    return {}
 
 
 DIALECTS = (
@@ -89,10 +80,8 @@ DIALECTS = (
             "patch_embed/proj/kernel",
             "blocks/0/norm1/scale|blocks/0/in_norm/scale|blocks/0/attns/0/norm/scale",
         ),
-        can=dict.fromkeys(ViTConfig.fields(), ANY),
-        infer=_infer,
-        # none of it shows in a state, and the twin computes all of it
-        asks=("patch_embed", "rope", "block", "pool_prefix", "pool_num_heads", "head_activation"),
+        can=dict.fromkeys(ViTConfig.fields(), ANY),  # so that whatever no shape shows is asked for
+        follows=_follows,
         container="msgpack",
         weights_name="model.msgpack",
         writes=False,
