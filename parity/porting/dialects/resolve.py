@@ -12,6 +12,7 @@ from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid
 from parity.porting.dialects.questions import decided, question, unstated
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import ConfigError, ViTConfig, WeightsError
+from vit_config.errors import UnstatedError
 from vit_config.parameters import parameters
 from vit_config.rope import Rope
 

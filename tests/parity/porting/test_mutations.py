@@ -143,7 +143,7 @@ def test_types_that_a_fused_row_joins_are_told(tmp_path: Path) -> None:
     tensors = {name: stored.load() for name, stored in open_container(path).tensors.items()}
     name = next(each for each in tensors if each.endswith("query/kernel"))
     rewrite(path, {**tensors, name: tensors[name].astype("float16")}, None)
-    assert read_checkpoint(path, **sample.reading).notes == ("widened float16 to float32",)
+    assert read_checkpoint(path, **sample.reading).notes[0] == "widened float16 to float32"
     rewrite(path, {**tensors, name: tensors[name].astype("int32")}, None)
     with pytest.raises(WeightsError, match="query/kernel: of type int32, expected floating-point"):
         read_checkpoint(path, **sample.reading)

@@ -105,7 +105,8 @@ def test_the_image_tower_is_taken_and_the_rest_said(tmp_path):
     assert found.notes == (
         "stripped 'params/img' from every name",
         "left out 5 tensors that are not under 'params/img'",
-        "took the 9 positions for a square of 3x3, so images are 21x15; --set image_size=HxW says otherwise",
+        "took the 9 positions for a square of 3x3, so images are 21x15; --set image_size=HxW says"
+        " otherwise",
     )
     convert(path, to="parity", out=tmp_path / "own.safetensors")
     images = images_for(model.cfg)
