@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,6 +37,15 @@ from vit_config.files.weights_file import DIALECT
 from vit_config.parameters import parameters
 
 
+class Place(NamedTuple):
+    """Where in a file a model lies."""
+
+    branch: str
+    """What was stripped of every name; empty if nothing was."""
+    tensors: dict[str, Stored]
+    """Everything that is there by the rest of its name, also what is no part of an encoder."""
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """A model in a file: what it is, its tensors unread."""
@@ -49,6 +58,8 @@ class Checkpoint:
     config: ViTConfig
     origins: dict[str, str]
     """Where each field of the schema is from."""
+    place: Place
+    """Where in the file the model lies."""
     tensors: dict[str, Stored]
     """By the dialect's names, everything in the file that is of this model."""
     arrays: dict[str, Stored]
@@ -184,6 +195,7 @@ def read_checkpoint(
         why=found.why,
         config=resolved.config,
         origins=resolved.origins,
+        place=Place(found.branch, found.tensors),
         tensors=matched.tensors,
         arrays=arrays,
         metadata=metadata.replace(license=license),
@@ -194,6 +206,7 @@ def read_checkpoint(
             *buffers,
             *widened,
             *resolved.overridden,
+            *opened.sidecars.notes(found.dialect),
             *_assumed(found.dialect, resolved),
         ),
     )

@@ -57,7 +57,8 @@ def match(found: Found) -> Matched:
         )
     notes = []
     if ignored:
-        notes = [f"left out {len(ignored)} tensors that are no part of the encoder: {some(ignored)}"]
+        what = "1 tensor that is" if len(ignored) == 1 else f"{len(ignored)} tensors that are"
+        notes = [f"left out {what} no part of the encoder: {some(ignored)}"]
     tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
     return Matched(bound, tensors, notes)
 

@@ -21,10 +21,12 @@ class Sidecars:
 
     Args:
         contents: JSON files, parsed, by file name.
+        section: the entry of a larger model's config.json that config.json is here.
     """
 
-    def __init__(self, contents: Mapping[str, Any]):
+    def __init__(self, contents: Mapping[str, Any], section: str = ""):
         self.contents = dict(contents)
+        self.section = section
         self._read: dict[tuple[str, str], Any] = {}
 
     def are_of(self, dialect: Dialect) -> bool:
@@ -58,6 +60,11 @@ class Sidecars:
             "metadata", dialect, lambda: _guarded(lambda: settings.metadata(self.contents, fields))
         )
 
+    def notes(self, dialect: Dialect) -> list[str]:
+        """What they say that the user should know of the model, a sentence each."""
+        notes = getattr(dialect.settings, "notes", None)
+        return notes(self.contents, self.section) if notes and self.are_of(dialect) else []
+
     @property
     def model_type(self) -> str:
         """The ``model_type`` that transformers' config.json states; empty where there is none."""
@@ -85,7 +92,7 @@ class Sidecars:
         if not self.model_type or any(self.are_of(each) for each in every):
             return self, ""
         sections = {
-            name: Sidecars({**self.contents, CONFIG: section})
+            name: Sidecars({**self.contents, CONFIG: section}, name)
             for name, section in self.contents[CONFIG].items()
             if isinstance(section, dict)
         }

@@ -22,7 +22,12 @@ def build(checkpoint: Checkpoint) -> Any:
     timm = import_timm()
     overruled = [name for name, where in checkpoint.origins.items() if where == OVERRIDDEN]
     if (checkpoint.path / "config.json").is_file() and not {*overruled} - {"pool"}:
-        return timm.create_model(f"local-dir:{checkpoint.path.absolute()}")
+        told = checkpoint.opened.container.sidecars["config.json"]
+        options = {"num_classes": checkpoint.config.num_classes}
+        if told.get("pretrained_cfg"):
+            return timm.create_model(f"local-dir:{checkpoint.path.absolute()}", **options)
+        # timm would take the whole file for it, which transformers' TimmWrapper adds entries to
+        return timm.create_model(told["architecture"], **{**(told.get("model_args") or {}), **options})
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
     try:

@@ -1,12 +1,15 @@
 """transformers' own model of a checkpoint: its class, its names in files, what it makes of images.
 
 The classes of masked images, of pairs of towers and of backbones have an encoder of images in them; that
-is what a checkpoint is of, and what is run.
+is what a checkpoint is of, and what is run. Of a larger model, such as LLaVA, it is the module that this
+model makes for its tower, alone: nothing else of it gets memory.
 """
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
@@ -33,16 +36,21 @@ def load(checkpoint: Checkpoint) -> Any:
     """
     kind, config = _kind(checkpoint)
     given: dict[str, Any] = {"output_loading_info": True, "ignore_mismatched_sizes": True}
-    if _is_folder(checkpoint):
+    inside, place = _is_inside(checkpoint), checkpoint.place
+    tensors = checkpoint.container.tensors
+    if inside or place.branch:
+        tensors = checkpoint.dialect.with_body(place.tensors)
+    if _is_folder(checkpoint) and not inside:
         where = checkpoint.path
     else:
         from vit_torch.weights import from_numpy
 
-        where, tensors = None, checkpoint.container.tensors
+        where = None
         given["state_dict"] = {name: from_numpy(each.load()) for name, each in tensors.items()}
     options = _options(kind, checkpoint.config)
-    model, report = kind.from_pretrained(where, config=config, **given, **options)
-    ignored = len(checkpoint.container.tensors) > len(checkpoint.tensors)
+    with _quietly():
+        model, report = kind.from_pretrained(where, config=config, **given, **options)
+    ignored = len(tensors) > len(checkpoint.tensors)
     wrong = [
         f"{what.removesuffix('_keys')}: {', '.join(map(str, sorted(report[what])[:6]))}"
         for what in ("missing_keys", "mismatched_keys", "unexpected_keys")
@@ -82,6 +90,22 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     return tokens[:, 0] if cfg.class_token else tokens.mean(dim=1)
 
 
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what transformers says of files that it loads."""
+    from transformers.utils import logging
+
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()
+
+
 def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
     """A class and its config; of a file alone those that a folder would have."""
     from parity.porting.verification.peers import import_timm
@@ -89,9 +113,11 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
     import_timm()  # transformers imports torchvision, which does not load here without it
     import transformers
 
-    transformers.utils.logging.disable_progress_bar()
     if _is_folder(checkpoint):
         config = transformers.AutoConfig.from_pretrained(checkpoint.path)
+        if _is_inside(checkpoint):
+            module = _tower(_class_of(config), config, checkpoint)
+            return _class_of(module.config, type(module).__name__), module.config
     else:
         settings = checkpoint.dialect.settings
         assert settings is not None
@@ -100,13 +126,58 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
         except ConfigError as error:
             raise NoModelError(str(error)) from None
         config = transformers.AutoConfig.for_model(told.pop("model_type"), **told)
-    (name, *_) = config.architectures or ["AutoModel"]
+    return _class_of(config), config
+
+
+def _class_of(config: Any, name: str | None = None) -> Any:
+    """The class of a name, else the one that a config names, else the one that it is of."""
+    import transformers
+
+    name = name or (config.architectures or ["AutoModel"])[0]
     if name == "AutoModel":
         name = transformers.MODEL_MAPPING[type(config)].__name__  # pyright: ignore
-    name = name.replace("Backbone", "Model")  # of the same tensors; it gives maps instead of a vector
+    name = str(name).replace(
+        "Backbone", "Model"
+    )  # of the same tensors; it gives maps instead of a vector
     if not hasattr(transformers, name):
         raise NoModelError(f"the installed transformers has no class {name}")
-    return getattr(transformers, name), config
+    return getattr(transformers, name)
+
+
+def _is_inside(checkpoint: Checkpoint) -> bool:
+    """Whether config.json is of a larger model that the tensors are a part of."""
+    place = checkpoint.place
+    elsewhere = len(checkpoint.container.tensors) > len(place.tensors)
+    under = checkpoint.opened.tower and place.branch  # else the head is the larger model's
+    return _is_folder(checkpoint) and bool(elsewhere or under)
+
+
+def _tower(kind: Any, config: Any, checkpoint: Checkpoint) -> Any:
+    """The module of a larger model that a checkpoint is of, without values.
+
+    Raises:
+        NoModelError: there is none, or several and none of that name.
+    """
+    import torch
+    import transformers
+
+    with torch.device("meta"):
+        host = kind(config)
+    if host.base_model is not host and config.model_type == checkpoint.opened.sidecars.model_type:
+        return host.base_model
+    found: dict[str, Any] = {}
+    for name, module in host.named_modules():
+        if not name or not isinstance(module, transformers.PreTrainedModel):
+            continue
+        fits = module.config.model_type == checkpoint.opened.sidecars.model_type
+        if fits and not any(name.startswith(f"{outer}.") for outer in found):
+            found[name] = module
+    keys = checkpoint.place.branch.split(".")
+    if len(found) > 1:
+        found = {name: module for name, module in found.items() if name.split(".")[-1] in keys}
+    if len(found) != 1:
+        raise NoModelError(f"transformers' {kind.__name__} has no module that is {keys[-1]!r} alone")
+    return next(iter(found.values()))
 
 
 def _is_folder(checkpoint: Checkpoint) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.porting.dialects.hf import labels, preprocessor
+from parity.porting.dialects.hf.backbone import differences
 from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
 from parity.porting.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
@@ -62,6 +63,16 @@ class HfSettings:
         if said := "; ".join(self.refuse(found)):
             raise ConfigError(f"{CONFIG}: {said}")
         return {**found, **labels.num_classes(sidecars[CONFIG])}
+
+    def notes(self, sidecars: Entries, section: str) -> list[str]:
+        """What the user should know of the model, a sentence each.
+
+        Args:
+            section: the entry of a larger model's config that this one is; empty where it is none.
+        """
+        told = self._section(sidecars) or {}
+        name = " ".join(map(str, told.get("architectures") or ())) or section
+        return list(differences(told)) if "backbone" in name.lower() else []
 
     def metadata(self, sidecars: Entries, fields: Mapping[str, Any]) -> Metadata:
         """How pixels are prepared by one file, and what the classes are called by the other."""

@@ -18,6 +18,8 @@ MODULES = {
     "timm-beit": ("beit",),
 }
 """The modules of timm whose models a dialect spells."""
+HEADLESS = "TimmWrapperModel"
+"""The class of transformers that makes timm's model without its head, whatever its config says."""
 PREPROCESS = {
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
@@ -70,6 +72,8 @@ class TimmSettings:
         if not isinstance(given, dict):
             raise ConfigError(f"config.json: model_args = {given!r} is not an object")
         given = {key: value for key, value in given.items() if value is not None}
+        if HEADLESS in (config.get("architectures") or ()):
+            given["num_classes"] = 0
         try:
             return fields_of_arguments({**arguments, **given}, entry["module"], PRESETS[name])
         except ConfigError as error:
