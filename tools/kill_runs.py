@@ -4,10 +4,11 @@
 
 Two runs of `train.py` on JPEGs that this writes, with everything on: random crops, RandAugment, jitter,
 erasing, repeated views, mixup and cutmix, dropout, stochastic depth, accumulation, layer decay, a best
-checkpoint, an average that warms up, two worker processes. One ends by itself. The other is killed
-(SIGKILL) at random moments: while it starts, between two steps, while it saves, evaluates or exports;
-each time the same command goes on. At the end every number of parameters, moments and average, each
-logged loss and the exported file have to be the same, bit for bit, and no process may be left behind.
+checkpoint, an average that warms up, two worker processes, checkpoints by the clock, also between two
+lines of the log. One ends by itself. The other is killed (SIGKILL) at random moments: while it starts,
+between two steps, while it saves, evaluates or exports; each time the same command goes on. At the end
+every number of parameters, moments and average, each logged loss and the exported file have to be the
+same, bit for bit, and no process may be left behind.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from PIL import Image
 
 from parity.runs.folder import read_run
-from vit_train.log import read_log
+from vit_train.log import UNLOGGED, read_log
 
 ROOT = Path(__file__).parents[1]
 MODEL = """
@@ -59,7 +60,7 @@ loss = "sigmoid_mean"
 validation_fraction = 0.2
 eval_every_epochs = 2
 checkpoint_every_epochs = 1
-log_every_steps = 1
+log_every_steps = 2
 
 [recipe.augment]
 crop = "torchvision"
@@ -101,6 +102,7 @@ class Killed:
         self.run_dir = run_dir
         self._command = [sys.executable, "train.py", "--config", str(job), "--data", f"folder:{data}"]
         self._command += ["--framework", framework, "--workers", "2", "--best", "loss"]
+        self._command += ["--save-every", "0.3s"]
         self._command += ["--run-dir", str(run_dir)]
 
     def start(self) -> subprocess.Popen[str]:
@@ -184,7 +186,7 @@ def differences(one: Path, other: Path) -> list[str]:
         [{key: event[key] for key in SEEN if key in event} for event in read_log(folder)]
         for folder in (one, other)
     ]
-    logs = [[event for event in log if event["kind"] != "start"] for log in logs]
+    logs = [[event for event in log if event["kind"] not in ("start", UNLOGGED)] for log in logs]
     found += [f"log: {a} and {b}" for a, b in zip(*logs, strict=False) if a != b]
     if len(logs[0]) != len(logs[1]):
         found.append(f"log: {len(logs[0])} and {len(logs[1])} lines")

@@ -14,6 +14,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -30,7 +31,8 @@ from vit_jax.train.sharding import make_program
 from vit_train.data import channel_statistics, eval_batches, train_batches
 from vit_train.dataset import ImageDataset
 from vit_train.digits import NUM_TRAIN
-from vit_train.loop import Hooks, evaluate, run_steps
+from vit_train.loop import Hooks, Verdict, evaluate, run_steps
+from vit_train.profiling import Profile
 from vit_train.records import Records
 
 FOLDS = 3
@@ -142,7 +144,14 @@ def cross_validate(candidate: Candidate, seed: int, parts: list[tuple[ImageDatas
     cfg, recipe = schemas(candidate, seed)
     per_epoch = min(len(dataset.train) for dataset, _ in parts) // recipe.batch_size
     program = make_program(cfg, recipe, per_epoch)
-    quiet = Hooks(*(lambda *_: None,) * 3, should_stop=lambda: False)
+    quiet = Hooks(
+        log=lambda *_: None,
+        save=lambda *_: None,
+        evaluate=lambda *_: Verdict(),
+        should_stop=lambda: False,
+        teach=dict,
+        profile=Profile(None, lambda _: nullcontext(), Path()),
+    )
     started, scores = time.perf_counter(), []
     for dataset, validation in parts:
         mean, std = channel_statistics(dataset.train)

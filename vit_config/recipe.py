@@ -23,6 +23,9 @@ from vit_config.schema import ViTConfig
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
 """What only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
+LATER = ("warmup_fraction",)
+"""Fields that runs of format 1 did not have at first."""
+
 
 class Recipe(Schema, frozen=True):
     """One training run: optimiser, schedule, data order, numerics and what is kept.
@@ -103,6 +106,8 @@ class Recipe(Schema, frozen=True):
     epoch. Then warm-up and the steps of a step schedule are whole epochs."""
     warmup_epochs: NonNegativeFloat = 0.0
     """Epochs of linear warm-up, part of the total."""
+    warmup_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Warm-up as a share of the run, in place of `warmup_epochs`: a shorter run has a shorter one."""
     warmup_start: NonNegativeFloat | None = None
     """Learning rate of the first step, from which warm-up reaches the peak one step after its last, as
     optax, timm and Hugging Face have it; null: one share of the peak, which the last step reaches."""
@@ -157,6 +162,27 @@ class Recipe(Schema, frozen=True):
         for sentence in contradictions(self):
             raise ValueError(sentence)
         return self
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """As of any schema; what later versions brought is left out where it is as before them, so that
+        a run of then is still the same run."""
+        usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
+        return self.model_dump_json(indent=indent, exclude=usual)
+
+    @property
+    def warmup(self) -> float:
+        """Epochs of warm-up."""
+        return self.warmup_fraction * self.epochs or self.warmup_epochs
+
+    def shortened(self, epochs: int) -> Self:
+        """The same for fewer epochs; a warm-up that would not fit keeps its share of the run."""
+        if not 0 < epochs <= self.warmup_epochs:
+            return self
+        warmup = self.warmup_epochs * epochs / self.epochs
+        if self.schedule_unit == "epoch":
+            warmup = float(int(warmup))
+        without = {} if warmup else {"warmup_start": None, "warmup_overlaps": False}
+        return self.replace(epochs=epochs, warmup_epochs=warmup, **without)
 
     @property
     def loss_options(self) -> dict[str, Any]:

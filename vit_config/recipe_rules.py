@@ -23,7 +23,12 @@ def _schedule(recipe: Recipe) -> Iterator[str]:
     if recipe.warmup_epochs >= recipe.epochs:
         yield (
             f"warmup_epochs = {recipe.warmup_epochs} leaves nothing of epochs = {recipe.epochs};"
-            " make the warm-up shorter"
+            " make the warm-up shorter, or give it as warmup_fraction"
+        )
+    if recipe.warmup_epochs and recipe.warmup_fraction:
+        yield (
+            f"warmup_epochs = {recipe.warmup_epochs} and warmup_fraction = {recipe.warmup_fraction} say"
+            " the same; leave one out"
         )
     if recipe.final_learning_rate > recipe.learning_rate:
         yield (
@@ -71,6 +76,7 @@ def _decay(recipe: Recipe) -> Iterator[str]:
 def _idle(recipe: Recipe) -> Iterator[str]:
     for field, other, values in GOES_WITH:
         value, found = getattr(recipe, field), getattr(recipe, other)
+        found = found or (recipe.warmup if other == "warmup_epochs" else found)
         if value != type(recipe).model_fields[field].default and not _holds(found, values):
             remedy = f", or set {other} = {' or '.join(map(json.dumps, values))}" if values else ""
             yield (

@@ -36,7 +36,7 @@ def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np)
     unit = 1 if by_epoch else steps_per_epoch
     t = xp.asarray(step, dtype=float)
     t = xp.floor(t / steps_per_epoch) if by_epoch else t
-    warmup = round(recipe.warmup_epochs * unit)
+    warmup = round(recipe.warmup * unit)
     delay = 0 if recipe.warmup_overlaps else warmup
     clock = xp.maximum(t - delay, 0.0)
     length = recipe.epochs * unit - delay - recipe.reach_final

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +18,14 @@ from vit_train.about import About
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
 from vit_train.frameworks import NAMES, Framework
-from vit_train.log import NoLog, RunLog, read_log, taken_again
+from vit_train.hosts import Hosts
+from vit_train.log import UNLOGGED, NoLog, RunLog, read_log, taken_again, unlogged
 from vit_train.loop import Hooks, Verdict, evaluate, run_steps
 from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
+from vit_train.saving import Due
+from vit_train.stopping import agreed_stop, stop_signals
 from vit_train.task import Task, make_task
 from vit_train.trainer import Checkpoints, OnDevices, Params, Stored, Trainer
 
@@ -67,8 +67,8 @@ def conduct(
 
     Nothing is said before the folder is seen to be this run's: what is refused is one line.
 
-    SIGINT or SIGTERM ends the run after the step that is under way, with a checkpoint; a second one
-    ends it at once, and the last checkpoint stays good.
+    SIGINT or SIGTERM is answered at once and ends the run within two steps, with a checkpoint; a second
+    one ends it as soon as no checkpoint is being written.
 
     Args:
         home: what the folder is called at the terminal; None to leave that line out.
@@ -115,10 +115,15 @@ def conduct(
             console, start_step=start, total_steps=task.total_steps, steps_per_epoch=task.steps_per_epoch
         )
         profile = stack.enter_context(Profile(task.profile, trainer.trace, run_dir / FOLDER))
-        hooks = partial(_hooks, task, trainer, log, bar, checkpoints, best, profile)
+        agreed = hosts.should_stop
+        due = Due(task.save_every, partial(_of_leader, hosts) if agreed else None)
+        hooks = partial(_hooks, task, trainer, log, bar, checkpoints, best, profile, due)
         try:
-            agreed = hosts.should_stop
-            stopping = agreed_stop(agreed, start) if agreed else stop_signals()
+            stopping = (
+                agreed_stop(agreed, start)
+                if agreed
+                else stop_signals(start, bar.note, lambda: checkpoints.writing, bar.leave)
+            )
             with stopping as should_stop, bar:
                 step, state = run_steps(
                     program,
@@ -129,7 +134,10 @@ def conduct(
                     start_step=start,
                     steps_per_epoch=task.steps_per_epoch,
                     stop_after=start if over else task.stop_after,
+                    unlogged=unlogged(run_dir, start) if hosts.leads else (),
                 )
+                if step < task.total_steps:
+                    checkpoints.wait()
         except TrainingError as error:
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
         test, over = None, step == task.total_steps or (best is not None and best.is_enough)
@@ -203,6 +211,7 @@ def _hooks(
     checkpoints: Checkpoints[Stored],
     best: Best | None,
     profile: Profile,
+    due: Due,
     should_stop: Callable[[], bool],
 ) -> Hooks[Stored, Params]:
     recipe = task.job.recipe
@@ -230,8 +239,21 @@ def _hooks(
             )
         return verdict
 
+    def on_save(step: int, state: Stored) -> None:
+        checkpoints.save(step, state)
+        due.saved()
+
+    def keep_unlogged(step: int, metrics: list[dict[str, float]]) -> None:
+        log.write(UNLOGGED, step, metrics=metrics)
+
     teach = task.teach(trainer.make_teacher)
-    return Hooks(on_log, checkpoints.save, on_evaluate, should_stop, teach, profile)
+    return Hooks(
+        on_log, on_save, on_evaluate, should_stop, teach, profile, due, keep_unlogged, bar.advance
+    )
+
+
+def _of_leader(hosts: Hosts, late: bool) -> bool:
+    return bool(hosts.of_leader(np.array([float(late)]))[0])
 
 
 def _start(
@@ -259,38 +281,3 @@ def _start(
     if task.stop_after == 0:
         checkpoints.save(0, program.store(initial))
     return 0, initial
-
-
-@contextmanager
-def stop_signals() -> Iterator[Callable[[], bool]]:
-    """Note the first SIGINT or SIGTERM instead of dying of it; the second acts as usual."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread may handle signals
-        return
-    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(number: int, frame: Any) -> None:
-        received.append(number)
-        for each, handler in usual.items():
-            signal.signal(each, handler)
-
-    for number in usual:
-        signal.signal(number, note)
-    try:
-        yield lambda: bool(received)
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def agreed_stop(agreed: Callable[[int], bool], start: int) -> Iterator[Callable[[], bool]]:
-    """The same for processes that train together: all end after the same step, whichever was told to.
-
-    Args:
-        agreed: given the updates done, whether that is now.
-        start: updates done so far; what is yielded has to be asked after every other.
-    """
-    steps = count(start + 1)
-    yield lambda: agreed(next(steps))

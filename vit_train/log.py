@@ -20,6 +20,8 @@ from vit_config import CheckpointError, MissingFileError
 from vit_config.files.weights_file import write_atomically
 
 FILE = "log.jsonl"
+UNLOGGED = "unlogged"
+"""The kind of line that holds metrics, step by step, of which the next line of training is the mean."""
 
 
 class RunLog:
@@ -56,7 +58,7 @@ class RunLog:
         """Add one event; numbers also become TensorBoard curves called ``KIND/NAME``.
 
         Args:
-            kind: ``start``, ``train``, ``validation`` or ``test``.
+            kind: ``start``, ``train``, ``validation``, ``test``, ``damaged`` or `UNLOGGED`.
             step: updates done so far.
         """
         now = time.time()
@@ -112,6 +114,13 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
             raise CheckpointError(f"{path}, line {number}: not an event of a training run")
         events.append(event)
     return events
+
+
+def unlogged(run_dir: Path, step: int) -> list[dict[str, float]]:
+    """The metrics of the steps between the last line of training and the checkpoint of a step."""
+    return next(
+        (e["metrics"] for e in read_log(run_dir) if (e["kind"], e["step"]) == (UNLOGGED, step)), []
+    )
 
 
 def taken_again(run_dir: Path, start_step: int) -> str | None:

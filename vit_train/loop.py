@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple
 
@@ -13,6 +14,10 @@ from vit_config import Recipe, TrainingError
 from vit_config.scoring import Score
 from vit_train.profiling import Profile
 from vit_train.trainer import OnDevices, Params, Program, Stored
+
+IN_FLIGHT = 2
+"""Steps that the devices are handed at most: the one that they compute, and the next one. A run that is
+told to stop goes on for all of them."""
 
 
 class Verdict(NamedTuple):
@@ -42,6 +47,14 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     """Completes a batch by what a teacher says of it; its time is not spent waiting for data."""
     profile: Profile
     """Told of every step before it is taken."""
+    due: Callable[[int, bool], bool] = lambda step, logs: False
+    """Whether a checkpoint is due besides those of the recipe, given the updates done and whether they
+    are logged."""
+    keep_unlogged: Callable[[int, list[dict[str, float]]], None] = lambda step, metrics: None
+    """Called before a checkpoint between two lines of the log, with the metrics of each step since the
+    last: a run that goes on from there logs the means that this one would have."""
+    handed_out: Callable[[int], None] = lambda step: None
+    """Told of every update handed to the devices."""
 
 
 def run_steps(
@@ -54,6 +67,7 @@ def run_steps(
     start_step: int,
     steps_per_epoch: int,
     stop_after: int | None = None,
+    unlogged: Iterable[Mapping[str, float]] = (),
 ) -> tuple[int, OnDevices]:
     """Train to the recipe's end, or until told to stop.
 
@@ -61,6 +75,7 @@ def run_steps(
         state: on the devices; used up.
         batches: those from `start_step` on.
         stop_after: how many updates in all are enough, if fewer than the recipe's.
+        unlogged: what `Hooks.keep_unlogged` was given at `start_step`.
 
     Returns:
         The updates done and the state on the devices.
@@ -70,7 +85,9 @@ def run_steps(
     """
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
-    pending: list[Any] = []  # metrics, on the devices still
+    known: list[dict[str, float]] = [dict(values) for values in unlogged]  # of steps not logged yet
+    pending: list[Any] = []  # metrics of the steps after those, on the devices still
+    flying: deque[Callable[[], object]] = deque()
     since, waited, timed = time.perf_counter(), 0.0, 0
     for done in range(start_step + 1, last + 1):
         hooks.profile.before(done)
@@ -80,46 +97,64 @@ def run_steps(
         batch = program.place_batch(hooks.teach(batch))
         state, metrics = program.train_step(state, batch)
         pending.append(metrics)
+        flying.append(program.fence(metrics))
+        while len(flying) >= IN_FLIGHT:
+            flying.popleft()()
+        hooks.handed_out(done)
         timed += 1
         if hooks.profile.ends_after(done):
             program.fetch(metrics)  # waits for the devices
             hooks.profile.stop()
         stop = done < total and (hooks.should_stop() or done == last)
         epoch = done / steps_per_epoch
-        save = done == total or stop or epoch % recipe.checkpoint_every_epochs == 0
+        save = done == total or epoch % recipe.checkpoint_every_epochs == 0
         evaluate = done == total or epoch % recipe.eval_every_epochs == 0
-        if save or evaluate or done % recipe.log_every_steps == 0:
-            means = _means(program.fetch(pending), done)
+        logs = save or evaluate or done % recipe.log_every_steps == 0
+        save = hooks.due(done, logs) or save or stop
+        if logs or save:
+            known += _numbers(program.fetch(pending), done)
+            pending = []
+        if logs:
+            means = _means(known)
             seconds = time.perf_counter() - since
             means["images_per_second"] = recipe.batch_size * timed / seconds
             means["data_wait"] = waited / seconds
             hooks.log(done, means)
+            known, since, waited, timed = [], time.perf_counter(), 0.0, 0
             verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
-            stop = stop or verdict.enough
-            if save or stop or verdict.keep:
-                hooks.save(done, program.store(state))
-            pending, since, waited, timed = [], time.perf_counter(), 0.0, 0
+            stop, save = stop or verdict.enough, save or verdict.enough or verdict.keep
         elif done == start_step + 1:  # compiled, and the reading of data begun
-            program.fetch(metrics)  # waits for the devices
+            while flying:
+                flying.popleft()()
             since, waited, timed = time.perf_counter(), 0.0, 0
+        if save:
+            if known:
+                hooks.keep_unlogged(done, known)
+            hooks.save(done, program.store(state))
         if stop:
             return done, state
     return max(start_step, last), state
 
 
-def _means(metrics: list[dict[str, np.ndarray]], done: int) -> dict[str, float]:
-    """The mean of each metric over the last steps.
+def _numbers(metrics: list[dict[str, np.ndarray]], done: int) -> list[dict[str, float]]:
+    """The metrics of the last steps as numbers.
 
     Raises:
         TrainingError: a loss among them is not finite.
     """
-    for step, values in enumerate(metrics, start=done - len(metrics) + 1):
-        loss, norm = float(values["loss"]), float(values["grad_norm"])
+    numbers = [{name: float(value) for name, value in values.items()} for values in metrics]
+    for step, values in enumerate(numbers, start=done - len(numbers) + 1):
+        loss, norm = values["loss"], values["grad_norm"]
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise TrainingError(
                 f"step {step}: the loss is {loss} and the gradient's norm {norm}; lower"
                 " learning_rate, or set clip_norm"
             )
+    return numbers
+
+
+def _means(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric."""
     return {name: float(np.mean([values[name] for values in metrics])) for name in metrics[0]}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from types import TracebackType
 
 from rich.console import Console
@@ -10,6 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 LINES = 10
 """How many lines a run prints where there is no terminal to draw a bar on."""
+REDRAWN = 0.1
+"""Seconds between two movements of the bar."""
 WAIT = 0.05
 """The share of time spent waiting for data above which it is shown."""
 ADVICE = (
@@ -26,9 +29,9 @@ class TrainingBar:
 
     def __init__(self, console: Console, *, start_step: int, total_steps: int, steps_per_epoch: int):
         self._console, self._total, self._per_epoch = console, total_steps, steps_per_epoch
-        self._next_line = start_step
+        self._next_line = self._begin = start_step
         self._seen = self._advised = False
-        self._started = time.perf_counter()
+        self._started = self._moved = time.perf_counter()
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -79,8 +82,22 @@ class TrainingBar:
         self._progress.update(self._task, completed=step, description=where, numbers=numbers)
         if not self._console.is_terminal and (step >= self._next_line or step == self._total):
             self._next_line = step + self._total // LINES
-            self._console.print(f"{where}  {numbers}  {time.perf_counter() - self._started:.0f} s")
+            taken = time.perf_counter() - self._started
+            left = timedelta(seconds=round(taken / (step - self._begin) * (self._total - step)))
+            still = f"  left {left}" if step < self._total else ""
+            self._console.print(f"{where}  {numbers}  {taken:.0f} s{still}", highlight=False)
+
+    def advance(self, step: int) -> None:
+        """Move on, between two lines of numbers."""
+        now = time.perf_counter()
+        if now - self._moved >= REDRAWN and self._console.is_terminal:
+            self._moved = now
+            self._progress.update(self._task, completed=step)
 
     def note(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the bar; from any thread."""
         self._console.print(text, markup=False)
+
+    def leave(self) -> None:
+        """Give the terminal back, for a process that ends at once."""
+        self._console.show_cursor(True)

@@ -21,6 +21,7 @@ from vit_train.distilling import Teacher, TeacherWeights, check_taught, make_tea
 from vit_train.fit import fitted, hold_out, make_preprocess
 from vit_train.profiling import Steps
 from vit_train.records import OnDamage, Records
+from vit_train.saving import NO_LIMIT, SaveEvery
 from vit_train.start import Start, frozen_names
 
 
@@ -46,6 +47,8 @@ class Task:
     """Whose logits the run learns from."""
     workers: int = 0
     """Processes that read and augment training images; 0 for threads."""
+    save_every: SaveEvery = NO_LIMIT
+    """How much work may be lost, besides the recipe's checkpoints."""
 
     def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
         """The function that completes a training batch by what the teacher says of it, if any."""
@@ -126,6 +129,8 @@ class TaskOptions(TypedDict, total=False):
     """Whose logits the run learns from."""
     workers: int
     """Processes that read and augment training images; by default none, but threads."""
+    save_every: SaveEvery
+    """How much work may be lost; by default the recipe's checkpoints are all there are."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
@@ -164,6 +169,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("profile"),
         options.get("teacher"),
         options.get("workers", 0),
+        options.get("save_every", Task.save_every),
     )
     if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")

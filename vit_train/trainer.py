@@ -70,6 +70,11 @@ class Program(Protocol[OnDevices, Stored, Params]):
         """
         ...
 
+    def fence(self, metrics: Any, /) -> Callable[[], object]:
+        """Given the metrics of the step that was handed to the devices last: waits until they have
+        computed it."""
+        ...
+
     @property
     def eval_step(self) -> Callable[[Params, Any], Any]:
         """``(parameters, padded batch) -> sums`` of loss, right answers and images."""
@@ -91,6 +96,15 @@ class Checkpoints(Protocol[Stored]):
 
     pinned: int | None
     """The step of that one."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether one is being written; to be asked by any thread."""
+        ...
+
+    def wait(self) -> None:
+        """Until everything is on the disk."""
+        ...
 
     def save(self, step: int, state: Stored) -> None:
         """Write a state, which nobody may change until it is written."""

@@ -154,6 +154,7 @@ RECIPE_FLIPS = {
     "schedule": RecipeFlip("linear", "updates"),
     "schedule_unit": RecipeFlip("epoch", "updates"),
     "warmup_epochs": RecipeFlip(2.0, "updates"),
+    "warmup_fraction": RecipeFlip(0.5, "updates", {"warmup_epochs": 0.0}),
     "warmup_start": RecipeFlip(1e-3, "updates"),
     "warmup_overlaps": RecipeFlip(True, "updates"),
     "final_learning_rate": RecipeFlip(1e-2, "updates"),

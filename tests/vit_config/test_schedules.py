@@ -283,3 +283,24 @@ def test_the_end_keeps_its_digits_in_float32(kind):
     rates = learning_rate(recipe, jnp.asarray(steps), 1000, jnp)
     assert rates.dtype == jnp.float32
     np.testing.assert_allclose(rates, learning_rate(recipe, steps, 1000), rtol=1e-6)
+
+
+def test_a_warm_up_may_be_a_share_of_the_run():
+    share = BASE.replace(warmup_fraction=WARMUP / EPOCHS, warmup_start=0.0)
+    np.testing.assert_array_equal(ours(share), ours(WARM))
+    assert share.replace(epochs=3).warmup == 1.0
+
+
+def test_a_shorter_run_keeps_the_share_of_a_warm_up_that_does_not_fit():
+    recipe = Recipe(epochs=200, warmup_epochs=10.0, warmup_start=0.0)
+    assert recipe.shortened(3).warmup_epochs == pytest.approx(0.15)
+    assert recipe.shortened(11) == recipe
+    by_epoch = recipe.replace(schedule_unit="epoch", warmup_overlaps=True)
+    short = by_epoch.shortened(10)
+    assert (short.epochs, short.warmup, short.warmup_overlaps) == (10, 0.0, False)
+
+
+def test_a_run_of_before_such_a_field_is_the_same_run():
+    assert "warmup_fraction" not in Recipe().to_json()
+    share = Recipe(warmup_fraction=0.1)
+    assert Recipe.from_json(share.to_json()) == share

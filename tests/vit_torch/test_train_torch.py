@@ -80,7 +80,7 @@ def stopping_after(steps, monkeypatch):
     """As if SIGINT came while step number `steps` ran."""
 
     @contextmanager
-    def stop_signals():
+    def stop_signals(*_):
         asked = []
         yield lambda: bool(asked.append(1)) or len(asked) == steps
 

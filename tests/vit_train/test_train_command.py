@@ -21,6 +21,7 @@ from tests.support.tiny_tfds import write_tiny_set
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images
+from vit_train.saving import SaveEvery
 
 ROOT = Path(__file__).parents[2]
 PNG = b"\x89PNG"
@@ -64,6 +65,18 @@ def test_flags_override_the_preset():
 def test_sizes_are_one_integer_or_two():
     assert ask("--model.patch-size", 4).job.model.patch_size == (4, 4)
     assert ask("--model.patch-size", 4, 2).job.model.patch_size == (4, 2)
+
+
+def test_a_shorter_run_has_a_warm_up_that_fits():
+    assert ask("--recipe.epochs", "4").job.recipe.warmup_epochs == 0.2  # 10 of 200
+    assert ask("--recipe.epochs=20").job.recipe.warmup_epochs == 10.0
+    share = ask("--recipe.warmup-fraction", "0.5", "--recipe.warmup-epochs", "0").job.recipe
+    assert share.warmup == 100.0
+
+
+def test_checkpoints_come_every_ten_minutes_unless_told_otherwise():
+    assert ask().save_every == SaveEvery(600.0)
+    assert ask("--save-every", "1h,50steps").options["save_every"] == SaveEvery(3600.0, 50)
 
 
 def test_what_differs_from_the_preset_names_the_folder():
@@ -233,7 +246,7 @@ def interrupted(tmp_path_factory):
     argv = small_run(folder)
 
     @contextmanager
-    def stop_signals():
+    def stop_signals(*_):
         asked = []
         yield lambda: bool(asked.append(1)) or len(asked) == 5
 

@@ -32,6 +32,7 @@ def program(loss=lambda step: 1.0 / step):
         place_batch=lambda batch: batch,
         train_step=train_step,
         fetch=lambda tree: tree,
+        fence=lambda metrics: lambda: None,
         store=lambda tree: tree,
     )
 
@@ -40,10 +41,11 @@ def _note(events, *event):
     events.append(event)
 
 
-def run(batches, *, steps=None, stop=lambda: False, start=0, **options):
+def run(batches, *, steps=None, stop=lambda: False, start=0, hooks=(), **options):
     told = {"log": [], "save": []}
     log, save = partial(_note, told["log"]), partial(_note, told["save"])
-    hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, Profile(None, nullcontext, Path()))
+    profile = Profile(None, nullcontext, Path())
+    hooks = Hooks(log, save, lambda *_: Verdict(), stop, dict, profile, **dict(hooks))
     state = SimpleNamespace(averaged=start)
     ended, _ = run_steps(
         steps or program(), RECIPE, state, batches, hooks, start_step=start, steps_per_epoch=3, **options

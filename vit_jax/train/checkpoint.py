@@ -133,6 +133,20 @@ class Checkpoints:
         except Exception as error:  # whatever the writing thread of Orbax or TensorStore met
             raise unwritten(self.folder, _first_line(error)) from None
 
+    @property
+    def writing(self) -> bool:
+        """Whether one is being written."""
+        return self._manager.is_saving_in_progress()
+
+    def wait(self) -> None:
+        """Until everything is on the disk.
+
+        Raises:
+            CheckpointError: the disk refuses.
+        """
+        with self._writing():
+            self._manager.wait_until_finished()
+
     def saved_steps(self) -> list[int]:
         """The steps of which there are checkpoints, whole or not, in order."""
         return sorted(self._manager.all_steps())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -53,6 +55,10 @@ class Program:
     def store(self) -> Callable[[TrainState], Any]:
         """A state as checkpoints take it."""
         return self.own_part or self.fetch
+
+    def fence(self, metrics: Any) -> Callable[[], object]:
+        """Waits until the step that these metrics are of has been computed."""
+        return partial(jax.block_until_ready, metrics)
 
 
 def held_together(

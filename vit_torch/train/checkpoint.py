@@ -46,6 +46,8 @@ class Checkpoints:
         self.run_id, self._keep = run_id, keep
         self.pinned: int | None = None
         """The step of a checkpoint that is kept however old it is."""
+        self.writing = False
+        """Whether one is being written."""
         self._about = {
             "run_id": run_id,
             "schema": job.model.to_json(),
@@ -60,10 +62,17 @@ class Checkpoints:
         Raises:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
         """
-        save_checkpoint(self.folder, {**self._about, **state, "step": step})
+        self.writing = True
+        try:
+            save_checkpoint(self.folder, {**self._about, **state, "step": step})
+        finally:
+            self.writing = False
         for old in saved_steps(self.folder)[: -self._keep]:
             if old != self.pinned:
                 _path(self.folder, old).unlink()
+
+    def wait(self) -> None:
+        """Nothing: `save` returns when all is on the disk."""
 
     def restore_latest(
         self, abstract: StoredState, *, warn: Callable[[str], None]

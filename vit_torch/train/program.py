@@ -46,6 +46,14 @@ class Program:
         """A state as checkpoints take it."""
         return self.fetch
 
+    def fence(self, _: Any) -> Callable[[], object]:
+        """Waits until the step handed over last has been computed; a CPU has by then."""
+        if self.device.type != "cuda":
+            return lambda: None
+        event = torch.cuda.Event()
+        event.record()
+        return event.synchronize
+
 
 def make_program(
     cfg: ViTConfig,

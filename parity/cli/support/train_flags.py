@@ -11,6 +11,7 @@ import tyro
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
 from vit_train.frameworks import Framework
+from vit_train.saving import USUAL
 
 
 def _arg(metavar: str, default: str) -> Any:
@@ -85,6 +86,9 @@ class Options(Source):
     workers: int = 0
     """Processes that read and augment training images, for where threads do not keep the accelerator
     busy; 0 for threads. What is computed does not depend on it."""
+    save_every: Annotated[str, _arg("TIME", USUAL)] = USUAL
+    """Write a checkpoint when so much work would be lost, besides the recipe's each so many epochs: a
+    time (90s, 10m, 2h), a number of steps (500steps), both with a comma between, or never."""
     keep: int = 3
     """How many of the newest checkpoints are kept."""
     profile: Annotated[str | None, _arg("A:B", "none")] = None

@@ -18,6 +18,7 @@ from vit_config import ConfigError, Recipe
 from vit_config.job import Job
 from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import Framework
+from vit_train.saving import SaveEvery, read_save_every
 
 if TYPE_CHECKING:
     from vit_train.distilling import TeacherWeights
@@ -48,6 +49,8 @@ class Request(typing.NamedTuple):
     """Processes that read and augment training images."""
     keep: int
     """How many of the newest checkpoints are kept."""
+    save_every: SaveEvery
+    """How much work may be lost, besides the recipe's checkpoints."""
     profile: str | None
     """Which steps are traced, as ``A:B``."""
     dry_run: bool
@@ -75,6 +78,7 @@ class Request(typing.NamedTuple):
             "on_damage": self.damaged,
             "workers": self.workers,
             "keep": self.keep,
+            "save_every": self.save_every,
             "teacher": self.read_teacher(),
             "profile": read_steps(self.profile) if self.profile else None,
         }
@@ -141,6 +145,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     rest = [word for word in argv if word not in ("-h", "--help")]
     source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
     base = base_job(source.preset, source.config, source.init, source.init_part)
+    usual = _shortened(base.recipe, rest)
     defaults = Options(
         preset=source.preset,
         config=source.config,
@@ -154,7 +159,7 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         teacher=base.teacher,
         data=base.data,
         model=base.model,
-        recipe=base.recipe,
+        recipe=usual,
     )
     options = read(Options, argv, prog=prog, registry=schema_flags.registry, default=defaults)
     recipe = options.recipe
@@ -202,12 +207,24 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.damaged,
         options.workers,
         options.keep,
+        read_save_every(options.save_every),
         options.profile,
         options.dry_run,
         options.dry_run_batch,
         options.compiled,
         mirror,
     )
+
+
+def _shortened(recipe: Recipe, argv: Sequence[str]) -> Recipe:
+    """A recipe whose warm-up fits the epochs that flags ask for, unless they speak of it, too."""
+    words = [word.replace("_", "-").partition("=") for word in argv]
+    flags = [flag for flag, _, _ in words]
+    if "--recipe.epochs" not in flags or any(flag.startswith("--recipe.warmup") for flag in flags):
+        return recipe
+    place = flags.index("--recipe.epochs")
+    value = words[place][2] or (argv[place + 1] if place + 1 < len(argv) else "")
+    return recipe.shortened(int(value)) if value.isdecimal() else recipe
 
 
 def _mirror(options: Options) -> Mirror | None:

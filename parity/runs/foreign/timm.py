@@ -172,8 +172,8 @@ def arguments_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def _schedule_arguments(recipe: Recipe) -> dict[str, Any]:
-    warmup = int(recipe.warmup_epochs)
-    starts_elsewhere = warmup != recipe.warmup_epochs or (warmup and recipe.warmup_start is None)
+    warmup = int(recipe.warmup)
+    starts_elsewhere = warmup != recipe.warmup or (warmup and recipe.warmup_start is None)
     if recipe.schedule not in SCHEDULES or recipe.reach_final or starts_elsewhere:
         return {}
     prefix = bool(warmup) and not recipe.warmup_overlaps

@@ -78,7 +78,7 @@ def _chain(case: Case, params: Params) -> optax.GradientTransformation:
 
 
 def _schedule(recipe: Recipe, per_epoch: int) -> Any:
-    total, warmup = recipe.epochs * per_epoch, round(recipe.warmup_epochs * per_epoch)
+    total, warmup = recipe.epochs * per_epoch, round(recipe.warmup * per_epoch)
 
     def rate(count: Any) -> Any:
         step = jnp.asarray(count, jnp.float64)

@@ -52,7 +52,7 @@ class Timm:
             self._optimizer,
             sched="cosine",
             num_epochs=recipe.epochs,
-            warmup_epochs=int(recipe.warmup_epochs),
+            warmup_epochs=int(recipe.warmup),
             warmup_lr=recipe.warmup_start or 0.0,
             min_lr=recipe.final_learning_rate,
         )
@@ -95,7 +95,7 @@ class Mae(Timm):
 
         def adjust(step: int) -> None:
             epoch, peak, low = step / self._per_epoch, recipe.learning_rate, recipe.final_learning_rate
-            warmup = recipe.warmup_epochs
+            warmup = recipe.warmup
             if epoch < warmup:
                 rate = peak * epoch / warmup
             else:
