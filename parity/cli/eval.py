@@ -15,11 +15,12 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
-from vit_config import ConfigError, InputError, Preprocess
+from vit_config import ConfigError, InputError
 from vit_train.frameworks import Framework
 
 if TYPE_CHECKING:
     from parity.porting.loaded import Loaded
+    from vit_config import Preprocess
     from vit_train.dataset import ImageDataset
     from vit_train.metrics import Evaluation
 
