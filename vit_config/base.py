@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import json
-import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PositiveInt, ValidationError
 
 from vit_config.errors import ConfigError, MissingFileError
+from vit_config.files.foreign import LONGEST_JSON, LONGEST_TOML, parse_json, parse_toml, read_text
 
 
 def as_pair(value: Any) -> Any:
@@ -71,9 +72,13 @@ class Schema(BaseModel, frozen=True):
             ConfigError: not JSON, an unknown field, a wrong type or a contradiction.
         """
         try:
-            fields = json.loads(text, object_pairs_hook=_without_repeats)
+            fields = parse_json(text, pairs=_without_repeats)
         except json.JSONDecodeError as error:
             raise ConfigError(f"{where}: not valid JSON at line {error.lineno}: {error.msg}") from None
+        except ConfigError:
+            raise
+        except ValueError as error:
+            raise ConfigError(f"{where}: not valid JSON: {error}") from None
         if not isinstance(fields, dict):
             raise ConfigError(f"{where}: expected a JSON object, found {type(fields).__name__}")
         try:
@@ -94,9 +99,11 @@ class Schema(BaseModel, frozen=True):
             raise MissingFileError(f"{path}: no such file; give the path of a JSON or TOML config")
         kind = "TOML" if path.suffix == ".toml" else "JSON"
         try:
-            text = path.read_bytes().decode()
+            text = read_text(path, LONGEST_TOML if kind == "TOML" else LONGEST_JSON)
         except UnicodeDecodeError:
             raise ConfigError(f"{path}: not valid {kind}: it is not text") from None
+        except ValueError as error:
+            raise ConfigError(f"{path}: not valid {kind}: {error}") from None
         return (
             cls.from_toml(text, where=str(path))
             if kind == "TOML"
@@ -111,17 +118,19 @@ class Schema(BaseModel, frozen=True):
             ConfigError: not TOML, an unknown field, a wrong type or a contradiction.
         """
         try:
-            return cls(**tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            fields = parse_toml(text)
+        except ValueError as error:
             raise ConfigError(f"{where}: not valid TOML: {error}") from None
+        try:
+            return cls(**fields)
         except ConfigError as error:
             raise ConfigError(f"{where}: {error}") from None
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object; a key given twice is a mistake, not an override."""
-    keys = [key for key, _ in pairs]
-    if repeated := sorted({key for key in keys if keys.count(key) > 1}):
+    often = Counter(key for key, _ in pairs)
+    if repeated := sorted(key for key, count in often.items() if count > 1):
         raise ConfigError(f"{', '.join(repeated)}: given more than once; keep one")
     return dict(pairs)
 

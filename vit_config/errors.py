@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from vit_config.terminal import harmless
+
 _LONGEST_MESSAGE = 4000
 
 
@@ -72,12 +74,13 @@ def about(path: str | Path, message: object, *, part: str = "") -> str:
         part: what follows the path, such as ``, step 3``.
     """
     line = one_line(str(message))
-    return line if str(path) in line else f"{path}{part}: {line}"
+    where = one_line(str(path))
+    return line if where in line else f"{where}{part}: {line}"
 
 
 def one_line(message: str) -> str:
-    """A message without line ends, which names in a file may hold, and of bounded length."""
-    line = " ".join(message.encode(errors="backslashreplace").decode().splitlines())
+    """A message of bounded length without line ends and what else acts on a terminal."""
+    line = harmless(" ".join(message.splitlines()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]} ..."
 
 

@@ -60,7 +60,7 @@ class ViTConfig(Schema, frozen=True):
     """Channels of the input image, or of the feature map a hybrid starts from."""
     hidden_size: PositiveInt = 768
     """Width D of every token."""
-    depth: PositiveInt = 12
+    depth: Annotated[PositiveInt, Field(le=4096)] = 12
     """Number of encoder blocks."""
     num_heads: PositiveInt = 12
     """Attention heads; must divide hidden_size, unless attention_head_dim is given."""
@@ -72,7 +72,7 @@ class ViTConfig(Schema, frozen=True):
     projected from hidden_size values and, joined, back to as many."""
     mlp_dim: PositiveInt = 3072
     """Width M of the hidden layer of each MLP."""
-    num_classes: NonNegativeInt = 1000
+    num_classes: Annotated[NonNegativeInt, Field(le=10_000_000)] = 1000
     """Width of the classification head; 0 builds no head and returns what it would see."""
 
     patch_embed: Literal["conv", "linear_hwc", "linear_chw"] = "conv"

@@ -15,6 +15,7 @@ import numpy as np
 from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
+from vit_config.terminal import complain, say
 from vit_jax.compiling import compiler_options
 from vit_jax.functional import Params, get_params, make_apply
 from vit_jax.loss import correct, cross_entropy
@@ -65,12 +66,12 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 2 for bad input.
     """
     if len(argv) != 2:
-        print("usage: python -m vit_jax.evaluate WEIGHTS.safetensors IMAGES.npz", file=sys.stderr)
+        complain("usage: python -m vit_jax.evaluate WEIGHTS.safetensors IMAGES.npz")
         return 2
     try:
-        print(json.dumps(evaluate_file(*argv)._asdict()))
+        say(json.dumps(evaluate_file(*argv)._asdict()))
     except USER_ERRORS as error:
-        print(f"vit_jax.evaluate: {error}", file=sys.stderr)
+        complain(f"vit_jax.evaluate: {error}")
         return 2
     return 0
 

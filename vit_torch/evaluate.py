@@ -13,6 +13,7 @@ import torch
 from vit_config import WeightsError, read_weights
 from vit_config.errors import USER_ERRORS
 from vit_config.scoring import Score, check_labelled_images, read_labelled_images
+from vit_config.terminal import complain, say
 from vit_torch.loss import correct, cross_entropy
 from vit_torch.weights import from_arrays
 
@@ -53,12 +54,12 @@ def main(argv: Sequence[str]) -> int:
         The exit status: 0, or 2 for bad input.
     """
     if len(argv) != 2:
-        print("usage: python -m vit_torch.evaluate WEIGHTS.safetensors IMAGES.npz", file=sys.stderr)
+        complain("usage: python -m vit_torch.evaluate WEIGHTS.safetensors IMAGES.npz")
         return 2
     try:
-        print(json.dumps(evaluate_file(*argv)._asdict()))
+        say(json.dumps(evaluate_file(*argv)._asdict()))
     except USER_ERRORS as error:
-        print(f"vit_torch.evaluate: {error}", file=sys.stderr)
+        complain(f"vit_torch.evaluate: {error}")
         return 2
     return 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vit_config import CheckpointError, Preprocess
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.weights_file import write_atomically
 
 FILE = "about.json"
@@ -42,7 +43,7 @@ class About:
         if not path.is_file():
             return None
         try:
-            content = json.loads(path.read_bytes())
+            content = parse_json(read_text(path))
             preprocess = Preprocess.from_json(json.dumps(content["preprocess"]))
             return cls(preprocess, tuple(content["provenance"]))
         except (ValueError, KeyError, TypeError) as error:

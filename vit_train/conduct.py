@@ -14,6 +14,7 @@ from rich.console import Console
 
 from vit_config import CheckpointError, Preprocess, TrainingError
 from vit_config.scoring import Score
+from vit_config.screen import screen
 from vit_train.about import About
 from vit_train.best import Best, best_so_far
 from vit_train.dataset import ImageDataset
@@ -78,7 +79,7 @@ def conduct(
         TrainingError: the loss is not finite.
     """
     job, program, hosts = task.job, trainer.program, trainer.hosts
-    console = console if hosts.leads else Console(quiet=True)
+    console = console if hosts.leads else screen(quiet=True)
     with ExitStack() as stack:
         manifest = make_manifest(
             job, task.dataset.fingerprint, trainer.framework, task.start, task.teacher

@@ -17,6 +17,7 @@ from tensorboard.compat.proto.summary_pb2 import (
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from vit_config import CheckpointError, MissingFileError
+from vit_config.files.foreign import parse_json
 from vit_config.files.weights_file import write_atomically
 
 FILE = "log.jsonl"
@@ -106,7 +107,7 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
     events = []
     for number, line in enumerate(lines, start=1):
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError as error:  # not JSON, or not even text
             said = getattr(error, "msg", None) or str(error)
             raise CheckpointError(f"{path}, line {number}: not JSON ({said})") from None

@@ -18,6 +18,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from vit_config import CheckpointError
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.weights_file import write_atomically
 from vit_config.job import Job, flatten
 from vit_train.distilling import TeacherWeights
@@ -124,7 +125,7 @@ def claim(run_dir: Path, manifest: Manifest) -> list[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        there = json.loads(path.read_text())
+        there = parse_json(read_text(path))
     except ValueError as error:
         raise CheckpointError(f"{path}: is damaged ({error}); choose another --run-dir") from None
     if not isinstance(there, dict):

@@ -52,11 +52,10 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     """
     arguments = parse(Arguments, argv, prog=prog)
 
-    from rich.console import Console
-
     from parity.twins.bench.measure import machine, measure, peak_flops
     from vit_config.files.weights_file import check_writable, write_atomically
     from vit_config.presets.costs import costs
+    from vit_config.screen import screen
 
     for side in arguments.sides:
         if side not in SIDES:
@@ -69,10 +68,10 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     flops = costs(arguments.preset).flops
     if arguments.json:
         check_writable(arguments.json)
-    console = Console(width=None if Console().is_terminal else 144)
+    console = screen(144)
     described = machine()
     peak = arguments.peak or peak_flops()
-    with Console(stderr=True).status("") as status:
+    with screen(stderr=True).status("") as status:
         results = measure(
             arguments.sides, arguments.preset, arguments.batch, arguments.repeats, status.update
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,8 @@ from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
+from vit_config.files.foreign import parse_json
+from vit_config.terminal import say
 
 if TYPE_CHECKING:
     from parity.twins.certificate.format import Certificate
@@ -97,21 +98,24 @@ def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
     if extra := [name for name in ONE if getattr(arguments, name)]:
         flags = ", ".join("--" + name.replace("_", "-") for name in extra)
         raise ConfigError(f"{flags}: goes with one subject, not {len(subjects)}")
-    print("largest error of each level; in brackets, in epsilons of the type\n" + summary_header())
+    say(
+        "largest error of each level; in brackets, in epsilons of the type",
+        *summary_header().splitlines(),
+    )
     failed = 0
     uncertified: dict[str, None] = {}
     for name in subjects:
         report = _check(arguments, name)
         failed += not report.passed
-        print(*summary_lines(report), sep="\n", flush=True)
+        say(*summary_lines(report), flush=True)
         uncertified.update(dict.fromkeys(report.uncertified))
-    print(f"{len(subjects) - failed} of {len(subjects)} equal")
+    say(f"{len(subjects) - failed} of {len(subjects)} equal")
     for flag in uncertified:
-        print(f"UNCERTIFIED: {REDUCED} - {flag}")
+        say(f"UNCERTIFIED: {REDUCED} - {flag}")
     versions = (
         f"{name} {value}" for name, value in environment(arguments.precision, arguments.device).items()
     )
-    print(", ".join(versions))
+    say(", ".join(versions))
     return 1 if failed else 0
 
 
@@ -173,6 +177,6 @@ def _wrong(text: str | None) -> dict[str, Any] | None:
     if not equals:
         raise ConfigError(f"--wrong {text}: expected FIELD=VALUE, such as act=gelu_tanh")
     try:
-        return {field: json.loads(value)}
+        return {field: parse_json(value)}
     except ValueError:
         return {field: value}

@@ -11,6 +11,7 @@ import tyro
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from vit_config import ConfigError, MissingFileError
+from vit_config.terminal import say
 
 if TYPE_CHECKING:
     from parity.twins.originals.check import Row
@@ -46,12 +47,12 @@ def main(argv: list[str], prog: str = "parity check-recipe") -> int:
         raise ConfigError(f"--seed {arguments.seed}: must not be negative")
     names = ORIGINALS if arguments.recipe == ("all",) else arguments.recipe
     paths = [_path(name) for name in names]
-    print(f"{STEPS} steps in float64, largest relative errors\n" + header(), flush=True)
+    say(f"{STEPS} steps in float64, largest relative errors", *header().splitlines(), flush=True)
     failed = 0
     for path in paths:
         for row in check_recipe(path.stem, base_job(None, path), arguments.seed):
             failed += not row.passed
-            print(line(row), flush=True)
+            say(line(row), flush=True)
     return 1 if failed else 0
 
 

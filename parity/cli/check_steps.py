@@ -80,7 +80,6 @@ def _job(arguments: CheckSteps, name: str) -> Job:
 
 
 def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
-    from rich.console import Console
     from rich.progress import Progress
 
     from parity.measure.shown import write_json
@@ -89,10 +88,11 @@ def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
     from parity.twins.certificate.training import of_training
     from parity.twins.steps.check_steps import check_steps
     from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
+    from vit_config.screen import screen
 
     data_dir = data_folder(arguments.data_dir)
     fingerprint = facts.fingerprint(job.data, data_dir) if arguments.certificate else None
-    errors = Console(stderr=True)
+    errors = screen(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
         tasks = {
             dtype: bar.add_task(f"{dtype} steps", total=arguments.steps) for dtype in arguments.dtype

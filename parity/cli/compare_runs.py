@@ -37,8 +37,9 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(CompareRuns, argv, prog=prog)
 
-    from parity.measure.shown import screen, write_json
+    from parity.measure.shown import write_json
     from vit_config.files.atomic import check_writable
+    from vit_config.screen import screen
 
     limit = arguments.limit
     if limit is not None and not 0 <= limit < float("inf"):
@@ -48,7 +49,7 @@ def main(argv: list[str], prog: str = "parity compare-runs") -> int:
     from parity.runs.compare import compare_runs, print_comparison, to_dict
 
     found = compare_runs(arguments.a, arguments.b, arguments.step)
-    print_comparison(found, limit, screen())
+    print_comparison(found, limit, screen(110))
     if arguments.json is not None:
         write_json(arguments.json, to_dict(found, limit))
     return 1 if limit is not None and found.beyond(limit) else 0

@@ -71,7 +71,7 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertFiles, argv, prog=prog)
 
-    from parity.measure.shown import screen
+    from vit_config.screen import screen
 
     console = screen(120, highlight=False)
     if not arguments.to:

@@ -15,6 +15,7 @@ from parity.cli.support.reading import Reading, shown_as
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError
 from vit_config.errors import MissingFileError, UnstatedError
+from vit_config.terminal import say
 
 if TYPE_CHECKING:
     from parity.runs.run import Run
@@ -198,15 +199,15 @@ def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
 
     state, out = run.state, arguments.out
     parts = {name: len(arrays) for name, arrays in state.parts().items()}
-    print(f"{arguments.source} -> {out}: {state.step} updates done")
-    print("  " + ", ".join(f"{count} tensors of {name}" for name, count in parts.items()))
+    say(f"{arguments.source} -> {out}: {state.step} updates done")
+    say("  " + ", ".join(f"{count} tensors of {name}" for name, count in parts.items()))
     for note in notes:
-        print(f"  {note}")
+        say(f"  {note}")
     if arguments.to in NAMES:
         framework = [] if arguments.to == "jax" else ["--framework", arguments.to]
         where = ["--config", str(out / MANIFEST), "--run-dir", str(out)]
         data = [] if arguments.data_dir is None else ["--data-dir", str(arguments.data_dir)]
-        print(
+        say(
             f"  the next is update {state.step + 1}, on the batch that follows; to go on:\n"
             f"  parity train {shlex.join([*framework, *where, *data])}"
         )

@@ -22,14 +22,14 @@ def main(argv: list[str], prog: str = "parity diagnose") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Diagnose, argv, prog=prog)
 
-    from parity.measure.shown import screen
     from parity.measure.verdict import status
     from parity.verifier.diagnose.diagnosis import diagnose
     from parity.verifier.diagnose.diagnosis_report import print_diagnosis
     from parity.verifier.reports.of_difference import report_of_diagnosis
+    from vit_config.screen import screen
 
     difference = arguments.run()
     diagnosis = diagnose(difference)
-    print_diagnosis(diagnosis, screen())
+    print_diagnosis(diagnosis, screen(110))
     arguments.finish(difference, report_of_diagnosis(diagnosis))
     return status(difference.verdict)

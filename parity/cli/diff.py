@@ -27,16 +27,16 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Diff, argv, prog=prog)
 
-    from parity.measure.shown import screen
     from parity.measure.verdict import status
     from parity.verifier.diff.diff_report import print_difference
     from parity.verifier.reports.of_difference import report_of_difference
     from vit_config.files.atomic import check_writable
+    from vit_config.screen import screen
 
     if arguments.picture is not None:
         check_writable(arguments.picture)
     difference = arguments.run()
-    print_difference(difference, screen())
+    print_difference(difference, screen(110))
     arguments.finish(difference, report_of_difference(difference))
     if arguments.picture:
         from parity.verifier.diff.picture import draw

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 
 from parity.cli.support.advice import command_at_hand, here
 from parity.cli.support.former import today
-from vit_config.errors import USER_ERRORS
+from vit_config.errors import USER_ERRORS, one_line
+from vit_config.terminal import complain, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
@@ -55,10 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] == "--version":
         from parity.porting.provenance import versions
 
-        print(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
+        say(f"parity {versions().get('vit-parity', 'from a source tree that is not installed')}")
         return 0
     if argv[0] not in COMMANDS:
-        print(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}", file=sys.stderr)
+        complain(f"parity: no command {argv[0]!r}; the commands are {', '.join(COMMANDS)}")
         return 2
     return run(argv[0], argv[1:])
 
@@ -100,33 +101,33 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
         if error.strerror is None:
             return _fault(error, prog)
         said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+    except MemoryError:
+        said = "there is not enough memory for it here; take a smaller model or a machine with more"
     except KeyboardInterrupt:
-        print(f"{prog}: interrupted", file=sys.stderr)
+        complain(f"{prog}: interrupted")
         return 130
     except Exception as error:
         return _fault(error, prog)
-    print(f"{prog}: {said}", file=sys.stderr)
+    complain(f"{prog}: {one_line(said)}")
     return 2
 
 
 def _fault(error: Exception, prog: str) -> int:
     """Show what to report; a fault must not look like bad input, nor like two models that differ."""
-    traceback.print_exception(error)
-    print(
-        f"{prog}: internal error, not a problem with your input; please report the traceback above",
-        file=sys.stderr,
-    )
+    complain(*"".join(traceback.format_exception(error)).splitlines())
+    complain(f"{prog}: internal error, not a problem with your input; please report the traceback above")
     return FAULT
 
 
 def _print_help() -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from vit_config.screen import screen
 
     table = Table(box=None, show_header=False, padding=(0, 2))
     for name, text in COMMANDS.items():
         table.add_row(f"[bold]{name}", text)
-    console = Console()
+    console = screen()
     console.print("usage: parity COMMAND [OPTIONS]\n")
     console.print(table)
     console.print("\nparity COMMAND --help explains one command; parity --version prints the version.")

@@ -150,10 +150,11 @@ def _check_names(loaded: Loaded, dataset: ImageDataset) -> None:
 
 def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> None:
     import numpy as np
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    from vit_config.screen import screen
+
+    console = screen()
     top = f"top 5 {found.top(5):.4f}, " if len(found.confusion) > 5 else ""
     console.print(
         f"{len(found.labels)} images: accuracy {found.accuracy:.4f}, {top}loss {found.loss:.4f},"

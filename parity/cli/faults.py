@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from parity.cli.support.command_line import parse
+from vit_config.terminal import say
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ def main(argv: list[str], prog: str = "parity faults") -> int:
     from parity.faults.twin import FRAMEWORKS
 
     for name, fault in FAULTS.items():
-        print(f"{name:33}{FRAMEWORKS[fault.twin]}: {fault.summary}")
+        say(f"{name:33}{FRAMEWORKS[fault.twin]}: {fault.summary}")
     for name, step_fault in STEP_FAULTS.items():
-        print(f"{name:33}check-steps: {step_fault.summary}")
+        say(f"{name:33}check-steps: {step_fault.summary}")
     return 0

@@ -50,9 +50,10 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
 
     from parity.cli.support.inspected import print_facts, read_subject, to_dict
     from parity.cli.support.layer_table import layer_table, lines, totals
-    from parity.measure.shown import screen, write_json
+    from parity.measure.shown import write_json
     from parity.twins.anatomy import anatomy
     from vit_config.files.weights_file import check_writable
+    from vit_config.screen import screen
 
     if not arguments.subject:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")

@@ -130,8 +130,8 @@ def _row(name: str) -> Row:
 def _print(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
-    from parity.measure.shown import screen
     from vit_config.presets import from_timm
+    from vit_config.screen import screen
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("name", no_wrap=True)
@@ -162,8 +162,8 @@ def _print(rows: Sequence[Row]) -> None:
 def _print_dialects() -> None:
     from rich.table import Table
 
-    from parity.measure.shown import screen
     from parity.porting.dialects import dialects
+    from vit_config.screen import screen
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("dialect", "family", "of", "written as"):

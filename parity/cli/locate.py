@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from parity.cli.support.reading import shown_as
 from parity.cli.support.reporting import Reporting
 from parity.verifier.choices import LOW, Low
 from vit_config import ConfigError
+from vit_config.terminal import complain, say
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     assert arguments.b is not None
     found = compare(arguments.a, arguments.b, gradients=arguments.gradients)
     _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
-    print(found.to_text())
+    say(*found.to_text().splitlines())
     if arguments.modules:
-        print("", *found.modules_to_text(), sep="\n")
+        say("", *found.modules_to_text())
     arguments.write(report_of_comparison(found, arguments.a, arguments.b))
     if arguments.repro is not None:
         from parity.cli.support.reproducing import reproduce
@@ -102,7 +102,7 @@ def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
     """As `parity diff` does, with what the user calls the sides."""
     for remark in remarks:
         side, _, said = remark.partition(": ")
-        print(f"note: {names.get(side, side)}: {said}", file=sys.stderr)
+        complain(f"note: {names.get(side, side)}: {said}")
 
 
 def _bisect(arguments: Locate) -> int:
@@ -113,7 +113,7 @@ def _bisect(arguments: Locate) -> int:
     assert arguments.bound is not None
     found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
     _print_remarks([f"A: {each}" for each in found.remarks], {"A": arguments.a})
-    print(found.to_text())
+    say(*found.to_text().splitlines())
     if arguments.json is not None:
         write_json(arguments.json, found.to_dict())
     return 0 if not found.held and found.possible else 1

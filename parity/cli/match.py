@@ -41,12 +41,13 @@ def main(argv: list[str], prog: str = "parity match") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(Match, argv, prog=prog)
 
-    from parity.measure.shown import screen, write_json
+    from parity.measure.shown import write_json
     from parity.verifier.match.audit import audit, read_map
     from parity.verifier.match.match_paths import match_paths
     from parity.verifier.match.match_report import print_audit, print_links, print_rest, to_dict
     from parity.verifier.match.table_text import table_text
     from vit_config.files.atomic import check_writable, write_atomically
+    from vit_config.screen import screen
 
     if len(arguments.files) != 2:
         raise ConfigError(

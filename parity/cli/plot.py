@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 
 from parity.cli.support.run_url import runs_here
 from vit_config import ConfigError, InputError, MissingFileError
+from vit_config.terminal import complain, say
 
 USAGE = """usage: {prog} RUN
 
@@ -30,7 +30,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
         MissingFileError: no such folder, or no log in it.
     """
     if argv and argv[0] in ("-h", "--help"):
-        print(USAGE.format(prog=prog))
+        say(*USAGE.format(prog=prog).splitlines())
         return 0
     argv = runs_here(argv)
     if len(argv) != 1 or argv[0].startswith("-"):
@@ -44,9 +44,9 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     if (run_dir / WEIGHTS).is_file():
         written += draw_model(run_dir / WEIGHTS, run_dir / IMAGES)
     else:
-        print(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn", file=sys.stderr)
+        complain(f"{run_dir}: no {WEIGHTS} yet, so only the curves are drawn")
     for path in written:
-        print(path)
+        say(path)
     return 0
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -17,6 +16,7 @@ from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config.errors import InputError, MissingFileError, one_line
+from vit_config.terminal import complain, say
 from vit_train.frameworks import Framework
 
 
@@ -68,17 +68,17 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
                 ready[number] = prepare(path, loaded.config.image_size, preprocess)
             except (InputError, MissingFileError) as error:
                 refused += 1
-                print(f"{prog}: {one_line(str(error))}", file=sys.stderr)
+                complain(f"{prog}: {one_line(str(error))}")
         if not ready:
             continue
         logits = loaded.of_batch(preprocess.normalise(np.stack([*ready.values()])))
         for number, classes in zip(ready, loaded.most_probable(logits, arguments.k), strict=True):
             named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
-            print(f"{some[number][0]}  {named}", flush=True)
+            say(f"{some[number][0]}  {named}", flush=True)
         answered += len(ready)
     if refused and answered:
         what = "1 image was" if refused == 1 else f"{refused} images were"
-        print(f"{prog}: {what} passed over, {answered} answered", file=sys.stderr)
+        complain(f"{prog}: {what} passed over, {answered} answered")
     return (1 if answered else 2) if refused else 0
 
 

@@ -66,8 +66,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
         os.environ.setdefault(
             "JAX_PLATFORMS", "cpu"
         )  # nothing runs; a TPU there might be is not touched
-    from rich.console import Console
-
+    from vit_config.screen import screen
     from vit_jax.train.formats import wish
     from vit_jax.train.preflight import fly, largest_batch
     from vit_jax.train.run import numerics
@@ -76,7 +75,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     topology = get_topology(options.topology)
     limit = memory_limit(topology) if options.hbm is None else options.hbm * GIB
     recipe = request.job.recipe
-    console = Console()
+    console = screen()
     with numerics(recipe):
         attempt = partial(fly, request.job, topology, request.spread, limit=limit, quick=options.quick)
         first = attempt(recipe.batch_size)

@@ -48,9 +48,9 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
 
     from rich.markup import escape
 
-    from parity.measure.shown import screen
     from parity.porting.fleet import scan
     from vit_config.files.atomic import check_writable, write_atomically
+    from vit_config.screen import screen
 
     if len(arguments.folder) != 1:
         raise ConfigError(f"expected one folder, got {len(arguments.folder)}; {prog} --help explains")

@@ -34,14 +34,14 @@ def main(argv: list[str], prog: str = "parity verify-certificate") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(VerifyCertificate, argv, prog=prog)
 
-    from rich.console import Console
+    from vit_config.screen import screen
 
     if len(arguments.file) != 1:
         raise ConfigError(f"expected one certificate, got {len(arguments.file)}; {prog} --help explains")
     from parity.twins.certificate.verification_table import print_verification
     from parity.twins.certificate.verify import verify
 
-    errors = Console(stderr=True)
+    errors = screen(stderr=True)
     with errors.status("running the check again") as status:
         found = verify(
             arguments.file[0],

@@ -1,4 +1,4 @@
-"""How results are shown: on the screen, as numbers, as JSON."""
+"""How results are shown: as numbers, as JSON."""
 
 from __future__ import annotations
 
@@ -7,14 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from vit_config.files.atomic import write_atomically
-
-
-def screen(width: int = 110, *, highlight: bool = True) -> Console:
-    """The screen as wide as it is; a file or a pipe `width` letters wide."""
-    return Console(width=None if Console().is_terminal else width, highlight=highlight)
 
 
 def number(value: float) -> str:

@@ -10,6 +10,7 @@ from pydantic import model_validator
 
 from vit_config import ConfigError, Preprocess, Schema
 from vit_config.base import NameTuple
+from vit_config.files.foreign import parse_json
 
 PREPROCESS, CLASS_NAMES = "vit.preprocess", "vit.class_names"
 """Entries of a header."""
@@ -74,7 +75,7 @@ class Metadata(Schema, frozen=True):
         if metadata[PREPROCESS] != "null":
             return cls.of(Preprocess.from_json(metadata[PREPROCESS], where=f"{where}: {PREPROCESS}"))
         try:
-            return cls(class_names=json.loads(metadata.get(CLASS_NAMES, "null")))
+            return cls(class_names=parse_json(metadata.get(CLASS_NAMES, "null")))
         except ConfigError as error:
             raise ConfigError(f"{where}: {CLASS_NAMES}: {error}") from None
         except ValueError:

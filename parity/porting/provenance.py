@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vit_config import WeightsError
+from vit_config.files.foreign import parse_json
 
 LIBRARIES = ("vit-parity", "numpy", "safetensors")
 """What has a say in the bytes that are written."""
@@ -77,7 +78,7 @@ def from_header(metadata: Mapping[str, str], where: str) -> tuple[Hop, ...]:
         WeightsError: it keeps something else.
     """
     try:
-        hops = json.loads(metadata.get("vit.provenance", "[]"))
+        hops = parse_json(metadata.get("vit.provenance", "[]"))
         return tuple(Hop(**{**hop, "done": tuple(hop["done"])}) for hop in hops)
     except (ValueError, TypeError, KeyError):
         raise WeightsError(f"{where}: its vit.provenance is not a list of hops") from None

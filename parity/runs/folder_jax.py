@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from parity.runs.run import Run
 from parity.runs.state import TrainingState
 from parity.runs.state_jax import JaxLayout, from_jax, to_jax, with_parts
 from vit_config import CheckpointError
+from vit_config.files.foreign import parse_json, read_text
 from vit_jax.step import TrainState, init_state
 from vit_jax.train.checkpoint import Checkpoints, DamagedError, from_named, to_named
 from vit_train.manifest import Manifest
@@ -72,7 +72,7 @@ def _kept_moments(
 ) -> dict[str, set[str]] | None:
     """Which moments of each parameter a checkpoint has; None unless nothing but moments is missing."""
     try:
-        about = json.loads((folder / CHECKPOINTS / str(step) / "meta" / "metadata").read_bytes())
+        about = parse_json(read_text(folder / CHECKPOINTS / str(step) / "meta" / "metadata"))
         run_id, there = about["run_id"], set(about["tensors"])
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from parity.runs.run import Run
 from vit_config import CheckpointError, Recipe, ViTConfig
 from vit_config.adapters import draw_adapters, untrained
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.job import flatten
 from vit_config.lora import Lora
 from vit_config.parameters import parameters
@@ -32,7 +33,7 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        there = json.loads(path.read_bytes())
+        there = parse_json(read_text(path))
         data = there["data"]
         texts = [data["name"], data["fingerprint"]]
         whole = all(isinstance(there[part], dict) for part in _PARTS)

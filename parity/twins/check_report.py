@@ -12,11 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import LevelResult
-from parity.measure.shown import number, screen
+from parity.measure.shown import number
 from parity.measure.site import LEVELS
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report
 from vit_config.files.weights_file import write_atomically
+from vit_config.screen import screen
 
 JSON_VERSION = 1
 REDUCED = "float32 products ran at reduced precision"
@@ -25,7 +26,7 @@ REDUCED = "float32 products ran at reduced precision"
 
 def print_report(report: Report, console: Console | None = None) -> None:
     """Print one line per type and level, then the verdict and the first difference."""
-    console = console or screen()
+    console = console or screen(110)
     console.print(_table(report))
     if report.fault:
         console.print(f"injected on purpose: [bold]{report.fault}[/]")
@@ -146,7 +147,7 @@ def to_dict(report: Report) -> dict[str, Any]:
 
 def write_svg(report: Report, path: Path) -> None:
     """Draw the printed report as an SVG picture."""
-    console = Console(record=True, width=112, file=io.StringIO())
+    console = screen(record=True, width=112, file=io.StringIO())
     print_report(report, console)
     svg = console.export_svg(title=f"parity check {report.subject}")
     write_atomically(path, svg.encode())

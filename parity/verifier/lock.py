@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from parity.measure.shown import write_json
 from vit_config import ConfigError
+from vit_config.files.foreign import parse_json, read_text
 
 ROOM = 4.0
 """How many times a kept error may be exceeded: another processor rounds otherwise."""
@@ -52,7 +52,7 @@ def _read(path: Path) -> dict[str, float]:
     if not path.exists():
         return {}
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(read_text(path))
         if not isinstance(content, dict):
             raise ValueError("no object")
         return {str(level): float(error) for level, error in content.items()}

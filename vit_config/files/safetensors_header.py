@@ -5,7 +5,6 @@ Such a file is eight bytes of length, a header of JSON, and the tensors' bytes.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config.errors import WeightsError
+from vit_config.files.foreign import parse_json
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
@@ -69,7 +69,7 @@ def read_file_header(path: Path) -> FileHeader:
                     f" claims {length} (at most {LONGEST_HEADER}); copy it again"
                 )
             text = file.read(length).decode()
-        content = json.loads(text, object_pairs_hook=_no_duplicates)
+        content = parse_json(text, pairs=_no_duplicates)
         if not isinstance(content, dict):
             raise ValueError("the header is not a JSON object")
         metadata = content.pop("__metadata__", {})

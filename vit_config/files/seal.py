@@ -18,6 +18,7 @@ import numpy as np
 import xxhash
 
 from vit_config.errors import WeightsError
+from vit_config.files.foreign import parse_json
 from vit_config.files.safetensors_header import FileHeader, described, read_entry
 from vit_config.files.stored import Stored, guarded, type_name
 
@@ -84,7 +85,7 @@ def check_seal(path: Path, header: FileHeader) -> Seal:
     if metadata["vit.seal"] != _seal_of(metadata):
         raise WeightsError(f"{path}: the header was changed after writing; copy the file again")
     with guarded(path, "weights file"):
-        digests: dict[str, str] = json.loads(metadata["vit.digests"])
+        digests: dict[str, str] = parse_json(metadata["vit.digests"])
         if not isinstance(digests, dict):
             raise ValueError("vit.digests is not a JSON object")
     if names := sorted(digests.keys() ^ header.entries.keys()):

@@ -16,6 +16,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
 
+from vit_config.files.foreign import parse_json
 from vit_config.files.json_digest import json_digest
 from vit_jax.train.digests import joined
 
@@ -74,7 +75,7 @@ def seal(description: Mapping[str, Any]) -> str:
 
 
 def _read(path: epath.Path) -> dict[str, Any]:
-    part = json.loads(path.read_text())
+    part = parse_json(path.read_text())
     if not isinstance(part, dict) or part.get("seal") != seal(part):
         raise ValueError("it was changed after writing")
     return part

@@ -16,6 +16,7 @@ from rich.console import Console
 from vit_config import ConfigError, Recipe
 from vit_config.adapters import exported
 from vit_config.job import Job
+from vit_config.screen import screen
 from vit_jax.functional import Params
 from vit_jax.leaves import leaves
 from vit_jax.scanned import UNROLLED, Remat, Scan, account, choose_loop
@@ -67,7 +68,7 @@ def train(
         task = make_task(job, data_dir, **options)
         how: dict[str, Any] = {"parallel": parallel, "sharding": sharding, "mesh": mesh}
         trainer = make_trainer(task, **how, scan=scan, remat=remat, devices=devices)
-        return conduct(task, trainer, run_dir, console or Console())
+        return conduct(task, trainer, run_dir, console or screen())
 
 
 def make_trainer(

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from vit_config.adapters import exported
 from vit_config.job import Job
+from vit_config.screen import screen
 from vit_torch.optim import Ema
 from vit_torch.teacher import make_teacher
 from vit_torch.train.checkpoint import Checkpoints
@@ -56,7 +57,7 @@ def train(
     """
     with numerics(job.recipe):
         task = make_task(job, data_dir, **options)
-        return conduct(task, make_trainer(task), run_dir, console or Console())
+        return conduct(task, make_trainer(task), run_dir, console or screen())
 
 
 def make_trainer(

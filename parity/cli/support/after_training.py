@@ -28,9 +28,9 @@ def say(console: Console, text: str) -> None:
 
 def make_console(*, quiet: bool = False) -> Console:
     """The terminal; without one, tables have room for their columns."""
-    from rich.console import Console
+    from vit_config.screen import screen
 
-    return Console(width=None if Console().is_terminal else 110, quiet=quiet)
+    return screen(110, quiet=quiet)
 
 
 def status(request: Request, trained: Trained) -> int:

@@ -83,12 +83,12 @@ class Checking:
         """
         from rich.markup import escape
 
-        from parity.measure.shown import screen
         from parity.twins.certificate.file import write_certificate
+        from vit_config.screen import screen
 
         assert self.certificate is not None
         write_certificate(certificate, self.certificate, force=self.force)
-        console = screen(highlight=False)
+        console = screen(110, highlight=False)
         if certificate.verdict == "UNCERTIFIED":
             for reason in certificate.reasons:
                 console.print(f"[bold yellow]UNCERTIFIED[/]: {escape(reason)}")

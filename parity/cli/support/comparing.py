@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ from parity.cli.support.reporting import Reporting
 from parity.measure.precision import PRECISIONS, Precision
 from parity.verifier.choices import HOW, How
 from vit_config import ConfigError
+from vit_config.terminal import complain
 
 if TYPE_CHECKING:
     from parity.verifier.diff.build import Order
@@ -93,9 +93,9 @@ class Comparing(Reporting):
             shadow=Recorded(self.shadow) if self.shadow else None,
         )
         for note in difference.notes:
-            print(f"note: {note}", file=sys.stderr)
+            complain(f"note: {note}")
         if difference.no_lines:
-            print(f"note: no lines of source: {difference.no_lines}", file=sys.stderr)
+            complain(f"note: no lines of source: {difference.no_lines}")
         return difference
 
     def finish(self, difference: Difference, report: Report) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from itertools import pairwise
+
+from vit_config.terminal import complain
 
 
 def today(command: str, argv: Sequence[str]) -> tuple[str, list[str]]:
@@ -26,5 +27,5 @@ def today(command: str, argv: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def _now(before: str, command: str, argv: list[str]) -> tuple[str, list[str]]:
-    print(f"parity check {before} is now parity {command}", file=sys.stderr)
+    complain(f"parity check {before} is now parity {command}")
     return command, argv

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import tyro
 
 from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
+from vit_config.files.foreign import parse_json
 
 
 def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any:
@@ -77,7 +77,7 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
         if name in found:
             raise ConfigError(f"{flag} {text}: {name} is given twice; keep one")
         try:
-            found[name] = json.loads(value)
+            found[name] = parse_json(value)
         except ValueError:
             found[name] = parse_size(value, f"{flag} {name}") if _is_size(value) else value
     from vit_config import ViTConfig

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from typing import Annotated
 
 from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
+from vit_config.terminal import complain
 
 Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or newest")]
 """The flag that chooses a checkpoint of a run."""
@@ -44,6 +44,6 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
         path = Path(folder) / WEIGHTS
         taken = write_run_weights(Path(source), path, step)
         for note in taken.notes:
-            print(note, file=sys.stderr)
-        print(f"{source}: the checkpoint of step {taken.step} ({taken.why})", file=sys.stderr)
+            complain(note)
+        complain(f"{source}: the checkpoint of step {taken.step} ({taken.why})")
         yield str(path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -16,6 +15,7 @@ from parity.porting.formats.orbax import find_checkpoint
 from parity.porting.formats.tensorstore import is_tensorstore
 from parity.porting.formats.weights_folder import SIDECARS, WEIGHTS
 from vit_config import MissingFileError
+from vit_config.files.foreign import parse_json, read_text
 
 SUFFIXES = (
     ".safetensors", ".npz", ".msgpack", ".pth", ".pth.tar", ".pt", ".bin", ".ckpt", ".th", ".pkl",
@@ -143,7 +143,7 @@ def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
     pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
     alike = [name for name in names if pattern.fullmatch(name)]
     try:
-        content = json.loads((folder / index).read_bytes())
+        content = parse_json(read_text(folder / index))
         listed = [name for name in content["weight_map"].values() if isinstance(name, str)]
     except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
         listed = []

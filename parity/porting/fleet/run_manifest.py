@@ -21,6 +21,7 @@ from parity.porting.fleet.shard import Shard, joined, shard_ledgers
 from parity.porting.fleet.work import STARTED, Outcome, Task, convert_one
 from vit_config import ConfigError, MissingFileError
 from vit_config.files.atomic import check_writable
+from vit_config.screen import screen
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C."""
@@ -65,7 +66,7 @@ def run_manifest(
         ConfigError: the manifest or an argument is not valid.
         MissingFileError: there is no manifest, or a folder is missing.
     """
-    path, out, console = Path(path), Path(out), console or Console()
+    path, out, console = Path(path), Path(out), console or screen()
     manifest = Manifest.load(path)
     root = manifest.root(path)
     if jobs < 1:
@@ -109,10 +110,10 @@ def run_manifest(
         sizes = {job.path: job.found.bytes if job.found else 0 for job in jobs_here}
         results = {job.path: Result(job.path, "skipped", "") for job in jobs_here}
         try:
-            with Screen(console, {task.row: sizes[task.row] for task in tasks}) as screen:
-                for result in _convert_all(tasks, jobs, ledger, screen):
+            with Screen(console, {task.row: sizes[task.row] for task in tasks}) as rows:
+                for result in _convert_all(tasks, jobs, ledger, rows):
                     results[result.row] = result
-                    screen.ended(result)
+                    rows.ended(result)
         except KeyboardInterrupt:
             console.print("interrupted; the same command goes on from here")
             return INTERRUPTED
@@ -144,7 +145,7 @@ def _make_folder(out: Path) -> None:
     out.mkdir(exist_ok=True)
 
 
-def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, screen: Screen) -> Iterator[Result]:
+def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, rows: Screen) -> Iterator[Result]:
     """Yield what became of each, its line in the ledger already written."""
     starts: dict[str, float] = {}
     with closing(run_tasks(tasks, convert_one, jobs)) as events:
@@ -155,7 +156,7 @@ def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, screen: Scree
                     starts[task.row] = time.monotonic()
                     ledger.add(_entry(task, "started"))
                 else:
-                    screen.moved(task.row, event.message)
+                    rows.moved(task.row, event.message)
                 continue
             seconds = round(time.monotonic() - starts.get(task.row, time.monotonic()), 3)
             outcome = event.result or Outcome("failed", seconds, error=event.died)

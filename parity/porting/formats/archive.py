@@ -10,6 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from parity.porting.formats.budget import Budget
 from parity.porting.formats.comment import unpack
 from vit_config.errors import WeightsError
 from vit_config.files.stored import guarded
@@ -28,7 +29,8 @@ class Archive:
         kind: what to call the file in messages.
 
     Raises:
-        WeightsError: truncated, a name twice, an encrypted member, or a member outside of the file.
+        WeightsError: truncated, a name twice, an encrypted member, one outside of the file, or
+            members that unpack to more than the file's `budget`.
     """
 
     def __init__(self, path: Path, kind: str):
@@ -36,6 +38,7 @@ class Archive:
         self.kind = kind
         self._verified: set[str] = set()
         size = path.stat().st_size
+        self.budget = Budget(path, size)
         try:
             with zipfile.ZipFile(path) as archive:
                 members = archive.infolist()
@@ -54,6 +57,9 @@ class Archive:
             raise WeightsError(f"{path}: two members of the archive have the same name")
         for member in members:
             self._check(member, size)
+        self.budget.unpacked(
+            sum(each.file_size for each in members if each.compress_type == zipfile.ZIP_DEFLATED)
+        )
 
     @property
     def names(self) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from functools import partial
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -12,6 +13,8 @@ from parity.porting.formats.numpy_pickles import from_buffer, make_scalar, make_
 from parity.porting.formats.stack import key_of
 from parity.porting.formats.torch_types import View, make_view, torch_dtype
 from vit_config.files.stored import Stored
+
+_LONGEST_PATH = 2**16
 
 
 def call(function: Any, args: Any) -> Any:
@@ -83,6 +86,8 @@ def _text(function: Global, args: tuple) -> Any:
             return str(_DATES[function.name](*args))
         except (TypeError, ValueError, OverflowError):
             return Inert(function, args)
+    if sum(len(each) for each in args if isinstance(each, str | bytes)) > _LONGEST_PATH:
+        raise ValueError(f"a path of more than {_LONGEST_PATH} characters")
     cls = PureWindowsPath if "Windows" in function.name else PurePosixPath
     return str(cls(*args))
 
@@ -133,7 +138,7 @@ def _from_numpy(data: Any, dtype: Any, *_: Any) -> Any:
         raise TypeError("a tensor that is not an array")
     if (found := torch_dtype(dtype)) is None:
         return Refused(f"a tensor of {shown(dtype)}, which no array of numpy can hold")
-    return Stored.of(data.array.astype(found))
+    return Stored(data.array.shape, found, partial(data.array.astype, found, order="C"))
 
 
 def _refuse(kind: str) -> Callable[..., Refused]:

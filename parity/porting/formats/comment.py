@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 
 from vit_config.errors import ConfigError, WeightsError
+from vit_config.files.foreign import parse_json
 
 _MARK = b"vit\0"
 _PACKED = b"\x78\xda"  # how zlib's best compression begins
@@ -44,7 +45,7 @@ def unpack(comment: bytes) -> dict[str, str]:
         content = unpacker.decompress(comment[len(_MARK) :], _LARGEST)
         if not unpacker.eof or unpacker.unused_data:
             raise ValueError("its end is missing")
-        metadata = json.loads(content)
+        metadata = parse_json(content)
         if not all(isinstance(each, str) for pair in metadata.items() for each in pair):
             raise ValueError("not texts")
     except (zlib.error, ValueError, AttributeError) as error:

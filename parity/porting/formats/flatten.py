@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parity.porting.formats.budget import Budget
 from parity.porting.formats.inert import Inert, NumpyArray, NumpyType, Refused
 from parity.porting.formats.torch_types import Storage, View
 from vit_config.errors import WeightsError
@@ -14,6 +15,8 @@ _DEEPEST = 100
 _MOST_ENTRIES = 500_000
 _MOST_CHARACTERS = 2**28
 _LONGEST_NAME = 4096
+_TEXT = 64
+"""Bytes of a text beside its letters."""
 
 
 class Flat:
@@ -21,12 +24,14 @@ class Flat:
 
     Args:
         separator: what joins the keys of nested containers.
+        budget: of the file; what lies in a folder has none.
     """
 
-    def __init__(self, separator: str):
+    def __init__(self, separator: str, budget: Budget | None = None):
         self.tensors: dict[str, Stored] = {}
         self.objects: dict[str, Any] = {}
         self._separator = separator
+        self._budget = budget
         self._path: set[int] = set()
         self._entries = 0
         self._characters = 0
@@ -47,10 +52,12 @@ class Flat:
                 f"{name[:80]}...: a name of {len(name)} characters; no checkpoint has such names"
             )
         if isinstance(value, NumpyArray):
-            value = _text_or_tensor(value)
+            value = self._text_or_tensor(value)
         if isinstance(value, Refused):
             raise WeightsError(f"{name or 'the object'} is {value.reason}")
         if (tensor := as_tensor(value)) is not None:
+            if self._budget:
+                self._budget.values(tensor.nbytes)
             self._put(self.tensors, name or "tensor", tensor)
         elif isinstance(value, Inert):
             self._add_inert(name, value)
@@ -60,6 +67,13 @@ class Flat:
             self._add_all(name, value, children)
         else:
             self._put(self.objects, name, _plain(value))
+
+    def _text_or_tensor(self, value: NumpyArray) -> Any:
+        if value.array is None or value.array.dtype.kind not in "SU":
+            return None if value.array is None else Stored.of(value.array)
+        if self._budget:
+            self._budget.objects(value.array.nbytes + _TEXT * value.array.size)
+        return value.array.tolist()
 
     def _add_inert(self, name: str, value: Inert) -> None:
         if id(value) in self._path:  # records may well refer to their parent
@@ -109,12 +123,6 @@ def as_tensor(value: Any) -> Stored | None:
     if isinstance(value, Storage):
         return value.whole().stored()
     return None
-
-
-def _text_or_tensor(value: NumpyArray) -> Any:
-    if value.array is None or value.array.dtype.kind not in "SU":
-        return None if value.array is None else Stored.of(value.array)
-    return value.array.tolist()
 
 
 def _children(value: Any) -> dict | None:

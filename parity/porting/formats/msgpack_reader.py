@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from parity.porting.formats.base import Stored
+from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import WeightsError
@@ -28,6 +29,8 @@ from vit_config.files.stored import checked_shape, guarded
 CHUNKED = "__msgpack_chunked_array__"
 ARRAY, COMPLEX, SCALAR = 1, 2, 3
 _DEEPEST = 100
+_VALUE = 100
+"""Bytes that a value takes, and its place in a list or map, beside its letters."""
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
@@ -49,28 +52,31 @@ def read_msgpack(path: Path) -> Flat:
     """
     size = path.stat().st_size
     with path.open("rb") as file:
-        parser = _Parser(path, file, size)
+        budget = Budget(path, size)
+        parser = _Parser(path, file, size, budget)
         root = parser.value()
         if file.tell() != size:
             raise WeightsError(
                 f"{path}: {size} bytes where its contents end at byte {file.tell()}; it is not"
                 " one whole file"
             )
-    flat = Flat("/")
+    flat = Flat("/", budget)
     flat.add("", root)
     return flat
 
 
 class _Parser:
-    def __init__(self, path: Path, file: BinaryIO, size: int):
+    def __init__(self, path: Path, file: BinaryIO, size: int, budget: Budget):
         self._path = path
         self._file = file
         self._size = size
+        self._budget = budget
 
     def value(self, depth: int = 0, end: int | None = None) -> Any:
         """The next value, which ends before byte `end`."""
         if depth > _DEEPEST:
             raise WeightsError(f"{self._path}: nested more than {_DEEPEST} deep; no checkpoint is")
+        self._budget.objects(_VALUE)
         end = self._size if end is None else end
         code = self._bytes(1, end)[0]
         if code <= 0x7F or code >= 0xE0:

@@ -34,11 +34,12 @@ def read_npz(archive: Archive) -> Flat:
     Raises:
         WeightsError: damaged, or an array of Python objects or of another type that no model has.
     """
-    flat = Flat("/")
+    flat = Flat("/", archive.budget)
     for member in archive.names:
         name = member.removesuffix(".npy")
         shape, fortran, dtype, start = _header(archive, member)
         if dtype.kind in "SU" and archive.size(member) <= _LONGEST_TEXT:
+            archive.budget.objects(archive.size(member) + 64 * math.prod(shape))
             flat.add(name, _load(archive, member, start, dtype, shape, fortran).tolist())
         else:
             flat.add(name, _stored(archive, member, start, dtype, shape, fortran))

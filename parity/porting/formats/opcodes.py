@@ -1,8 +1,8 @@
 """A pickle read as data: a machine for its opcodes that only builds containers and records.
 
 Python's own unpickler imports and calls what a file names. This one cannot: calls go to a table of this
-package's functions, everything else becomes an `Inert` record. It does not recurse and allocates no more
-than a small multiple of the pickle's size.
+package's functions, everything else becomes an `Inert` record. It does not recurse, and counts what it
+makes against the file's `Budget`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,23 @@ from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
 from parity.porting.formats.allowed import check_allowed, renamed
+from parity.porting.formats.budget import Budget
 from parity.porting.formats.calls import call
 from parity.porting.formats.inert import Global, Inert, NumpyArray, NumpyType
 from parity.porting.formats.numpy_pickles import set_array, set_type
 from parity.porting.formats.stack import Stack
 
-_MOST_OPCODES = 20_000_000
+_MOST_OPCODES = 4_000_000
 _MOST_COPIED = 1_000_000
 _LONGEST_LINE = 1 << 16
+_COST = 32
+_COSTS = {
+    "EMPTY_SET": 216, "FROZENSET": 216, "EMPTY_DICT": 96, "DICT": 96, "EMPTY_LIST": 96, "LIST": 96,
+    "TUPLE": 96, "TUPLE1": 96, "TUPLE2": 96, "TUPLE3": 96, "REDUCE": 512, "OBJ": 512, "INST": 512,
+    "NEWOBJ": 512, "NEWOBJ_EX": 512, "GLOBAL": 128, "STACK_GLOBAL": 128, "SETITEM": 128,
+    "MEMOIZE": 96, "PUT": 96, "BINPUT": 96, "LONG_BINPUT": 96,
+}  # fmt: skip
+"""Bytes that an operation takes at most, beside the letters and digits in the pickle."""
 _IGNORED = {"PROTO", "FRAME"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _FRESH: dict[str, Callable[[], Any]] = {
@@ -58,15 +67,23 @@ class Machine(Stack):
     Args:
         size: of `file` in bytes.
         persistent: what an object that lies outside of the pickle becomes, by its id.
+        budget: of the file.
         torchscript: allow the classes of a TorchScript archive.
     """
 
     def __init__(
-        self, file: BinaryIO, size: int, persistent: Callable[[Any], Any], *, torchscript: bool = False
+        self,
+        file: BinaryIO,
+        size: int,
+        persistent: Callable[[Any], Any],
+        budget: Budget,
+        *,
+        torchscript: bool = False,
     ):
         super().__init__()
         self._file = Bounded(file, size)
         self._size = size
+        self._budget = budget
         self._copied = 0
         self._persistent = persistent
         self._torchscript = torchscript
@@ -88,6 +105,7 @@ class Machine(Stack):
         raise ValueError("a pickle without an end")
 
     def _step(self, name: str, argument: Any) -> None:
+        self._budget.objects(_COSTS.get(name, _COST))
         if name in _LITERALS:
             self._stack.append(argument)
         elif name in _CONSTANTS:

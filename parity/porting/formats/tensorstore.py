@@ -7,7 +7,6 @@ read from the arrays' descriptions; tensorstore, which wrote them, reads their v
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,14 @@ import numpy as np
 from parity.porting.formats.base import Container, Stored, guarded
 from parity.porting.formats.flatten import Flat
 from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import checked_shape
 
 DESCRIPTION = ".zarray"
 SLASH = "~"
 """Stands for "/" in the names of folders."""
 LAST = "-LAST"
+_LONGEST_STEP = 1000
 
 
 def find_last(path: Path) -> Path | None:
@@ -42,7 +43,7 @@ def find_last(path: Path) -> Path | None:
     if len(pointers) > 1:
         said = ", ".join(each.name.removesuffix(LAST) for each in pointers)
         raise MissingFileError(f"{path}: several checkpoints, {said}; give one of them")
-    step = pointers[0].read_text(encoding="utf-8").strip()
+    step = read_text(pointers[0], _LONGEST_STEP).strip()
     folder = pointers[0].with_name(f"{pointers[0].name.removesuffix(LAST)}-{step}")
     if "/" in step or not folder.is_dir():
         raise MissingFileError(f"{folder}: no such folder, but {pointers[0].name} names it")
@@ -70,7 +71,7 @@ def read_tensorstore(folder: Path) -> Container:
 
 
 def _stored(place: Path) -> Stored:
-    described = json.loads((place / DESCRIPTION).read_text(encoding="utf-8"))
+    described = parse_json(read_text(place / DESCRIPTION))
     name = described["dtype"]
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     shape = checked_shape(described["shape"], dtype.itemsize)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.porting.formats.budget import Budget
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.inert import Refused, shown
 from parity.porting.formats.opcodes import Machine
@@ -25,9 +26,9 @@ def read_torch_legacy(path: Path) -> Flat:
         WeightsError: not such a file, truncated, or with something in it that no checkpoint needs.
     """
     size = path.stat().st_size
-    storages = Storages(path)
+    storages, budget = Storages(path), Budget(path, size)
     with path.open("rb") as file:
-        machine = Machine(file, size, storages)
+        machine = Machine(file, size, storages, budget)
         if machine.load() != _MAGIC:
             raise WeightsError(
                 f"{path}: is a Python pickle but not of torch.save; save its tensors as safetensors"
@@ -46,7 +47,7 @@ def read_torch_legacy(path: Path) -> Flat:
         raise WeightsError(
             f"{path}: {size} bytes where its storages end at byte {end}; it is not one whole file"
         )
-    flat = Flat(".")
+    flat = Flat(".", budget)
     flat.add("", root)
     return flat
 

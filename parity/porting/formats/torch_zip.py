@@ -34,7 +34,7 @@ def read_torch_zip(archive: Archive, prefix: str, *, torchscript: bool = False) 
         WeightsError: damaged, or with something in it that no checkpoint needs.
     """
     root = read_pickle(archive, prefix, torchscript=torchscript)
-    flat = Flat(".")
+    flat = Flat(".", archive.budget)
     flat.add("", root)
     return flat
 
@@ -48,7 +48,9 @@ def read_pickle(archive: Archive, prefix: str, *, torchscript: bool = False) -> 
         )
     content = archive.read(name)
     storages = Storages(archive, prefix)
-    machine = Machine(io.BytesIO(content), len(content), storages, torchscript=torchscript)
+    machine = Machine(
+        io.BytesIO(content), len(content), storages, archive.budget, torchscript=torchscript
+    )
     return machine.load()
 
 
@@ -60,7 +62,7 @@ class Storages:
         self._prefix = prefix
         self._known: dict[str, Storage] = {}
         order = f"{prefix}byteorder"
-        self._swapped = order in archive.names and archive.read(order).strip() == b"big"
+        self._swapped = order in archive.names and archive.head(order, 16).strip() == b"big"
 
     def __call__(self, key: Any) -> Storage | Refused:
         """A storage, its bytes not read.

@@ -10,6 +10,7 @@ from typing import Any
 
 from parity.porting.formats.base import Container
 from vit_config.errors import MissingFileError, WeightsError
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import guarded
 
 WEIGHTS = (
@@ -91,7 +92,7 @@ def read_json(path: Path) -> Any:
     """A JSON file. WeightsError: it is not JSON; the line is named."""
     with guarded(path, "JSON file"):
         try:
-            return json.loads(path.read_text(encoding="utf-8"))
+            return parse_json(read_text(path))
         except json.JSONDecodeError as error:
             raise WeightsError(f"{path}: not valid JSON at line {error.lineno}: {error.msg}") from None
 

@@ -14,6 +14,7 @@ from parity.twins.certificate.format import FORMAT, VERSION, Certificate
 from vit_config import ConfigError, WeightsError
 from vit_config.errors import MissingFileError
 from vit_config.files.atomic import atomic_file, check_writable
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.json_digest import json_digest
 
 SEAL = "seal"
@@ -54,7 +55,7 @@ def read_certificate(path: Path) -> Certificate:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a certificate that parity check wrote")
     try:
-        content = json.loads(path.read_bytes(), object_pairs_hook=_without_repeats)
+        content = parse_json(read_text(path), pairs=_without_repeats)
     except (ValueError, RecursionError) as error:
         said = " ".join(str(error).split())
         raise WeightsError(f"{path}: not a certificate, not valid JSON ({said})") from None

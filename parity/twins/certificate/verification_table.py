@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from parity.measure.shown import screen
 from parity.twins.certificate.format import Level
 from parity.twins.certificate.verify import Verification, by_level
+from vit_config.screen import screen
 
 
 def print_verification(found: Verification, console: Console | None = None) -> None:
     """Print the numbers side by side, what has changed since, and the verdict."""
-    console = console or screen()
+    console = console or screen(110)
     console.print(_table(found))
     for note in found.notes:
         console.print(f"note: {escape(note)}", highlight=False)

@@ -13,13 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import Judged
-from parity.measure.shown import screen
 from parity.measure.tolerance import FLOAT64, SHADOW
 from parity.twins.check_report import REDUCED
 from parity.twins.steps.check_steps import StepsReport
 from parity.twins.steps.train_both import Walk
 from vit_config import ConfigError
 from vit_config.files.weights_file import write_atomically
+from vit_config.screen import screen
 
 JSON_VERSION = 1
 SHOWN = 8
@@ -30,7 +30,7 @@ FLOOR = 1e-18
 
 def print_steps(report: StepsReport, console: Console | None = None) -> None:
     """Print the steps from the same state, the free run beside its shadows, and the verdict."""
-    console = console or screen()
+    console = console or screen(110)
     recipe = report.recipe
     console.print(
         f"[bold]parity check-steps {escape(report.subject)} --steps {report.steps}[/]:"

@@ -12,6 +12,7 @@ from parity.measure.shown import write_json
 from parity.twins.timm_sweep.architecture import ArchitectureResult, check_all
 from vit_config import PRESETS, ConfigError
 from vit_config.presets.costs import costs
+from vit_config.terminal import say
 
 JSON_VERSION = 1
 HEADER = (
@@ -79,17 +80,17 @@ def sweep(
                 f" has {_parameters(smallest_first[0]):,}"
             )
     start, results = time.monotonic(), []
-    print(HEADER)
+    say(HEADER)
     for result in check_all(names, processes=processes, full_size=max_parameters is not None, seed=seed):
         results.append(result)
-        print(line(result), flush=True)
+        say(line(result), flush=True)
     equal = sum(result.passed for result in results)
     timm = peer.import_timm()
     size = (
         "shrunk" if max_parameters is None else f"at full size (up to {max_parameters:,.0f} parameters)"
     )
     left_out = f", {found - len(names)} larger ones left out" if found > len(names) else ""
-    print(
+    say(
         f"{equal} of {len(results)} architectures of timm {timm.__version__} equal, {size}{left_out};"
         f" float64, seed {seed}, {time.monotonic() - start:.0f} s"
     )

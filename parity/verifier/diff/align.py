@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from parity.verifier.diff.calls import Call, Pair, Ports, kind_of, main_pair, pa
 from parity.verifier.diff.calls import layout_between as layout_between
 from parity.verifier.diff.order import by_order
 from vit_config import ConfigError, InputError, MissingFileError
+from vit_config.files.foreign import parse_json, read_text
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +100,7 @@ def _by_map(path: Path, left: Ports, right: Ports) -> dict[Call, Call]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a JSON object of A's module names to B's")
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(read_text(path))
         names = {str(a): str(b) for a, b in content.items()}
     except (ValueError, AttributeError):
         raise ConfigError(f"{path}: expected a JSON object of A's module names to B's") from None

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from parity.verifier.match.links import Link, Matched
 from vit_config import ConfigError, MissingFileError
+from vit_config.files.foreign import parse_json, read_text
 
 Verdict = Literal[
     "right",
@@ -62,7 +63,7 @@ def read_map(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a JSON object of A's leaves and B's")
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(read_text(path))
     except ValueError as error:
         raise ConfigError(
             f"{path}: not valid JSON ({error}); give an object of A's leaves and B's"

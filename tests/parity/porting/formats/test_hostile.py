@@ -1,0 +1,54 @@
+"""A small file takes little memory, whatever it says of itself."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from parity.porting.formats import open_container
+from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE, Budget
+from tests.support import hostile
+from vit_config.errors import WeightsError
+
+MOST = 400
+"""MiB; before there was a budget, twelve of them took more, and would have taken any number."""
+
+
+@pytest.fixture(scope="module")
+def opened():
+    """All of them, opened in one process: its peak is that of the worst."""
+    return hostile.in_a_child(*hostile.FILES)
+
+
+@pytest.mark.parametrize("name", hostile.FILES)
+def test_a_small_file_makes_little(opened, name):
+    assert opened[name]["said"]
+    assert "\n" not in opened[name]["said"]
+    assert opened[name]["mib"] < MOST
+
+
+def test_the_budget_is_counted_over_the_whole_file(tmp_path):
+    path = tmp_path / "a.pt"
+    budget = Budget(path, 10)
+    budget.values(FLOOR)
+    budget.values(10 * MULTIPLE)
+    with pytest.raises(WeightsError, match=re.escape(f"{path}: its 10 bytes")):
+        budget.values(1)
+    budget.unpacked(FLOOR + 10 * MULTIPLE)
+    with pytest.raises(WeightsError, match="unpacked"):
+        budget.unpacked(FLOOR + 10 * MULTIPLE + 1)
+    large = Budget(path, 2**40)
+    large.objects(MOST_OBJECTS)
+    with pytest.raises(WeightsError, match="of objects"):
+        large.objects(1)
+
+
+def test_honest_files_of_repeated_values_are_read(tmp_path):
+    tied = torch.zeros(40, 50)
+    state = {"a": tied, "b": tied, "c": torch.ones(1).expand(2000), "d": tied.t()}
+    torch.save(state, tmp_path / "a.pt")
+    np.savez_compressed(tmp_path / "b.npz", a=np.zeros((300, 400), np.float32))
+    found = open_container(tmp_path / "a.pt").tensors
+    assert all(np.array_equal(found[name].load(), state[name].numpy()) for name in state)
+    assert not open_container(tmp_path / "b.npz").tensors["a"].load().any()

@@ -1,0 +1,55 @@
+"""Nothing is printed beside the door through which text goes to the terminal."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.quick
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("vit_config", "vit_train", "vit_jax", "vit_torch", "parity")
+DOORS = {"vit_config/terminal.py": "print", "vit_config/screen.py": "Screen"}
+OTHERS = {"parity/twins/bench/worker.py": "print"}
+"""Lines of JSON to another process."""
+STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
+
+
+def beside(source):
+    """What a source calls to print: `print`, a console of rich, or `write` of a standard stream."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        function = node.func
+        if isinstance(function, ast.Name) and function.id in ("print", "Console", "Screen"):
+            found.append(function.id)
+        if isinstance(function, ast.Attribute):
+            stream = function.value
+            is_stream = isinstance(stream, ast.Attribute) and stream.attr in STREAMS
+            if function.attr in ("write", "writelines") and is_stream:
+                found.append("write")
+            if function.attr in ("Console", "print_exception", "print_exc"):
+                found.append(function.attr)
+    return found
+
+
+def test_nothing_is_printed_beside_the_door():
+    allowed = DOORS | OTHERS
+    found = {}
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            name = str(path.relative_to(ROOT))
+            if calls := [call for call in beside(path.read_text()) if allowed.get(name) != call]:
+                found[name] = calls
+    # the summary of a fleet, a class of its own that is no console
+    found.pop("parity/porting/fleet/run_manifest.py", None)
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["print(1)", "Console()", "console.Console()", "sys.stderr.write(1)", "traceback.print_exc()"],
+)
+def test_a_door_beside_it_is_seen(source):
+    assert beside(source)

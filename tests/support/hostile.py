@@ -1,0 +1,201 @@
+"""Small files that would make gigabytes of themselves, by name, and what opening them takes.
+
+`tools/hostile.py` writes the table of docs/hostile.md of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import resource
+import struct
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PROTO = b"\x80\x02"
+MIB = 2**20
+
+
+def text(value: str) -> bytes:
+    """A text in a pickle."""
+    return b"X" + struct.pack("<I", len(value.encode())) + value.encode()
+
+
+def named(dotted: str) -> bytes:
+    """A global in a pickle."""
+    module, _, name = dotted.rpartition(".")
+    return f"c{module}\n{name}\n".encode()
+
+
+def _zip(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def _torch(folder: Path, program: bytes, **members: bytes) -> Path:
+    inside = {f"m/{name}": content for name, content in members.items()}
+    return _zip(folder / "a.pth", {"m/data.pkl": PROTO + program + b".", **inside})
+
+
+def _array(descr: str, count: int, data: bytes) -> bytes:
+    number = b"J" + struct.pack("<i", count)
+    dtype = named("numpy.dtype") + text(descr) + b"\x89\x88\x87R"
+    size = struct.pack("<i", int(descr[1:])) if descr[0] == "S" else b"\xff\xff\xff\xff"
+    dtype += b"(K\x03" + text("|") + b"NNNJ" + size + b"K\x01K\x00tb"
+    made = named("numpy.core.multiarray._reconstruct") + named("numpy.ndarray") + b"K\x00\x85C\x01b\x87R"
+    return (
+        made
+        + b"(K\x01"
+        + number
+        + b"\x85"
+        + dtype
+        + b"\x89B"
+        + struct.pack("<I", len(data))
+        + data
+        + b"tb"
+    )
+
+
+def _expanded(folder: Path) -> Path:
+    def tensor(name: str) -> bytes:
+        stored = (
+            b"(" + text("storage") + named("torch.FloatStorage") + text("0") + text("cpu") + b"K\x01tQ"
+        )
+        shape = b"J" + struct.pack("<i", 16 * MIB)
+        hooks = named("collections.OrderedDict") + b")R"
+        return text(name) + named("torch._utils._rebuild_tensor_v2") + (
+            b"(" + stored + b"K\x00" + shape + b"\x85K\x00\x85\x89" + hooks + b"tR"
+        )  # fmt: skip
+
+    body = b"}(" + b"".join(tensor(f"t{number}") for number in range(40)) + b"u"
+    return _torch(folder, body, **{"data/0": bytes(4)})
+
+
+def _joined(folder: Path) -> Path:
+    words = named("pathlib.PurePosixPath") + b"(" + text("x" * 500_000) + b"q\x00" + b"h\x00" * 2000
+    return _torch(folder, words + b"tR")
+
+
+def _copies(folder: Path) -> Path:
+    one = named("torch._utils._rebuild_device_tensor_from_numpy") + b"(h\x00" + named("torch.complex128")
+    one += text("cpu") + b"\x89tR"
+    return _torch(folder, _array("u1", MIB, bytes(MIB)) + b"q\x000](" + one * 100 + b"e")
+
+
+def _texts(folder: Path) -> Path:
+    return _torch(folder, _array("S1000000", 1, b"a" * 1_000_000) + b"q\x000](" + b"h\x00" * 2000 + b"e")
+
+
+def _npz(folder: Path, descr: str, count: int, many: int) -> Path:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": descr, "fortran_order": False, "shape": (count,)}
+    )
+    content = file.getvalue() + bytes(count * np.dtype(descr).itemsize)
+    return _zip(folder / "a.npz", {f"t{number}.npy": content for number in range(many)})
+
+
+def _msgpack(folder: Path, one: bytes) -> Path:
+    count = 8 * MIB // len(one)
+    (folder / "a.msgpack").write_bytes(b"\x81\xa1a\xdd" + struct.pack(">I", count) + one * count)
+    return folder / "a.msgpack"
+
+
+def _header(folder: Path, content: bytes) -> Path:
+    (folder / "a.safetensors").write_bytes(struct.pack("<Q", len(content)) + content)
+    return folder / "a.safetensors"
+
+
+def _beside(folder: Path, name: str, content: bytes) -> Path:
+    _header(folder, json.dumps({"w": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode())
+    (folder / "a.safetensors").rename(folder / "model.safetensors")
+    (folder / name).write_bytes(content)
+    return folder
+
+
+def _legacy(folder: Path, program: bytes) -> Path:
+    start = b"".join(
+        pickle.dumps(each, protocol=2)
+        for each in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True})
+    )
+    (folder / "a.pt").write_bytes(start + PROTO + program + b".")
+    return folder / "a.pt"
+
+
+FILES: dict[str, Callable[[Path], Path]] = {
+    "tensors of one number each": _expanded,
+    "a path of one long text again and again": _joined,
+    "one array converted again and again": _copies,
+    "an array of text named again and again": _texts,
+    "sets": lambda folder: _torch(folder, b"\x8f" * 5_000_000),
+    "dictionaries": lambda folder: _torch(folder, b"}" * 5_000_000),
+    "tuples in tuples": lambda folder: _torch(folder, b"N" + b"\x85" * 5_000_000),
+    "references": lambda folder: _torch(folder, b"N" + b"\x94" * 5_000_000),
+    "records": lambda folder: _torch(folder, (named("a.B") + b")R") * 500_000),
+    "sets, not packed": lambda folder: _legacy(folder, b"\x8f" * 6_000_000),
+    "a packed byte order": lambda folder: _torch(folder, b"}", byteorder=bytes(200 * MIB)),
+    "a packed pickle": lambda folder: _torch(folder, b"}" + bytes(200 * MIB)),
+    "packed zeros": lambda folder: _npz(folder, "<f4", 4 * MIB, 12),
+    "packed texts": lambda folder: _npz(folder, "|S1000000", 1, 200),
+    "letters": lambda folder: _npz(folder, "|S1", 1_000_000, 10),
+    "empty maps": lambda folder: _msgpack(folder, b"\x80"),
+    "empty lists": lambda folder: _msgpack(folder, b"\x90"),
+    "numbers": lambda folder: _msgpack(folder, b"\xca\0\0\0\0"),
+    "brackets in a header": lambda folder: _header(folder, b'{"a":[' + b"[]," * 3_000_000 + b"[]]}"),
+    "brackets in a config": lambda folder: _beside(
+        folder, "config.json", b"[" + b"[]," * 3_000_000 + b"0]"
+    ),
+    "a deep config": lambda folder: _beside(folder, "config.json", b"[" * 3_000_000),
+    "a number without end": lambda folder: _beside(
+        folder, "config.json", b'{"a":' + b"9" * 99_999 + b"}"
+    ),
+}
+
+
+def opened(name: str, folder: Path) -> dict[str, Any]:
+    """Open a file in this process: what was said, and by how many MiB the peak of memory rose."""
+    from parity.porting.formats import open_container
+
+    path = FILES[name](folder)
+    size = path.stat().st_size if path.is_file() else sum(each.stat().st_size for each in path.iterdir())
+    before = _peak()
+    try:
+        open_container(path)
+        said = ""
+    except ValueError as error:
+        said = str(error)
+    return {"bytes": size, "said": said, "mib": _peak() - before}
+
+
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def in_a_child(*names: str) -> dict[str, dict[str, Any]]:
+    """`opened` of each file, one after the other in a process of their own."""
+    argv = [sys.executable, "-m", "tests.support.hostile", *names]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=300)
+    return json.loads(done.stdout)
+
+
+def main(names: list[str]) -> None:
+    """Open the named files, and print what each took as JSON."""
+    found = {}
+    for name in names:
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = opened(name, Path(folder))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

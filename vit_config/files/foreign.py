@@ -1,0 +1,94 @@
+"""Text that a stranger wrote: read with a limit, from ordinary files alone, and parsed so that it ends.
+
+Python's own parsers recurse until the interpreter refuses, are quadratic in the digits of a number and
+in the parts of a key, and build anything that a hundred megabytes of brackets ask for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+LONGEST_JSON = 2**26
+"""Bytes of a JSON file; an index of 100,000 tensors has 10 million."""
+LONGEST_TOML = 2**20
+_MOST_CONTAINERS = 1_000_000
+_MOST_ENTRIES = 4_000_000
+_DEEPEST_KEY = 64
+
+
+def check_ordinary(path: str | Path) -> None:
+    """A device or a pipe is never opened: it may have no end. What is not there passes.
+
+    Raises:
+        ValueError: it is one.
+    """
+    path = Path(path)
+    try:
+        mode = path.stat().st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise ValueError("it is a device, pipe or socket, not a file; give a file")
+
+
+def read_text(path: str | Path, most: int = LONGEST_JSON) -> str:
+    """The text of an ordinary file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: no ordinary file, longer than `most` bytes, or not UTF-8.
+    """
+    check_ordinary(path)
+    with Path(path).open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"more than {most} bytes; no such file needs so many")
+    return content.decode()
+
+
+def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """What a JSON text says.
+
+    Args:
+        pairs: makes an object of its entries, as `json.loads` calls it; a dictionary by default.
+
+    Raises:
+        json.JSONDecodeError, UnicodeDecodeError: not JSON.
+        ValueError: nested too deep, too many entries, a number of too many digits, or half a surrogate.
+    """
+    if isinstance(text, bytes):
+        text = text.decode()
+    if text.count("[") + text.count("{") > _MOST_CONTAINERS or text.count(",") > _MOST_ENTRIES:
+        raise ValueError(
+            f"more than {_MOST_CONTAINERS} lists or {_MOST_ENTRIES} entries; no file needs them"
+        )
+    try:
+        found = json.loads(text, object_pairs_hook=pairs)
+    except RecursionError:
+        raise ValueError("nested too deep; no such file is") from None
+    if "\\ud" in text or "\\uD" in text:  # half of a pair is nothing that UTF-8 could write
+        json.dumps(found, ensure_ascii=False, default=str).encode()
+    return found
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What a TOML text says.
+
+    Raises:
+        tomllib.TOMLDecodeError: not TOML.
+        ValueError: too long, nested too deep, or a key of too many parts.
+    """
+    if len(text) > LONGEST_TOML:
+        raise ValueError(f"more than {LONGEST_TOML} characters; no config needs so many")
+    if any(part.count(".") > _DEEPEST_KEY for part in re.split("[=,\n]", text)):
+        raise ValueError(f"a key of more than {_DEEPEST_KEY} parts; no config has one")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep; no config is") from None
