@@ -1,0 +1,75 @@
+"""What a slip in the formulas of errors, weights and rates would change, each by its own number."""
+
+import math
+
+import numpy as np
+import pytest
+
+from parity.measure.error import joint_error, relative_error
+from parity.measure.redraw import branch_norms, redraw
+from parity.porting.formats.stack import key_of
+from vit_config import Recipe, ViTConfig
+from vit_config.schedule import learning_rate, step_seed
+
+pytestmark = pytest.mark.quick
+
+
+def test_the_joint_error_is_relative_to_the_reference():
+    pairs = [(np.array([6.0, 0.0]), np.array([3.0, 0.0])), (np.array([4.0]), np.array([4.0]))]
+    assert joint_error(pairs) == pytest.approx(3 / 5)
+    assert joint_error([(np.array([math.nan]), np.array([1.0]))]) == math.inf
+
+
+def test_the_least_size_is_not_added():
+    assert relative_error(np.array([6.0]), np.array([3.0]), at_least=2.0) == 1.0
+    assert relative_error(np.array([6.0]), np.array([3.0]), at_least=6.0) == 0.5
+
+
+def test_a_hole_is_one_only_where_both_have_it():
+    hole = np.array([math.nan, 2.0])
+    assert relative_error(hole, hole, holes=True) == 0.0
+    assert relative_error(hole, np.array([1.0, 2.0]), holes=True) == math.inf
+    assert relative_error(np.array([1.0, 2.0]), hole, holes=True) == math.inf
+
+
+def test_weights_are_drawn_wide_enough_to_show_a_fault():
+    narrow = redraw("a.weight", "linear", (300, 50), 0)
+    assert narrow.std() == pytest.approx(0.2, rel=0.05)
+    wide = redraw("a.weight", "linear", (50, 1024), 0)
+    assert wide.std() == pytest.approx(0.2 * math.sqrt(64 / 1024), rel=0.05)
+    assert redraw("a.norm.weight", "norm", (4000,), 0).mean() == pytest.approx(1.0, abs=0.02)
+
+
+def test_two_norms_of_a_block_end_branches():
+    cfg = ViTConfig(depth=3)
+    assert branch_norms(cfg) == 0
+    assert branch_norms(cfg.replace(block="res_post")) == 6
+    plain = redraw("blocks.0.norm1.weight", "norm", (5,), 0)
+    np.testing.assert_allclose(
+        redraw("blocks.0.norm1.weight", "norm", (5,), 0, branch_norms=6), plain / math.sqrt(6)
+    )
+
+
+def test_warm_up_and_steps_are_rounded_to_whole_steps():
+    warm = Recipe(epochs=10, learning_rate=1.0, warmup_epochs=0.4)
+    assert learning_rate(warm, 0, 7) == pytest.approx(1 / 3)  # 2.8 steps are 3
+    steps = Recipe(
+        epochs=10,
+        learning_rate=1.0,
+        warmup_epochs=0.0,
+        schedule="step",
+        step_epochs=0.4,
+        step_factor=0.5,
+    )
+    assert [float(learning_rate(steps, step, 7)) for step in (0, 2, 3)] == [1.0, 1.0, 0.5]
+
+
+def test_seeds_of_two_runs_do_not_overlap():
+    seeds = {step_seed(Recipe(seed=seed), step) for seed in range(6) for step in range(6)}
+    assert len(seeds) == 36
+
+
+def test_long_keys_of_a_pickle_are_refused():
+    assert key_of("x" * 4096)
+    with pytest.raises(ValueError, match="4097"):
+        key_of("x" * 4097)
