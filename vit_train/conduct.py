@@ -93,8 +93,8 @@ def conduct(
         if home is not None:
             console.print(f"run folder {home}", highlight=False, soft_wrap=True, markup=False)
         task.note_resizing(console)
-        for line in trainer.notes:
-            console.print(line, highlight=False, soft_wrap=True)
+        for line in (*task.notes, *trainer.notes):
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
         for change in changes:
             console.print(f"{change}: no longer bit for bit", markup=False)
         checkpoints = stack.enter_context(

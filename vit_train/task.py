@@ -49,6 +49,8 @@ class Task:
     """Processes that read and augment training images; 0 for threads."""
     save_every: SaveEvery = NO_LIMIT
     """How much work may be lost, besides the recipe's checkpoints."""
+    notes: tuple[str, ...] = ()
+    """What the user is told before the first step, a sentence each."""
 
     def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
         """The function that completes a training batch by what the teacher says of it, if any."""
@@ -131,6 +133,8 @@ class TaskOptions(TypedDict, total=False):
     """Processes that read and augment training images; by default none, but threads."""
     save_every: SaveEvery
     """How much work may be lost; by default the recipe's checkpoints are all there are."""
+    notes: tuple[str, ...]
+    """What the user is told before the first step."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
@@ -170,7 +174,19 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("teacher"),
         options.get("workers", 0),
         options.get("save_every", Task.save_every),
+        (*options.get("notes", ()), *_unknown_pixels(start, job, preprocess)),
     )
     if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return task
+
+
+def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
+    """A word on weights of which nobody says how their images were prepared."""
+    if start is None or start.preprocess is not None or job.recipe.pixels != "data":
+        return ()
+    mean, std = (", ".join(f"{x:.3f}" for x in values) for values in (preprocess.mean, preprocess.std))
+    return (
+        f"{start.name} does not say how its images were prepared: mean ({mean}) and deviation ({std})"
+        " are those of the training images; --recipe.pixels half or imagenet sets others",
+    )

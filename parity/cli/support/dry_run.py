@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from parity.cli.support.train_data import PUBLISHED
 from parity.cli.support.train_options import Request
 from vit_config import MissingFileError
 from vit_train.data import open_dataset, steps_per_epoch
@@ -18,13 +19,6 @@ from vit_train.fit import fitted, hold_out
 from vit_train.trainer import Trainer
 
 MIB, MILLION, GIGA = 2**20, 1e6, 1e9
-PUBLISHED = {
-    "tfds:imagenet2012": 1_281_167,
-    "tfds:cifar10": 50_000,
-    "tfds:cifar100": 50_000,
-    "tfds:mnist": 60_000,
-}
-"""Training images of sets that recipes name, for where the set is not on this machine."""
 
 
 def dry_run(

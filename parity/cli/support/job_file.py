@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from vit_config import ConfigError, Recipe, Schema
+from vit_config import ConfigError, Schema
 from vit_config.base import NameTuple
-from vit_config.job import Job, default_job
+from vit_config.fine_tuning import fine_tuning
+from vit_config.job import RECIPES, Job, default_job
 from vit_config.lora import Lora
 
 S = TypeVar("S", bound=Schema)
@@ -51,19 +53,28 @@ class JobFile(Schema, frozen=True):
 
 
 def base_job(
-    preset: str | None, config: Path | None, init: str | None = None, part: str | None = None
+    preset: str | None,
+    config: Path | None,
+    init: str | None = None,
+    part: str | None = None,
+    images: Callable[[], int | None] = lambda: None,
 ) -> Job:
     """The job that a file describes, or a preset's own, or the model of a checkpoint.
+
+    Args:
+        images: how many there are to train on, for a checkpoint that nothing gives a recipe.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
     """
     if config is None:
         if preset or not init:
-            return replace(default_job(preset or "digits"), init=init, init_part=part)
+            job = replace(default_job(preset or "digits"), init=init, init_part=part)
+            return replace(job, recipe=fine_tuning(images())) if tunes(preset, config, init) else job
         from parity.porting.start import start_config
 
-        return Job(start_config(init, part=part), Recipe(), init=init, init_part=part)
+        model = start_config(init, part=part)
+        return Job(model, fine_tuning(images()), init=init, init_part=part)
     file = JobFile.load(config)
     try:
         base = default_job(preset or file.preset)
@@ -81,6 +92,11 @@ def base_job(
         )
     except ConfigError as error:
         raise ConfigError(f"{config}: {error}") from None
+
+
+def tunes(preset: str | None, config: Path | None, init: str | None) -> bool:
+    """Whether a run starts from weights, and neither a file nor a preset gives it a recipe."""
+    return bool(init) and config is None and preset not in RECIPES
 
 
 def _override(schema: S, changes: dict[str, Any]) -> S:

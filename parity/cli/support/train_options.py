@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from parity.cli.support import schema_flags
 from parity.cli.support.command_line import parse as read
-from parity.cli.support.job_file import base_job
+from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.run_names import first_name, run_name
+from parity.cli.support.train_data import count_images, data_folder, word_after
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
+from vit_config.fine_tuning import told
 from vit_config.job import Job
 from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import Framework
@@ -61,6 +63,8 @@ class Request(typing.NamedTuple):
     """Where compiled programs are kept."""
     mirror: Mirror | None = None
     """The run folder on object storage, of which `run_dir` is the one that the run works in."""
+    notes: tuple[str, ...] = ()
+    """What the user is told before the first step, a sentence each."""
 
     @property
     def home(self) -> str:
@@ -79,6 +83,7 @@ class Request(typing.NamedTuple):
             "workers": self.workers,
             "keep": self.keep,
             "save_every": self.save_every,
+            "notes": self.notes,
             "teacher": self.read_teacher(),
             "profile": read_steps(self.profile) if self.profile else None,
         }
@@ -144,7 +149,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
     source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
-    base = base_job(source.preset, source.config, source.init, source.init_part)
+    images = partial(count_images, rest)
+    base = base_job(source.preset, source.config, source.init, source.init_part, images)
     usual = _shortened(base.recipe, rest)
     defaults = Options(
         preset=source.preset,
@@ -186,14 +192,16 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         patience=options.patience,
         teacher=options.teacher,
     )
+    notes: tuple[str, ...] = ()
+    if tunes(source.preset, source.config, source.init):
+        notes = (f"fine-tuning: {told(recipe)}",)
     name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
-    data_dir = options.data_dir or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     mirror = _mirror(options)
     run_dir = mirror.folder if mirror else options.run_dir or Path("runs") / run_name(name, base, job)
     return Request(
         job,
-        data_dir.expanduser().absolute(),
+        data_folder(options.data_dir),
         Path(run_dir).expanduser().absolute(),
         options.parallel,
         options.sharding,
@@ -213,18 +221,15 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.dry_run_batch,
         options.compiled,
         mirror,
+        notes,
     )
 
 
 def _shortened(recipe: Recipe, argv: Sequence[str]) -> Recipe:
     """A recipe whose warm-up fits the epochs that flags ask for, unless they speak of it, too."""
-    words = [word.replace("_", "-").partition("=") for word in argv]
-    flags = [flag for flag, _, _ in words]
-    if "--recipe.epochs" not in flags or any(flag.startswith("--recipe.warmup") for flag in flags):
-        return recipe
-    place = flags.index("--recipe.epochs")
-    value = words[place][2] or (argv[place + 1] if place + 1 < len(argv) else "")
-    return recipe.shortened(int(value)) if value.isdecimal() else recipe
+    epochs = word_after("--recipe.epochs", argv) or ""
+    warm = any(word.replace("_", "-").startswith("--recipe.warmup") for word in argv)
+    return recipe.shortened(int(epochs)) if epochs.isdecimal() and not warm else recipe
 
 
 def _mirror(options: Options) -> Mirror | None:

@@ -1,0 +1,45 @@
+"""What the flags of a training run say of its data, before they are all understood."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+PUBLISHED = {
+    "digits": 898,
+    "tfds:imagenet2012": 1_281_167,
+    "tfds:cifar10": 50_000,
+    "tfds:cifar100": 50_000,
+    "tfds:mnist": 60_000,
+}
+"""Training images of sets that recipes name, for where the set is not on this machine."""
+
+
+def word_after(flag: str, argv: Sequence[str]) -> str | None:
+    """The value of a flag, given as ``FLAG VALUE`` or ``FLAG=VALUE``; None where it is not there."""
+    for place, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == flag:
+            return value if equals else argv[place + 1] if place + 1 < len(argv) else None
+    return None
+
+
+def data_folder(given: Path | None) -> Path:
+    """Where prepared data sets are."""
+    folder = given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
+    return folder.expanduser().absolute()
+
+
+def count_images(argv: Sequence[str]) -> int | None:
+    """How many images flags give to train on; None where that is not known."""
+    spec = word_after("--data", argv) or "digits"
+    if spec == "digits":  # opening them would prepare them
+        return PUBLISHED[spec]
+    from vit_train.sources.opening import open_dataset
+
+    folder = word_after("--data-dir", argv)
+    try:
+        return len(open_dataset(spec, data_folder(Path(folder) if folder else None)).train)
+    except (ValueError, OSError, ImportError):
+        return PUBLISHED.get(spec)
