@@ -71,7 +71,7 @@ def masked(text: str) -> str:
     text = re.sub(r"\b[0-9a-f]{16,64}\b", "...", text)
     text = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "...", text)
     text = re.sub(r"\b[\d.,]+ (s a step|images/s)( +waits for data \d+%)?", "...", text)
-    text = re.sub(r"\b\d:\d\d:\d\d in all|peaked at [\d,]+ MiB", "...", text)
+    text = re.sub(r"\b\d:\d\d:\d\d in all|left \d:\d\d:\d\d|peaked at [\d,]+ MiB", "...", text)
     # a training run's loss and accuracy on the way, and its loss at the end to all digits
     text = re.sub(r"\bloss 0\.\d{4} +accuracy 0\.\d{3}|\b0\.\d{6}\b", "...", text)
     text = re.sub(r"\b\d(\.\d)?e-1[0-9]\b|0\.0e\+00", "...", text)  # what rounding leaves

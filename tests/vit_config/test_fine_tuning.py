@@ -28,9 +28,10 @@ def test_the_number_of_images_sizes_the_recipe(images, epochs, batch):
     recipe = fine_tuning(images)
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch)
     assert recipe.warmup == pytest.approx(epochs / 10)
-    assert (
-        recipe.layer_decay < 1 and recipe.augment.flip and recipe.label_smoothing and recipe.weight_decay
-    )
+    assert recipe.layer_decay < 1
+    assert recipe.augment.flip
+    assert recipe.label_smoothing
+    assert recipe.weight_decay
 
 
 def test_it_is_the_default_of_init_and_of_nothing_else(tmp_path):
