@@ -15,8 +15,9 @@ from parity.porting.formats import write_msgpack, write_npz, write_safetensors, 
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
 from parity.porting.provenance import Hop, digest_of, to_json
+from parity.porting.reopened import reopen
 from vit_config import ConfigError, ViTConfig
-from vit_config.files.atomic import atomic_folder
+from vit_config.files.atomic import Check, accept, atomic_folder
 from vit_config.files.safetensors_stream import Late, ignore
 
 SUFFIXES = {
@@ -101,7 +102,8 @@ def convert(
 
     Raises:
         ConfigError: the target cannot hold the model; every field in the way is named.
-        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named.
+        WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named; or
+            what was written could not be read again, and nothing is left of it.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
@@ -125,9 +127,9 @@ def convert(
         def hops() -> tuple[Hop, ...]:
             return (*source.hops, source.hop(digest.result(), target.state.said))
 
-        writing = Writing(target, _header(target), lambda: _late(hops()), progress, force)
+        writing = Writing(target, header_of(target), lambda: _late(hops()), progress, force)
         if SUFFIXES.get(out.suffix):
-            writing.to_file(out, SUFFIXES[out.suffix])
+            writing.to_file(out, SUFFIXES[out.suffix], check=lambda path: reopen(path, target, out))
         else:
             writing.to_folder(out)
     return Converted(
@@ -152,10 +154,10 @@ class Writing:
     progress: Progress
     force: bool
 
-    def to_file(self, path: Path, kind: str) -> None:
+    def to_file(self, path: Path, kind: str, check: Check = accept) -> None:
         """Write the tensors alone."""
         tensors, wrapper = self.target.tensors, self.target.dialect.wrapper
-        options: dict[str, Any] = {"progress": self.progress, "force": self.force}
+        options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
         said: dict[str, Any] = {"metadata": self.header, "late": self.late}
         if kind == "safetensors":
             write_safetensors(path, tensors, sealed=True, **said, **options)
@@ -174,6 +176,7 @@ class Writing:
             self.to_file(folder / dialect.weights_name, dialect.container)
             for name, text in files.items():
                 (folder / name).write_text(text, encoding="utf-8")
+            reopen(folder, self.target, path)
 
 
 def _warnings(target: Target, out: Path) -> Iterator[str]:
@@ -222,7 +225,7 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
         raise ConfigError(f"{out}: expected a folder, or a file that ends in {', '.join(SUFFIXES)}")
 
 
-def _header(target: Target) -> dict[str, str]:
+def header_of(target: Target) -> dict[str, str]:
     """What the written file says of itself; the source's digest is not known yet."""
     source = target.source
     return {

@@ -6,11 +6,19 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from vit_config.errors import ConfigError, MissingFileError
+
+
+Check = Callable[[Path], None]
+"""Looks at what was written before it gets its name, and raises if it shall not get it."""
+
+
+def accept(path: Path) -> None:
+    """The check that finds nothing."""
 
 
 def check_writable(path: Path) -> None:
@@ -26,7 +34,9 @@ def check_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
+def atomic_file(
+    path: str | Path, *, force: bool = False, check: Check = accept
+) -> Iterator[BinaryIO]:
     """A binary file, readable and seekable, that gets its name when the block ends without an exception.
 
     It is a temporary file beside `path`, flushed to the disk before it is renamed. After any exception,
@@ -34,6 +44,7 @@ def atomic_file(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
 
     Args:
         force: replace a file that exists.
+        check: is given the whole temporary file.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -47,6 +58,7 @@ def atomic_file(path: str | Path, *, force: bool = False) -> Iterator[BinaryIO]:
         with os.fdopen(handle, "w+b") as file:
             yield file
             file.flush()
+            check(Path(temporary))
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)
         _refuse_existing(path, force)  # it may have appeared meanwhile

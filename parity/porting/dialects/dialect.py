@@ -30,6 +30,10 @@ NEUTRAL = (
 )  # fmt: skip
 """Fields that act in training alone, or when an image of another size comes."""
 
+INITIAL = ("layer_scale",)
+"""Fields whose number is where training began: of a trained model the function is the same, whatever it
+is, as long as there is one."""
+
 FALLBACK_FIELDS = (
     "image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias", "head_hidden",
 )  # fmt: skip
@@ -211,6 +215,11 @@ class Dialect:
             values = self.can[name]
             return values(cfg) if callable(values) else values
         return ANY if name in (*SIZES, *NEUTRAL) else (ViTConfig.model_fields[name].default,)
+
+
+def agree(name: str, one: Any, other: Any) -> bool:
+    """Whether two values of a field are the same, or make the same function of the same tensors."""
+    return one == other or (name in INITIAL and None not in (one, other))
 
 
 def _spellings(cfg: ViTConfig, name: str) -> tuple[Any, ...]:

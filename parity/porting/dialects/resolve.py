@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid
+from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid, agree
 from parity.porting.dialects.questions import decided, question, unstated
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import ConfigError, ViTConfig, WeightsError
@@ -129,7 +129,7 @@ class _Known:
                     f"{name} = {word(before)} ({origin}), but {word(value)} (--override); tensors cannot"
                     " be overridden"
                 )
-            elif name not in NEUTRAL or origin == SHAPES:
+            elif not agree(name, before, value) and (name not in NEUTRAL or origin == SHAPES):
                 raise WeightsError(
                     f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); to go with the"
                     f" first, give --override {name}={word(before)}"

@@ -13,7 +13,7 @@ from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.msgpack_reader import ARRAY, CHUNKED
 from parity.porting.formats.torch_types import DTYPES
 from vit_config.errors import ConfigError
-from vit_config.files.atomic import atomic_file
+from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import checked_load, ignore, write_tensor
 
 LONGEST = 2**30
@@ -21,7 +21,12 @@ LONGEST = 2**30
 
 
 def write_msgpack(
-    path: str | Path, tree: Mapping[str, Any], progress: Progress = ignore, *, force: bool = False
+    path: str | Path,
+    tree: Mapping[str, Any],
+    progress: Progress = ignore,
+    *,
+    force: bool = False,
+    check: Check = accept,
 ) -> None:
     """Write a tree that ``flax.serialization.msgpack_restore`` reads, one tensor in memory at a time.
 
@@ -29,13 +34,14 @@ def write_msgpack(
         tree: nested mappings of `Stored` tensors, numbers, texts, booleans and None.
         progress: called with the number of bytes just written.
         force: replace a file that exists.
+        check: is given the whole file before it gets its name.
 
     Raises:
         ConfigError: the file exists, is a folder, or something in the tree has no place in such a file.
         MissingFileError: the folder to write in does not exist.
         WeightsError: a tensor that cannot be read.
     """
-    with atomic_file(path, force=force) as file:
+    with atomic_file(path, force=force, check=check) as file:
         _write(file, "", tree, progress)
 
 

@@ -19,7 +19,7 @@ from parity.porting.formats.comment import pack
 from parity.porting.formats.flatten import Flat
 from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.errors import ConfigError, WeightsError
-from vit_config.files.atomic import atomic_file
+from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 from vit_config.files.stored import checked_shape
 
@@ -52,6 +52,7 @@ def write_npz(
     progress: Progress = ignore,
     *,
     force: bool = False,
+    check: Check = accept,
     metadata: Mapping[str, str] | None = None,
     late: Late = dict,
 ) -> None:
@@ -62,6 +63,7 @@ def write_npz(
     Args:
         progress: called with the number of bytes just written.
         force: replace a file that exists.
+        check: is given the whole file before it gets its name.
         metadata: what the file says of itself, see `parity.porting.formats.comment`.
         late: what is known of it when every tensor is written.
 
@@ -70,7 +72,7 @@ def write_npz(
         MissingFileError: the folder to write in does not exist.
         WeightsError: a tensor that cannot be read.
     """
-    with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
         pack(metadata or {})  # refuses what is too long before anything is written
         for name, stored in tensors.items():
             header = _npy_header(name, stored)

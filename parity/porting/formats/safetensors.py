@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Progress, Stored
-from vit_config.files.atomic import atomic_file
+from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.safetensors_stream import Late, ignore, write_stream
 from vit_config.files.seal import tensors_of
@@ -30,6 +30,7 @@ def write_safetensors(
     sealed: bool,
     progress: Progress = ignore,
     force: bool = False,
+    check: Check = accept,
     late: Late | None = None,
 ) -> None:
     """Write a safetensors file, one tensor in memory at a time, whole or not at all.
@@ -39,6 +40,7 @@ def write_safetensors(
         sealed: add digests and the seal over them and every other ``vit.`` entry of the metadata.
         progress: called with the number of bytes just written.
         force: replace a file that exists.
+        check: is given the whole file before it gets its name.
         late: what is known of the metadata when every tensor is written.
 
     Raises:
@@ -46,5 +48,5 @@ def write_safetensors(
         MissingFileError: the folder to write in does not exist.
         WeightsError: a tensor that cannot be read.
     """
-    with atomic_file(path, force=force) as file:
+    with atomic_file(path, force=force, check=check) as file:
         write_stream(file, tensors, metadata, sealed=sealed, progress=progress, late=late)

@@ -13,7 +13,7 @@ from parity.porting.formats.base import Progress, Stored
 from parity.porting.formats.comment import pack
 from parity.porting.formats.torch_types import DTYPES, STORAGES
 from vit_config.errors import ConfigError
-from vit_config.files.atomic import atomic_file
+from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import Late, ignore, write_tensor
 
 _ALIGNMENT = 64
@@ -26,6 +26,7 @@ def write_torch(
     progress: Progress = ignore,
     *,
     force: bool = False,
+    check: Check = accept,
     wrapper: str = "",
     metadata: Mapping[str, str] | None = None,
     late: Late = dict,
@@ -35,6 +36,7 @@ def write_torch(
     Args:
         progress: called with the number of bytes just written.
         force: replace a file that exists.
+        check: is given the whole file before it gets its name.
         wrapper: the key of a dictionary around the state dict, if there shall be one.
         metadata: what the file says of itself, see `parity.porting.formats.comment`.
         late: what is known of it when every tensor is written.
@@ -45,7 +47,7 @@ def write_torch(
         WeightsError: a tensor that cannot be read.
     """
     content = state_dict_pickle(tensors, wrapper)
-    with atomic_file(path, force=force) as file, zipfile.ZipFile(file, "w") as archive:
+    with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
         pack(metadata or {})  # refuses what is too long before anything is written
         _add(archive, file, "data.pkl", content)
         _add(archive, file, ".format_version", b"1")

@@ -47,6 +47,27 @@ def load_strictly(model: Any, checkpoint: Checkpoint) -> Any:
     return model
 
 
+def shapes_of(tensors: Callable[[], Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a library's tensors, by name; nothing is allocated or drawn.
+
+    Args:
+        tensors: makes them, on PyTorch's current device.
+    """
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class WithoutValues(TorchFunctionMode):
+        """Does not draw what has no values; drawing on the meta device takes most of the time."""
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            drawn = args and getattr(func, "__name__", "") in DRAWING
+            drawn = drawn and isinstance(args[0], torch.Tensor) and args[0].is_meta
+            return args[0] if drawn else func(*args, **(kwargs or {}))
+
+    with torch.device("meta"), WithoutValues():
+        return {name: tuple(tensor.shape) for name, tensor in tensors().items()}
+
+
 @dataclass(frozen=True)
 class Library:
     """A library that reads some dialects."""
@@ -73,20 +94,7 @@ class Library:
         Raises:
             NoModelError: it has no model of this checkpoint.
         """
-        import torch
-        from torch.overrides import TorchFunctionMode
-
-        class WithoutValues(TorchFunctionMode):
-            """Does not draw what has no values; drawing on the meta device takes most of the time."""
-
-            def __torch_function__(self, func, types, args=(), kwargs=None):
-                drawn = args and getattr(func, "__name__", "") in DRAWING
-                drawn = drawn and isinstance(args[0], torch.Tensor) and args[0].is_meta
-                return args[0] if drawn else func(*args, **(kwargs or {}))
-
-        with torch.device("meta"), WithoutValues():
-            model = self.build(checkpoint)
-            return {name: tuple(tensor.shape) for name, tensor in self.named(model).items()}
+        return shapes_of(lambda: self.named(self.build(checkpoint)))
 
     def run(self, checkpoint: Checkpoint, images: np.ndarray) -> np.ndarray:
         """Logits (B, classes) of images (B, H, W, C), all float64.

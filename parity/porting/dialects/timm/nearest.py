@@ -6,13 +6,16 @@ from collections.abc import Iterator, Mapping
 from pprint import pformat
 from typing import Any, NamedTuple
 
-from parity.porting.dialects.dialect import NEUTRAL
+from parity.porting.dialects.dialect import NEUTRAL, agree
 from parity.porting.dialects.timm.arguments import architecture_only, arguments_of
 from vit_config import PRESETS, ConfigError, ViTConfig
 from vit_config.presets import from_timm
 
 SAID = ("img_size", "in_chans", "num_classes", "global_pool")
 """Arguments that timm writes of every model."""
+UNLIKE = {"dynamic_img_size": "dynamic_image_size", "init_values": "layer_scale"}
+"""Arguments that are written where their field is not the architecture's, though the function is the same
+without them: timm's model is trained further as the source's would be."""
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RmsNorm"}
 """timm's classes of norms."""
 
@@ -96,7 +99,7 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
         arguments = {key: value for key, value in ours.items() if value is not None}
         changes, others = _differences(cfg, base)
         if not changes:
-            also = ("dynamic_img_size",) if cfg.dynamic_image_size != base.dynamic_image_size else ()
+            also = [key for key, field in UNLIKE.items() if getattr(cfg, field) != getattr(base, field)]
             arguments = {key: arguments[key] for key in (*SAID, *also) if key in arguments}
         differences = (changes, others, modules.index(module), abs(cfg.hidden_size - base.hidden_size))
         yield _Candidate(len(obstacles), differences, name, arguments, tuple(obstacles))
@@ -158,9 +161,9 @@ def _said(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
 
 def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:
     """In how many fields of the function two models differ but for the sizes, and in how many others."""
-    fields = [name for name in cfg.fields() if getattr(cfg, name) != getattr(base, name)]
-    if (cfg.layer_scale is None) == (base.layer_scale is None):
-        fields = [name for name in fields if name != "layer_scale"]
+    fields = [
+        name for name in cfg.fields() if not agree(name, getattr(cfg, name), getattr(base, name))
+    ]
     light = (*NEUTRAL, "image_size", "in_channels", "num_classes")
     heavy = [name for name in fields if name not in light or name == "layer_scale_on"]
     return len(heavy), len(fields) - len(heavy)

@@ -1,0 +1,74 @@
+"""What was written is opened again, as any reader would, before it gets its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion_plan import Target
+from parity.porting.dialects.dialect import NEUTRAL, agree
+from parity.porting.opened import Opened, open_checkpoint
+from vit_config import WeightsError
+from vit_config.errors import USER_ERRORS, UnstatedError
+
+
+def reopen(written: Path, target: Target, out: Path) -> None:
+    """Refuse a file or a folder that does not say again what it was written of; no tensor is read.
+
+    A folder with config files is read by them alone too, as its library does, which knows nothing of
+    this project's header.
+
+    Args:
+        written: what has no name yet.
+        out: the name that it is to get.
+
+    Raises:
+        WeightsError: with both values of the first field that differs, or what keeps it from being read.
+    """
+    try:
+        for opened in _readings(written, target):
+            _compare(_read(opened, target), target)
+    except USER_ERRORS as error:
+        said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
+        raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
+
+
+def _readings(written: Path, target: Target) -> Iterator[Opened]:
+    opened = open_checkpoint(written)
+    if written.is_file():  # what stands beside it is of another model, and so it is if it is moved
+        opened = replace(opened, container=replace(opened.container, sidecars={}))
+    yield opened
+    if opened.header.entries and opened.sidecars.are_of(target.dialect):
+        yield replace(opened, container=replace(opened.container, metadata={}))
+
+
+def _read(opened: Opened, target: Target) -> Checkpoint:
+    """The checkpoint; what neither header nor config files say is stated, as a user would have to."""
+    dialect = None if opened.header.entries else target.dialect.name
+    given: dict[str, Any] = {}
+    while True:
+        try:
+            return read_checkpoint(opened, dialect=dialect, given=given)
+        except UnstatedError as error:
+            if not {*error.fields} - {*given}:
+                raise
+            given |= {name: getattr(target.state.config, name) for name in error.fields}
+
+
+def _compare(found: Checkpoint, target: Target) -> None:
+    """Refuse another schema, or tensors of other shapes or types."""
+    meant = target.state.config
+    for name in meant.fields():
+        read, wrote = getattr(found.config, name), getattr(meant, name)
+        if name not in NEUTRAL and not agree(name, read, wrote):
+            raise WeightsError(f"{name} = {read} ({found.origins[name]}), but {wrote} was written")
+    for name, stored in target.state.arrays.items():
+        read = found.arrays[name]
+        if (read.shape, read.dtype) != (stored.shape, stored.dtype):
+            raise WeightsError(
+                f"{name} has shape {read.shape} of {read.dtype}, but {stored.shape} of {stored.dtype} was"
+                " written"
+            )

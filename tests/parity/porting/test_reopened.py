@@ -1,0 +1,137 @@
+"""What is written is read again before it gets its name, of every kind, as a file and as a folder."""
+
+import json
+
+import pytest
+
+from parity.porting import conversion, reopened
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.dialects import dialects
+from tests.support.convert_cases import arrays_of, refused
+from tests.support.tiny import TINY
+from vit_config import WeightsError, write_weights
+
+CFG = TINY.replace(image_size=(15, 15), patch_size=(5, 5), norm_eps=1e-6)
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    path = tmp_path_factory.mktemp("reopened") / "own.safetensors"
+    write_weights(path, CFG, arrays_of(CFG))
+    return path
+
+
+@pytest.fixture
+def other_epsilon(monkeypatch):
+    """The header is written of another schema."""
+    right = conversion.header_of
+
+    def wrong(target):
+        return {**right(target), "vit.schema": target.state.config.replace(norm_eps=1e-3).to_json()}
+
+    monkeypatch.setattr(conversion, "header_of", wrong)
+
+
+@pytest.mark.parametrize("suffix", [".safetensors", ".npz", ".pth", ".pt", ".bin"])
+@pytest.mark.parametrize("dialect", ["parity", "timm-vit", "hf-vit"])
+@pytest.mark.usefixtures("other_epsilon")
+def test_a_file_that_says_something_else_is_not_written(dialect, suffix, own, tmp_path, capsys):
+    out = tmp_path / f"out{suffix}"
+    said = [f"{out}: not written, since it could not be read again: norm_eps = 0.001", "1e-06"]
+    refused(capsys, tmp_path, said, "convert", own, out, "--to", dialect)
+
+
+@pytest.mark.usefixtures("other_epsilon")
+def test_of_no_dialect_is_a_file_or_folder_written_that_says_something_else(tmp_path):
+    """A header is what every one of them has, but for a folder of msgpack: see below."""
+    from dialect_table import sample
+
+    for dialect in (each for each in dialects() if each.writes):
+        cfg = sample(dialect)
+        write_weights(tmp_path / "own.safetensors", cfg, arrays_of(cfg))
+        for out in ("file.safetensors", "folder")[: 1 if dialect.container == "msgpack" else 2]:
+            with pytest.raises(WeightsError, match=f"{out}: not written.*norm_eps = 0.001"):
+                convert(tmp_path / "own.safetensors", to=dialect.name, out=tmp_path / out)
+    assert [path.name for path in tmp_path.iterdir()] == ["own.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "entry", "field"),
+    [
+        ("hf-vit", {"num_attention_heads": 3}, "num_heads = 5 (its header), but 3 (config.json)"),
+        ("hf-flax-vit", {"num_attention_heads": 3}, "num_heads = 3 (config.json), but 5 was written"),
+        ("timm-vit", {"architecture": "vit_tiny_patch16_224"}, "patch_size = (5, 5) (shapes), but (16, 16) (config.json)"),
+        ("timm-vit", {"architecture": "vit_of_tomorrow"}, "'vit_of_tomorrow' is not one of"),
+    ],
+)
+def test_config_files_are_read_without_the_header_too(
+    dialect, entry, field, own, tmp_path, capsys, monkeypatch
+):
+    right = conversion.texts
+
+    def wrong(*arguments):
+        config = json.loads(right(*arguments)["config.json"])
+        config |= {"model_args": {}} if "architecture" in entry else {}
+        return {"config.json": json.dumps({**config, **entry})}
+
+    monkeypatch.setattr(conversion, "texts", wrong)
+    said = [f"{tmp_path / 'out'}: not written, since it could not be read again: ", field]
+    refused(capsys, tmp_path, said, "convert", own, tmp_path / "out", "--to", dialect)
+
+
+def test_what_only_the_header_says_is_not_enough_for_a_library(own, tmp_path, capsys, monkeypatch):
+    """transformers takes 12 heads where config.json has no entry for them."""
+    right = conversion.texts
+
+    def wrong(*arguments):
+        config = json.loads(right(*arguments)["config.json"])
+        return {"config.json": json.dumps({k: v for k, v in config.items() if k != "layer_norm_eps"})}
+
+    monkeypatch.setattr(conversion, "texts", wrong)
+    said = ["norm_eps = 1e-06 (its header), but 1e-12 (config.json)"]
+    refused(capsys, tmp_path, said, "convert", own, tmp_path / "out", "--to", "hf-vit")
+
+
+def test_tensors_are_written_by_names_that_are_read(own, tmp_path, capsys, monkeypatch):
+    from parity.porting import conversion_plan
+
+    right = conversion_plan.write
+
+    def wrong(*arguments):
+        made = right(*arguments)
+        made["blocks.1.norm3.weight"] = made.pop("blocks.1.norm2.weight")
+        return made
+
+    monkeypatch.setattr(conversion_plan, "write", wrong)
+    said = ["could not be read again", "blocks.1.norm2.weight: missing", "blocks.1.norm3.weight: unex"]
+    refused(capsys, tmp_path, said, "convert", own, tmp_path / "out.pth", "--to", "timm-vit")
+
+
+def test_what_was_there_stays_if_the_new_is_not_read(own, tmp_path, monkeypatch):
+    for out in (tmp_path / "out.safetensors", tmp_path / "out"):
+        convert(own, to="timm-vit", out=out)
+        with monkeypatch.context() as patch:
+            patch.setattr(reopened, "_compare", _refuse)
+            with pytest.raises(WeightsError, match="not written"):
+                convert(own, to="hf-vit", out=out, force=True)
+        assert read_checkpoint(out).dialect.name == "timm-vit"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.safetensors"]
+
+
+def _refuse(found, target):
+    raise WeightsError("no")
+
+
+def test_a_config_file_beside_a_file_is_of_another_model(own, tmp_path):
+    """A file is moved elsewhere, and says everything itself."""
+    convert(own, to="hf-vit", out=tmp_path / "seven")
+    out = tmp_path / "seven" / "none.safetensors"
+    convert(own, to="hf-vit", out=out, num_classes=0)
+    assert out.exists()
+
+
+def test_what_a_file_without_a_header_leaves_open_is_stated(own, tmp_path):
+    """msgpack holds nothing but tensors."""
+    converted = convert(own, to="hf-flax-vit", out=tmp_path / "out.msgpack")
+    assert converted.path.exists()
