@@ -30,9 +30,10 @@ def reopen(written: Path, target: Target, out: Path) -> None:
     """
     try:
         for opened in _readings(written, target):
-            _compare(_read(opened, target), target)
+            compare(_read(opened, target), target)
     except USER_ERRORS as error:
         said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
+        said = said.partition("; to go with")[0]  # no flag of the user's is at fault
         raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
 
 
@@ -58,8 +59,12 @@ def _read(opened: Opened, target: Target) -> Checkpoint:
             given |= {name: getattr(target.state.config, name) for name in error.fields}
 
 
-def _compare(found: Checkpoint, target: Target) -> None:
-    """Refuse another schema, or tensors of other shapes or types."""
+def compare(found: Checkpoint, target: Target) -> None:
+    """Refuse what is read of a target if it has another schema, or tensors of other shapes or types.
+
+    Raises:
+        WeightsError: with both values.
+    """
     meant = target.state.config
     for name in meant.fields():
         read, wrote = getattr(found.config, name), getattr(meant, name)
@@ -69,6 +74,6 @@ def _compare(found: Checkpoint, target: Target) -> None:
         read = found.arrays[name]
         if (read.shape, read.dtype) != (stored.shape, stored.dtype):
             raise WeightsError(
-                f"{name} has shape {read.shape} of {read.dtype}, but {stored.shape} of {stored.dtype} was"
-                " written"
+                f"{name} has shape {read.shape} of {read.dtype}, but {stored.shape} of {stored.dtype}"
+                " was written"
             )

@@ -12,7 +12,6 @@ from typing import BinaryIO
 
 from vit_config.errors import ConfigError, MissingFileError
 
-
 Check = Callable[[Path], None]
 """Looks at what was written before it gets its name, and raises if it shall not get it."""
 
@@ -34,9 +33,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def atomic_file(
-    path: str | Path, *, force: bool = False, check: Check = accept
-) -> Iterator[BinaryIO]:
+def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept) -> Iterator[BinaryIO]:
     """A binary file, readable and seekable, that gets its name when the block ends without an exception.
 
     It is a temporary file beside `path`, flushed to the disk before it is renamed. After any exception,

@@ -14,8 +14,8 @@ from vit_config.presets import from_timm
 SAID = ("img_size", "in_chans", "num_classes", "global_pool")
 """Arguments that timm writes of every model."""
 UNLIKE = {"dynamic_img_size": "dynamic_image_size", "init_values": "layer_scale"}
-"""Arguments that are written where their field is not the architecture's, though the function is the same
-without them: timm's model is trained further as the source's would be."""
+"""Arguments that are written where their field is not the architecture's, though the function is the
+same without them: timm's model is trained further as the source's would be."""
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RmsNorm"}
 """timm's classes of norms."""
 
@@ -161,9 +161,11 @@ def _said(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
 
 def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:
     """In how many fields of the function two models differ but for the sizes, and in how many others."""
-    fields = [
-        name for name in cfg.fields() if not agree(name, getattr(cfg, name), getattr(base, name))
-    ]
+    fields = [name for name in cfg.fields() if getattr(cfg, name) != getattr(base, name)]
     light = (*NEUTRAL, "image_size", "in_channels", "num_classes")
-    heavy = [name for name in fields if name not in light or name == "layer_scale_on"]
+    heavy = [
+        name
+        for name in fields
+        if name not in light and not agree(name, getattr(cfg, name), getattr(base, name))
+    ]
     return len(heavy), len(fields) - len(heavy)
