@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.porting.dialects import called, dialects
+from parity.porting.dialects.axes import channels_first
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import match, some
+from parity.porting.dialects.heads import classifiers
+from parity.porting.dialects.matching import Matched, match, some
 from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import (
     GIVEN,
@@ -73,6 +75,8 @@ class Checkpoint:
     each."""
     changed: tuple[str, ...]
     """What was left out of the model itself, or widened, a sentence each."""
+    unheld: tuple[str, ...] = ()
+    """Tensors of a trained classifier that no schema holds, by their names in the file."""
 
     @property
     def path(self) -> Path:
@@ -170,13 +174,14 @@ def read_checkpoint(
     opened = source if isinstance(source, Opened) else open_checkpoint(source)
     with naming(opened.path):
         found = _found(opened, dialect, part)
-        matched = match(found)
+        matched = _matched(opened, found)
+        origins = schema_origins(opened, found, like, given, override)
+        found, turned = channels_first(found, matched.bound, opened.container, origins)
         # an empty tensor is how some libraries write that there is none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
         _match_own(opened, found.dialect, arrays, {**given, **override})
-        origins = schema_origins(opened, found, like, given, override)
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
         resolved = resolve(found.dialect, shapes, heads, origins)
@@ -196,12 +201,14 @@ def read_checkpoint(
         config=resolved.config,
         origins=resolved.origins,
         place=Place(found.branch, found.tensors),
-        tensors=matched.tensors,
+        tensors={name: found.tensors[name] for name in matched.tensors},
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
         found_at=tuple(_stripped(opened, found)),
+        unheld=_unheld(opened, found, matched, resolved.config),
         changed=(
+            *turned,
             *matched.notes,
             *buffers,
             *widened,
@@ -212,9 +219,40 @@ def read_checkpoint(
     )
 
 
+def _matched(opened: Opened, found: Found) -> Matched:
+    """The meaning of a model's tensors.
+
+    Raises:
+        WeightsError: some have none in the dialect; or config.json says another model, and the user does
+            not say that this is one of the dialect.
+    """
+    other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
+    try:
+        matched = match(found)
+    except WeightsError as error:
+        raise WeightsError(f"{other}, and {error}" if other else str(error)) from None
+    if other:
+        raise WeightsError(f"{other}; give --dialect {found.dialect.name} if that is what it is")
+    return matched
+
+
+def _unheld(opened: Opened, found: Found, matched: Matched, cfg: ViTConfig) -> tuple[str, ...]:
+    """The classifier that is left out; one inside of a model that has a head of its own is not used."""
+    inside = {} if cfg.num_classes else {n: found.tensors[n].shape for n in matched.ignored}
+    left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
+    if found.branch:
+        under = found.branch.replace("/", ".") + "."
+        for name, stored in opened.container.tensors.items():
+            if not name.replace("/", ".").startswith(under):
+                left[name] = stored.shape
+    return classifiers(left, found.branch, cfg.hidden_size)
+
+
 def _stripped(opened: Opened, found: Found) -> list[str]:
     """What was done to the names, and what lies outside of the model."""
     notes = [opened.tower] if opened.tower else []
+    relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
+    notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
     notes += found.respelled
     notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
     if outside := len(opened.container.tensors) - len(found.tensors):

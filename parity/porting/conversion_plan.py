@@ -10,13 +10,15 @@ from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.matching import bind
+from parity.porting.dialects.matching import bind, some
+from parity.porting.dialects.resolve import GIVEN
 from parity.porting.dialects.rewrites import CannotHoldError, State, express
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored
 from parity.porting.metadata import Metadata
 from parity.porting.transform import as_type, resized, with_classes
 from vit_config import ConfigError
+from vit_config.errors import UnstatedError
 
 NONFINITE = "values that are not finite may pass, as asked"
 
@@ -58,7 +60,13 @@ def plan(
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
+        UnstatedError: a trained classifier would be dropped, and nobody said that it may.
     """
+    if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
+        raise UnstatedError(
+            f"{source.path}: its classifier, {some(source.unheld)}, is none that a schema has;"
+            " --num-classes 0 takes it off"
+        )
     metadata, said = source.metadata, (NONFINITE,) if allow_nonfinite else ()
     arrays = source.arrays if allow_nonfinite else refuse_not_finite(source.arrays, source.path)
     state = State(source.config, arrays, said)

@@ -54,6 +54,8 @@ def schema_origins(
         origins.stated.append((f"preset {opened.preset}", fields))
     else:
         origins.stated.append(("config.json", opened.sidecars.fields(dialect)))
+        if found.asked:
+            origins.stated.append(("config.json", opened.sidecars.of_relative(dialect)[0]))
     if like is None:
         trained = dialect.trained(opened.container.objects)
         of_training = {*NEUTRAL} & {*given, *override}

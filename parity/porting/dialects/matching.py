@@ -23,6 +23,8 @@ class Matched(NamedTuple):
     """Those of the model, by the dialect's names; buffers that the schema determines among them."""
     notes: list[str]
     """What was left out, a sentence each."""
+    ignored: tuple[str, ...] = ()
+    """The names of that."""
 
 
 def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
@@ -60,7 +62,7 @@ def match(found: Found) -> Matched:
         what = "1 tensor that is" if len(ignored) == 1 else f"{len(ignored)} tensors that are"
         notes = [f"left out {what} no part of the encoder: {some(ignored)}"]
     tensors = {name: stored for name, stored in found.tensors.items() if name not in ignored}
-    return Matched(bound, tensors, notes)
+    return Matched(bound, tensors, notes, tuple(ignored))
 
 
 def _bind(found: Found) -> tuple[list[Bound], list[str]]:

@@ -87,8 +87,6 @@ def find(
     best = found[0]
     if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
         raise WeightsError(f"{opened.path}: {said}")
-    if not asked and (said := opened.sidecars.contradiction(best.dialect)):
-        raise WeightsError(f"{opened.path}: {said}")
     return best._replace(respelled=respelled)
 
 

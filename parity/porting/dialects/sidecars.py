@@ -45,6 +45,18 @@ class Sidecars:
             return {}
         return self._once("fields", dialect, lambda: _guarded(lambda: settings.fields(self.contents)))
 
+    def of_relative(self, dialect: Dialect) -> tuple[dict[str, Any], str]:
+        """The fields that a config.json of another model states by the dialect's entries, and what that
+        model is called; for a dialect that the user asks for.
+
+        Raises:
+            ConfigError: see `fields`.
+        """
+        read = getattr(dialect.settings, "of_relative", None)
+        if read is None or self.are_of(dialect):
+            return {}, ""
+        return self._once("relative", dialect, lambda: _guarded(lambda: read(self.contents)))
+
     def metadata(self, dialect: Dialect) -> Metadata:
         """What they state of pixels, names of classes and licence; nothing if they are not this
         dialect's.
@@ -79,7 +91,7 @@ class Sidecars:
             return ""
         return (
             f"config.json says model_type = {told}, but its tensors are named as those of"
-            f" {dialect.title}; give --dialect {dialect.name} if that is what it is"
+            f" {dialect.title}"
         )
 
     def of_tower(self, dialects: Iterable[Dialect]) -> tuple[Sidecars, str]:

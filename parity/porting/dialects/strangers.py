@@ -21,6 +21,7 @@ class Stranger(NamedTuple):
     """What it computes otherwise."""
 
 
+SPECTROGRAMS = "its images are spectrograms, in patches that overlap"
 STRANGERS = (
     Stranger("CaiT", ("blocks_token_only.*.norm1.weight",), "its class token comes in after the blocks"),
     Stranger("XCiT", ("blocks.*.local_mp.conv1.weight",), "its attention is among channels"),
@@ -50,8 +51,12 @@ STRANGERS = (
     Stranger(
         "an Audio Spectrogram Transformer",
         ("audio_spectrogram_transformer.embeddings.distillation_token",),
-        "its images are spectrograms, in patches that overlap",
+        SPECTROGRAMS,
     ),
+    Stranger(
+        "an Audio Spectrogram Transformer", ("v.dist_token", "v.patch_embed.proj.weight"), SPECTROGRAMS
+    ),
+    Stranger("PaSST, of spectrograms", ("freq_new_pos_embed", "time_new_pos_embed"), SPECTROGRAMS),
 )
 LORA = re.compile(r"(^|[./])lora_(embedding_)?[AB]([./]|$)")
 SHARD = re.compile(r"(^|[./])_?flat_param(_\d+)?$")

@@ -12,11 +12,15 @@ from typing import Any
 
 from parity.porting.dialects.hf import labels, preprocessor
 from parity.porting.dialects.hf.backbone import differences
-from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, sizes
+from parity.porting.dialects.hf.keys import ACTS, CONFIG, Entries, Key, head_dim, sizes
 from parity.porting.metadata import Metadata
 from vit_config import ConfigError, ViTConfig
 
 __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]
+
+
+SIZED = {"patch_size", "image_size"}
+"""Entries by which the config of images is told from that of texts."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,29 @@ class HfSettings:
         told = self._section(sidecars) or {}
         name = " ".join(map(str, told.get("architectures") or ())) or section
         return list(differences(told)) if "backbone" in name.lower() else []
+
+    def of_relative(self, sidecars: Entries) -> tuple[dict[str, Any], str]:
+        """The fields that a ``config.json`` of another model states by entries of the same names, and
+        what that model is called; nothing of what it leaves out, for which it has its own defaults.
+
+        Raises:
+            ConfigError: it states what no schema can say.
+        """
+        config = sidecars.get(CONFIG)
+        names = {key.name for key in self.keys}
+        sections = [config, *config.values()] if isinstance(config, dict) else []
+        likely = [
+            each
+            for each in sections
+            if isinstance(each, dict) and "hidden_size" in each and SIZED & {*each}
+        ]
+        told = max(likely, key=lambda each: len(names & {*each}), default={})
+        told = {name: value for name, value in told.items() if value is not None}
+        self._check({**{name: values[0] for name, values in self.only.items()}, **told})
+        found: dict[str, Any] = head_dim(told) if "head_dim" in told else {}
+        for key in self.keys:
+            found |= key.into_fields(told) if key.name in told else {}
+        return found, str(told.get("model_type", sidecars[CONFIG].get("model_type"))) if told else ""
 
     def metadata(self, sidecars: Entries, fields: Mapping[str, Any]) -> Metadata:
         """How pixels are prepared by one file, and what the classes are called by the other."""

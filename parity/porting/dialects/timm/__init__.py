@@ -52,7 +52,8 @@ JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
 INDEX = ("blocks.*.attn.relative_position_index",)
 PROJECTOR = "head.[0-9].*"
-"""Of MoCo v3, which trains timm's models with one in place of the head."""
+"""Several layers in place of the head: of MoCo v3, which trains timm's models so, or a classifier, which
+is not dropped unasked (`parity.porting.dialects.heads`)."""
 NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
 """Tensors that the authors' own files of models that timm has too are told by."""
 

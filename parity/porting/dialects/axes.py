@@ -1,0 +1,89 @@
+"""The axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
+
+Names are the same, and so are the shapes of some models: (D, 16, 16, 3) is sixteen channels in patches
+of 16x3, or three channels in patches of 16x16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.porting.dialects.recognise import PATCHES, Found
+from parity.porting.dialects.resolve import Origins
+from parity.porting.dialects.table import Bound
+from parity.porting.dialects.transfer import changed
+from parity.porting.formats.base import Container
+from vit_config.errors import UnstatedError
+
+MLX = "mlx"
+"""What MLX writes as the format into the header of safetensors."""
+CHANNELS_FIRST = ("pt", "torch")
+"""Formats, and kinds of file, whose convolutions have channels second."""
+
+
+def channels_first(
+    found: Found, bound: list[Bound], container: Container, origins: Origins
+) -> tuple[Found, tuple[str, ...]]:
+    """A model whose patch projection has its channels second, and a sentence if it had them last.
+
+    Args:
+        bound: the rows that the model fills, one of which has the patch projection.
+        origins: whoever says something of the schema, such as its channels.
+
+    Raises:
+        UnstatedError: both orders fit, and nothing says which it is.
+    """
+    rows = [one for one in bound if PATCHES in one.ours and not one.row.layout]
+    name = rows[0].theirs[0] if rows else ""
+    shape = found.tensors[name].shape if name else ()
+    if len(shape) != 4 or found.dialect.header == {}:  # the project's own file
+        return found, ()
+    said = _says_last(shape, container, origins)
+    if not said:
+        return found, ()
+    D, height, width, channels = shape
+    stored = changed(
+        found.tensors[name], lambda array: np.moveaxis(array, -1, 1), (D, channels, height, width)
+    )
+    note = f"read {name} {shape} with its channels last, as {said}"
+    return found._replace(tensors={**found.tensors, name: stored}), (note,)
+
+
+def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -> str:
+    """What says that channels are last; empty where they are second."""
+    told = container.metadata.get("format", "")
+    if told == MLX:
+        return f"format = {MLX} in its header says"
+    if told in CHANNELS_FIRST or container.kind.startswith(CHANNELS_FIRST):
+        return ""
+    _, first, second, last = shape
+    for where, stated in _stated(origins):
+        as_second = _fits(stated, first, (second, last))
+        as_last = _fits(stated, last, (first, second))
+        if as_second != as_last:
+            return where if as_last else ""
+    if first == second != last:
+        raise UnstatedError(
+            f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
+            f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
+            " in_channels=N",
+            ("in_channels",),
+        )
+    return ""
+
+
+def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    yield "--override says", origins.override
+    yield "--set says", origins.given
+    for where, stated in (*origins.stated, *origins.fallback):
+        yield f"{where} says", stated
+
+
+def _fits(stated: Mapping[str, Any], channels: int, patch: tuple[int, int]) -> bool:
+    """Whether nothing that is stated contradicts an order."""
+    size = stated.get("patch_size", patch)
+    size = (size, size) if isinstance(size, int) else tuple(size)
+    return stated.get("in_channels", channels) == channels and size == patch

@@ -1,0 +1,181 @@
+"""Files in which more than the schema is unsure: the order of axes, whose config it is, whose head."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from parity.porting.checkpoint import read_checkpoint
+from parity.porting.conversion import convert
+from parity.porting.verification.peers import import_timm
+from tests.support.convert_cases import arrays_of
+from tests.support.tiny import TINY
+from vit_config import ConfigError, WeightsError
+from vit_config.errors import UnstatedError
+
+import_timm()
+import transformers  # noqa: E402
+
+CFG = TINY.replace(patch_size=(6, 6), image_size=(18, 12), depth=2, layer_scale=1.0)
+GIVEN = {"num_heads": 5, "norm_eps": 1e-6, "act": "gelu", "pool": "class", "image_size": CFG.image_size}
+PATCHES = "patch_embed.proj.weight"
+SIZES = {
+    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20,
+    "image_size": 12, "patch_size": 4,
+}  # fmt: skip
+
+
+@pytest.fixture
+def state():
+    """timm's names."""
+    return {name: torch.from_numpy(each) for name, each in arrays_of(CFG).items()}
+
+
+def channels_last(state):
+    return {**state, PATCHES: state[PATCHES].permute(0, 2, 3, 1).contiguous()}
+
+
+def test_what_mlx_says_of_its_axes_is_believed(state, tmp_path):
+    save_file(channels_last(state), tmp_path / "mlx.safetensors", metadata={"format": "mlx"})
+    found = read_checkpoint(tmp_path / "mlx.safetensors", given=GIVEN)
+    assert (found.config.in_channels, found.config.patch_size) == (3, (6, 6))
+    np.testing.assert_array_equal(found.arrays[PATCHES].load(), state[PATCHES].numpy())
+    assert f"read {PATCHES} (30, 6, 6, 3) with its channels last, as format = mlx" in found.notes[0]
+
+
+def test_where_nothing_says_the_order_of_axes_it_is_asked_for(state, tmp_path):
+    save_file(channels_last(state), tmp_path / "bare.safetensors")
+    with pytest.raises(
+        UnstatedError, match=r"6 channels in patches of 6x3, or .* 3 channels in patches of 6x6"
+    ):
+        read_checkpoint(tmp_path / "bare.safetensors", given=GIVEN)
+    found = read_checkpoint(tmp_path / "bare.safetensors", given={**GIVEN, "in_channels": 3})
+    np.testing.assert_array_equal(found.arrays[PATCHES].load(), state[PATCHES].numpy())
+    tall = {**GIVEN, "in_channels": 6, "image_size": (18, 6)}
+    assert read_checkpoint(tmp_path / "bare.safetensors", given=tall).config.patch_size == (6, 3)
+
+
+@pytest.mark.parametrize("metadata", [{"format": "pt"}, None])
+def test_axes_of_pytorch_are_as_they_are(state, metadata, tmp_path):
+    save_file(state, tmp_path / "torch.safetensors", metadata=metadata)
+    found = read_checkpoint(tmp_path / "torch.safetensors", given=GIVEN)
+    assert not any("channels last" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("library", ["CLIP", "Siglip", "Dinov2", "ViT"])
+def test_a_config_file_says_the_order_of_axes(library, tmp_path):
+    kind = {"CLIP": "CLIPVision", "Siglip": "SiglipVision"}.get(library, library)
+    config = getattr(transformers, f"{kind}Config")(**SIZES)
+    model = getattr(transformers, f"{kind}Model")(config)
+    model.save_pretrained(tmp_path / "torch")
+    state = {name: each for name, each in model.state_dict().items()}
+    (patches,) = (n for n, each in state.items() if each.ndim == 4 and "patch" in n)
+    state[patches] = state[patches].permute(0, 2, 3, 1).contiguous()
+    (tmp_path / "mlx").mkdir()
+    save_file(state, tmp_path / "mlx/model.safetensors")
+    (tmp_path / "mlx/config.json").write_text((tmp_path / "torch/config.json").read_text())
+    expected, found = (read_checkpoint(tmp_path / name) for name in ("torch", "mlx"))
+    assert found.config == expected.config
+    np.testing.assert_array_equal(found.arrays[PATCHES].load(), expected.arrays[PATCHES].load())
+
+
+RELATIVES = {
+    "AltCLIPVision": "hf-clip-vision",
+    "MetaClip2Vision": "hf-clip-vision",
+    "CLIPSegVision": "hf-clip-vision",
+    "FlavaImage": "hf-vit",
+    "InternVLVision": None,
+    "VitPoseBackbone": None,
+    "Timesformer": None,
+}
+"""Models whose tensors are named as another's: the dialect that fits, or None where some do not."""
+
+
+def saved(name, folder, **changes):
+    sizes = {**SIZES, **changes}
+    if name in ("InternVLVision", "VitPoseBackbone"):
+        sizes |= {"image_size": [12, 12], "patch_size": [4, 4]}
+    model = getattr(
+        transformers, name.removesuffix("Backbone") + "Backbone" * name.endswith("Backbone"), None
+    )
+    model = model or getattr(transformers, f"{name}Model")
+    model(getattr(transformers, f"{name}Config")(**sizes)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_dialect_is_advised_only_where_it_fits(name, tmp_path):
+    folder, dialect = saved(name, tmp_path / "tower"), RELATIVES[name]
+    with pytest.raises(WeightsError, match=r"config\.json says model_type") as caught:
+        read_checkpoint(folder)
+    if dialect is None:
+        assert "--dialect" not in str(caught.value)
+        assert "tensors are unknown" in str(caught.value)
+    else:
+        assert f"give --dialect {dialect} if" in str(caught.value)
+        found = read_checkpoint(folder, dialect=dialect)
+        assert found.origins["act"] == found.origins["norm_eps"] == "config.json"
+        assert "took the entries of config.json" in found.notes[0]
+
+
+def test_what_contradicts_a_relatives_config_is_refused(tmp_path):
+    folder = saved("MetaClip2Vision", tmp_path / "tower")
+    with pytest.raises(ConfigError, match=r"act = quick_gelu \(config.json\), but gelu \(--set\)"):
+        read_checkpoint(folder, dialect="hf-clip-vision", given={"act": "gelu"})
+    config = json.loads((folder / "config.json").read_text())
+    del config["hidden_act"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UnstatedError, match="cannot infer act;"):  # a default is the other library's
+        read_checkpoint(folder, dialect="hf-clip-vision")
+
+
+HEADS = {
+    "a perceptron": ("", {"head.0.weight": (9, 30), "head.0.bias": (9,), "head.3.weight": (7, 9)}),
+    "beside a backbone": ("backbone.", {"classifier.weight": (7, 30), "classifier.bias": (7,)}),
+    "of a Lightning module": ("model.encoder.", {"model.fc.1.weight": (7, 60)}),
+}
+
+
+@pytest.mark.parametrize("case", HEADS)
+def test_a_trained_classifier_is_dropped_only_if_the_user_says_so(case, state, tmp_path):
+    prefix, head = HEADS[case]
+    trunk = {f"{prefix}{name}": each for name, each in state.items() if not name.startswith("head.")}
+    content = {**trunk, **{name: torch.ones(shape) for name, shape in head.items()}}
+    torch.save(content, tmp_path / "tuned.pth")
+    source = read_checkpoint(tmp_path / "tuned.pth", given=GIVEN)
+    assert source.unheld == tuple(head)
+    with pytest.raises(UnstatedError, match=r"its classifier, .* --num-classes 0 takes it off"):
+        convert(source, to="parity", out=tmp_path / "no.safetensors")
+    assert not (tmp_path / "no.safetensors").exists()
+    convert(source, to="parity", out=tmp_path / "yes.safetensors", num_classes=0)
+    again = read_checkpoint(tmp_path / "tuned.pth", given={**GIVEN, "num_classes": 0})
+    convert(again, to="parity", out=tmp_path / "too.safetensors")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"momentum_encoder.head.0.weight": (9, 30), "head.0.weight": (9, 30)},
+        {"dino_head.mlp.0.weight": (9, 30)},
+        {"head.mlp.0.weight": (9, 30), "head.last_layer.weight_v": (9, 30)},
+        {"lm_head.weight": (9, 30), "multi_modal_projector.linear_1.weight": (9, 30)},
+        {"decode_head.conv.weight": (9, 30, 1, 1), "head.conv1.weight": (9, 30, 3, 3)},
+    ],
+)
+def test_projectors_and_the_rest_of_a_host_are_no_classifiers(more, state, tmp_path):
+    trunk = {f"encoder.{name}": each for name, each in state.items() if not name.startswith("head.")}
+    content = {**trunk, **{name: torch.ones(shape) for name, shape in more.items()}}
+    torch.save(content, tmp_path / "host.pth")
+    assert read_checkpoint(tmp_path / "host.pth", given=GIVEN, part="encoder").unheld == ()
+
+
+def test_a_spectrogram_transformer_of_its_own_code_is_called_what_it_is(state, tmp_path):
+    names = {f"module.v.{name}": each for name, each in state.items() if not name.startswith("head.")}
+    names |= {"module.v.dist_token": torch.ones(1, 1, 30), "module.mlp_head.0.weight": torch.ones(30)}
+    torch.save({**names, "module.mlp_head.1.weight": torch.ones(7, 30)}, tmp_path / "ast.pth")
+    with pytest.raises(WeightsError, match="is of an Audio Spectrogram Transformer"):
+        read_checkpoint(tmp_path / "ast.pth", given=GIVEN)
