@@ -36,6 +36,10 @@ class WeightsError(ValueError):
     """Weights that are damaged, of the wrong kind of file, or do not fit the model."""
 
 
+class OtherModelError(WeightsError):
+    """Weights that are sound, and of a model that is no Vision Transformer or is not converted."""
+
+
 class DataError(ValueError):
     """A data set that cannot be read or does not fit the model."""
 

@@ -21,14 +21,15 @@ if TYPE_CHECKING:
     from parity.porting.fleet import Job, Scan
 
 
-COLOURS = {"ready": "green", "ask": "yellow", "broken": "red"}
+COLOURS = {"ready": "green", "ask": "yellow", "refused": "yellow", "other": "dim", "broken": "red"}
 
 
 @dataclass(frozen=True)
 class ScanFolder:
     """Find every Vision Transformer below a folder: files, and folders of Hugging Face, the Trainer or
-    Orbax. Only headers are read, and nothing in a file is executed. Exit status: 0 if all can be
-    converted, 1 if some are broken or leave something open.
+    Orbax. Only headers are read, and nothing in a file is executed. Sound checkpoints of other models
+    are listed, to be left out. Exit status: 0 if all the rest can be converted, 1 if some are broken,
+    contradict themselves or leave something open.
     """
 
     folder: Annotated[
@@ -69,7 +70,8 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
     if arguments.out is not None:
         write_atomically(arguments.out, (result.manifest.to_json(indent=2) + "\n").encode())
     _print(console, result)
-    return 0 if result.manifest.count("ready") == len(result.manifest.checkpoints) else 1
+    done = result.manifest.count("ready") + result.manifest.count("other")
+    return 0 if done == len(result.manifest.checkpoints) else 1
 
 
 def _print(console: Console, result: Scan) -> None:

@@ -300,12 +300,15 @@ def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
     What is said by hand goes before the library.
     """
     cfg = canonical(resolved.config)
+    found = dialect.problems(cfg)
     problems = [
         said
-        for name, said in dialect.problems(cfg).items()
+        for name, said in found.items()
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]
+    if problems and "" in found:  # a sentence
+        raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")
 
@@ -314,6 +317,11 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
     """The model in the file; what the header or the user says goes before what tensors look like."""
     if opened.header.dialect is not None and name is None:
         (dialect,) = called(opened.header.dialect)
+        if part is not None and part not in (dialect.wrapper, dialect.body.rstrip("./")):
+            raise WeightsError(
+                f"--part {part}: by its header it holds one model ({dialect.name}), and no part of that"
+                " name; leave --part out"
+            )
         prefix = f"{dialect.wrapper}."
         tensors = opened.container.tensors
         names = {name.removeprefix(prefix): stored for name, stored in tensors.items()}

@@ -31,7 +31,9 @@ BROKEN = {
     "broken/shards/model.safetensors.index.json": "model-00002-of-00002.safetensors: no such file",
     "broken/truncated.safetensors": "truncated",
 }
-"""Files that cannot be read, and what is said of each."""
+"""Files that cannot be converted, and what is said of each."""
+REFUSED = ("broken/renamed.pth",)
+"""Those that are sound."""
 
 
 class Canary:

@@ -12,6 +12,7 @@ from parity.porting.dialects.recognise import Found
 from parity.porting.dialects.table import REST, Bound, Table, bind_ours, bind_theirs
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig, WeightsError
+from vit_config.errors import OtherModelError
 
 
 class Matched(NamedTuple):
@@ -51,7 +52,7 @@ def match(found: Found) -> Matched:
     for name in left:
         for pattern, what in found.dialect.foreign.items():
             if fnmatch.fnmatchcase(name, pattern):
-                raise WeightsError(f"{name} is of {what}; that is not converted")
+                raise OtherModelError(f"{name} is of {what}; that is not converted")
     ignored = [name for name in left if _is_ignored(name, found.dialect)]
     if unknown := [name for name in left if name not in ignored]:
         raise WeightsError(

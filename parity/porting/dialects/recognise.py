@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.strangers import stranger, unfit
+from parity.porting.dialects.strangers import stranger
 from parity.porting.dialects.table import REST, bind_theirs
+from parity.porting.dialects.unfit import unfit
 from parity.porting.formats.base import Stored
 from parity.porting.opened import Opened
 from vit_config import WeightsError
-from vit_config.errors import UnstatedError
+from vit_config.errors import OtherModelError, UnstatedError
 
 PATCHES = "patch_embed.proj.weight"
 SEPARATORS = (".", "/")
@@ -78,7 +79,9 @@ def find(
         within = {name: each for name, each in tensors.items() if _is_under(name, part)}
         found = list(_outermost(_marked(within, opened, dialects)))
     if not found:
-        raise WeightsError(f"{opened.path}: {_refusal(opened, dialects, part, every)}")
+        other = part is None and opened.container.tensors
+        refused = OtherModelError if other else WeightsError
+        raise refused(f"{opened.path}: {_refusal(opened, dialects, part, every)}")
     if len(found) > 1:
         raise UnstatedError(
             f"{opened.path}: holds several models, {_listed(found)};"
@@ -86,7 +89,7 @@ def find(
         )
     best = found[0]
     if said := stranger(f"{best.branch}.{name}" for name in best.tensors) or unfit(best.tensors):
-        raise WeightsError(f"{opened.path}: {said}")
+        raise OtherModelError(f"{opened.path}: {said}")
     return best._replace(respelled=respelled)
 
 
@@ -237,6 +240,12 @@ def _keys(name: str) -> list[str]:
     return [key for key in name.replace("/", ".").split(".") if key]
 
 
+def _tops(opened: Opened) -> list[str]:
+    """The first keys of all names, a few of them."""
+    tops = list(dict.fromkeys(_keys(name)[0] for name in opened.container.tensors if _keys(name)))
+    return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
+
+
 def _listed(found: Sequence[Found]) -> str:
     said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in found]
     return ", ".join(sorted(said))
@@ -248,14 +257,21 @@ def _refusal(
     """Why there is no model, as truly as can be said."""
     if not opened.container.tensors:
         return "there are no tensors in it"
-    if part is not None and every:
-        return f"no Vision Transformer of a known dialect under {part!r}; there is {_listed(every)}"
+    inside = [name for name in opened.container.tensors if part is None or _is_under(name, part)]
+    names = ", ".join(inside[:4])
+    if not inside:
+        there = _listed(every) if every else ", ".join(_tops(opened))
+        return f"nothing in it begins with {part!r}; there is {there}"
+    if every:
+        return (
+            f"no Vision Transformer of a known dialect under {part!r}, whose tensors are {names} ...;"
+            f" there is {_listed(every)}"
+        )
     if said := stranger(opened.container.tensors) or unfit(opened.container.tensors):
         return said
     for each in dialects:
         opened.sidecars.fields(each)  # a config file says more of what it is not
     where = f" under {part!r}" if part else ""
-    names = ", ".join(list(opened.container.tensors)[:4])
     told = opened.sidecars.model_type
     of = f" (config.json says model_type = {told})" if told else ""
     return f"no Vision Transformer of a known dialect{where}{of}; its tensors are {names} ..."

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vit_config import WeightsError
+from vit_config.errors import OtherModelError
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
@@ -105,7 +106,7 @@ def _check_ranks(shapes: Shapes) -> None:
 def _patch(shapes: Shapes) -> dict[str, Any]:
     weight = shapes.get("patch_embed.proj.weight")
     if weight is None or len(weight) not in (2, 4):
-        raise WeightsError("no patch projection; this is not a Vision Transformer")
+        raise OtherModelError("no patch projection; this is not a Vision Transformer")
     fields: dict[str, Any] = {
         "hidden_size": weight[0],
         "patch_bias": "patch_embed.proj.bias" in shapes,
@@ -134,7 +135,7 @@ def _positions(shapes: Shapes) -> dict[str, Any]:
 def _block(shapes: Shapes) -> dict[str, Any]:
     numbers = {int(name.split(".")[1]) for name in shapes if re.match(r"blocks\.\d+\.", name)}
     if not numbers:
-        raise WeightsError("no blocks; this is not a Vision Transformer")
+        raise OtherModelError("no blocks; this is not a Vision Transformer")
     if (gap := next((i for i in range(len(numbers)) if i not in numbers), None)) is not None:
         raise WeightsError(f"block {gap} is missing: the last is {max(numbers)}")
     found = {

@@ -1,14 +1,10 @@
-"""Well-known models that look like a Vision Transformer and are another one, and states that hold one in
-pieces: so that each is refused by its right name.
-"""
+"""Well-known models that look like a Vision Transformer and are another one, refused by name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
-
-from parity.porting.formats.base import Stored
 
 
 class Stranger(NamedTuple):
@@ -58,8 +54,6 @@ STRANGERS = (
     ),
     Stranger("PaSST, of spectrograms", ("freq_new_pos_embed", "time_new_pos_embed"), SPECTROGRAMS),
 )
-LORA = re.compile(r"(^|[./])lora_(embedding_)?[AB]([./]|$)")
-SHARD = re.compile(r"(^|[./])_?flat_param(_\d+)?$")
 
 
 def stranger(names: Iterable[str]) -> str:
@@ -68,23 +62,6 @@ def stranger(names: Iterable[str]) -> str:
     for each in STRANGERS:
         if all(any(map(_pattern(mark).search, names)) for mark in each.marks):
             return f"is of {each.name}, which is not converted: {each.why}"
-    return ""
-
-
-def unfit(tensors: Mapping[str, Stored]) -> str:
-    """Why tensors of a model are not its weights as they stand, in words; empty if they are."""
-    if lora := [name for name in tensors if LORA.search(name)]:
-        ranks = {min(tensors[name].shape) for name in lora if tensors[name].shape}
-        return (
-            f"holds a LoRA of PEFT that is not merged into its weights ({len(lora)} matrices of rank"
-            f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); save what"
-            " model.merge_and_unload() returns"
-        )
-    if shards := [name for name in tensors if SHARD.search(name)]:
-        return (
-            f"holds parameters that FSDP joined and cut, such as {shards[0]}; save its full state dict"
-            " (StateDictType.FULL_STATE_DICT)"
-        )
     return ""
 
 

@@ -15,8 +15,9 @@ from vit_config.base import Schema, Size
 VERSION = 1
 """Of the manifest's form."""
 
-Status = Literal["ready", "ask", "broken"]
-"""Whether a checkpoint can be converted; needs an answer first; or cannot be read."""
+Status = Literal["ready", "ask", "refused", "other", "broken"]
+"""Whether a checkpoint can be converted; needs an answer first; is sound, but contradicts itself or
+holds what no schema says; is sound and of another model; or cannot be read."""
 
 
 class Found(Schema, frozen=True):

@@ -15,7 +15,7 @@ from parity.porting.fleet.lines import line_about, printable
 from parity.porting.fleet.manifest import Found, Job, Manifest, folder_for
 from parity.porting.opened import Opened, open_checkpoint
 from vit_config import ConfigError, MissingFileError
-from vit_config.errors import UnstatedError
+from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
 
 
 class Scan(NamedTuple):
@@ -69,6 +69,10 @@ def _job(place: Place, folder: Path) -> Job:
         except UnstatedError as error:
             said, fields = line_about(place.path, error), dict.fromkeys(error.fields)
             return Job(path=name, status="ask", said=said, found=_guess(opened), set=fields)
+        except OtherModelError as error:
+            return Job(path=name, status="other", said=line_about(place.path, error), skip=True)
+        except USER_ERRORS as error:
+            return Job(path=name, status="refused", said=line_about(place.path, error))
     except Exception as error:
         return Job(path=name, status="broken", said=line_about(place.path, error))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+
+import numpy as np
 
 from parity.porting.formats.archive import Archive
 from parity.porting.formats.base import Container, guarded
@@ -12,9 +15,18 @@ from parity.porting.formats.safetensors import read_safetensors
 from parity.porting.formats.torch_legacy import read_torch_legacy
 from parity.porting.formats.torch_zip import is_torchscript, prefix_of, read_torch_zip
 from parity.porting.formats.torchscript import read_torchscript
+from parity.porting.formats.weights_folder import SHARD, in_shards
 from vit_config.errors import WeightsError
 
 _TAR = slice(257, 262)
+_ARRAY = b"\x93NUMPY"
+_ONNX = b"\x08\x12"
+"""How a graph begins, but for the byte between: the version of its form, and who wrote it."""
+_EQUINOX = (
+    "holds arrays of numpy one after the other and no names, as Equinox's tree_serialise_leaves"
+    " writes them; load it by its own code and save the arrays by name, as .npz or safetensors"
+)
+_LONGEST_LINE = 2**16
 _HINTS = {
     b"\x1f\x8b": "is compressed with gzip; unpack it first",
     b"\x89HDF": "is an HDF5 file (Keras); export the weights as safetensors or .npz",
@@ -23,6 +35,7 @@ _HINTS = {
     b"\x89PNG": "is an image, not a checkpoint",
     b"\xff\xd8\xff": "is an image, not a checkpoint",
     b"GIF8": "is an image, not a checkpoint",
+    b"GGUF": "is a GGUF file (llama.cpp, ggml); give the checkpoint it was made from",
     b"vers": "is a pointer of Git LFS, not the file; fetch it with `git lfs pull`",
 }
 
@@ -33,6 +46,8 @@ def read_file(path: Path) -> Container:
     Raises:
         WeightsError: damaged, or of a kind that is not read.
     """
+    if path.suffix == SHARD:
+        raise WeightsError(in_shards(path.parent))
     with guarded(path, "checkpoint file"), path.open("rb") as file:
         head = file.read(512)
     if head[8:9] == b"{":  # before the others: the eight bytes are a length and may look like anything
@@ -43,6 +58,12 @@ def read_file(path: Path) -> Container:
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         with guarded(path, "torch file"):
             return _container(path, "torch (legacy)", read_torch_legacy(path))
+    if head.startswith(_ARRAY):
+        raise WeightsError(f"{path}: {_of_arrays(path)}")
+    if head.startswith(b"{") and b"\n" + _ARRAY in _first_line(path):
+        raise WeightsError(f"{path}: {_EQUINOX}")
+    if head[:1] == _ONNX[:1] and head[2:3] in (_ONNX[1:], b"\x3a"):  # then a name, or the graph itself
+        raise WeightsError(f"{path}: is an ONNX graph; give the checkpoint it was exported from")
     for magic, hint in _HINTS.items():
         if head.startswith(magic):
             raise WeightsError(f"{path}: {hint}")
@@ -57,6 +78,23 @@ def read_file(path: Path) -> Container:
         f"{path}: {_what_it_is(path, head)}; the known kinds of checkpoints are safetensors, torch.save,"
         " TorchScript, .npz, flax msgpack and Orbax folders"
     )
+
+
+def _of_arrays(path: Path) -> str:
+    """What a file that begins with one array of numpy's is."""
+    with path.open("rb") as file:
+        np.lib.format.read_magic(file)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+        more = path.stat().st_size > file.tell() + math.prod(shape) * dtype.itemsize
+    if not more:
+        return "is one array of numpy, which has no name; give an .npz"
+    return _EQUINOX
+
+
+def _first_line(path: Path) -> bytes:
+    """As much of a file as what its writer said of itself may be long, and a little of what follows."""
+    with path.open("rb") as file:
+        return file.read(_LONGEST_LINE)
 
 
 def _what_it_is(path: Path, head: bytes) -> str:

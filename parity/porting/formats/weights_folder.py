@@ -27,6 +27,9 @@ WEIGHTS = (
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".msgpack")
 """What the name of the only file with weights in a folder ends in, if it is none of those."""
 
+SHARD = ".distcp"
+"""What the name of a shard of torch.distributed.checkpoint ends in."""
+
 OF_A_RUN = ("run.json", "weights.safetensors")
 """What a training run writes first, and what it writes last."""
 
@@ -53,6 +56,7 @@ def find_weights(folder: Path) -> Path:
 
     Raises:
         MissingFileError: none of the known names is there, nor a single file that looks like weights.
+        WeightsError: the shards of torch.distributed.checkpoint.
     """
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -60,6 +64,8 @@ def find_weights(folder: Path) -> Path:
     manifest, exported = (folder / name for name in OF_A_RUN)
     if manifest.is_file() and exported.is_file():
         return exported
+    if any(folder.glob(f"*{SHARD}")):
+        raise WeightsError(in_shards(folder))
     alone = [each for each in folder.iterdir() if each.suffix in ENDINGS and each.is_file()]
     if len(alone) == 1:
         return alone[0]
@@ -76,6 +82,14 @@ def find_weights(folder: Path) -> Path:
     )
     raise MissingFileError(
         f"{folder}: none of {', '.join(WEIGHTS)} and no Orbax checkpoint in this folder; {hint}"
+    )
+
+
+def in_shards(folder: Path) -> str:
+    """What a folder of torch.distributed.checkpoint is, and what makes one file of it, in words."""
+    return (
+        f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; join them by"
+        f" `python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} OUT.pth`"
     )
 
 

@@ -19,9 +19,11 @@ from rich.console import Console
 
 from parity.cli import main
 from parity.porting.conversion import convert
-from parity.porting.fleet import Manifest, run_manifest
+from parity.porting.fleet import Manifest, run_manifest, scan
 from parity.porting.fleet.ledger import LEDGER, LOCK
-from tests.support.fleet_folder import ANSWER, BROKEN, CFG, answer, fill, forget, own_file
+from tests.support.convert_cases import arrays_of
+from tests.support.convert_cases import run as command
+from tests.support.fleet_folder import ANSWER, BROKEN, CFG, REFUSED, answer, fill, forget, own_file
 from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
 
@@ -58,6 +60,29 @@ def contents(out):
     }
 
 
+def test_a_sound_checkpoint_of_another_model_is_not_broken_and_is_left_out(tmp_path, capsys):
+    """One without attention, one that is refused by its name, one in eight bits, one of videos."""
+    state = {name: torch.from_numpy(each) for name, each in arrays_of(CFG).items()}
+    others = {
+        "resnet": {"layer1.0.conv1.weight": torch.ones(3, 3), "layer4.0.conv1.weight": torch.ones(3, 3)},
+        "words": {"embeddings.word_embeddings.weight": torch.ones(7, 3)},
+        "sam": {**state, "blocks.0.attn.rel_pos_h": torch.ones(3)},
+        "narrow": {
+            name: each.to(torch.int8) if each.ndim == 2 else each for name, each in state.items()
+        },
+        "videos": {**state, "patch_embed.proj.weight": torch.ones(30, 3, 2, 5, 5)},
+    }
+    for name, each in others.items():
+        torch.save(each, tmp_path / f"{name}.pth")
+    found = scan(tmp_path).manifest
+    assert {job.path: (job.status, job.skip) for job in found.checkpoints} == {
+        f"{name}.pth": ("other", True) for name in others
+    }
+    status, out, _ = command(capsys, "scan", tmp_path)
+    assert status == 0
+    assert "5 checkpoints: 5 other" in out
+
+
 def test_a_scan_says_what_is_there(fleet):
     root, good, asked, _ = fleet
     jobs = {job.path: job for job in asked.checkpoints}
@@ -66,7 +91,7 @@ def test_a_scan_says_what_is_there(fleet):
     assert asked.folder == "in"
     for path, job in jobs.items():
         if path in BROKEN:
-            assert job.status == "broken"
+            assert job.status == ("refused" if path in REFUSED else "broken")
             assert job.found is None
             assert BROKEN[path] in (job.said or "")
             assert "\n" not in (job.said or "")

@@ -1,0 +1,102 @@
+"""Tensors of a model that are not its weights as they stand: in pieces, in few bits, for other inputs.
+
+Each is refused by its right name, with what makes weights of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from parity.porting.formats.base import Stored
+
+Tensors = Mapping[str, Stored]
+
+LORA = re.compile(r"(^|[./])lora_(embedding_)?[AB]([./]|$)")
+SHARD = re.compile(r"(^|[./])_?flat_param(_\d+)?$")
+QUANTISERS = {
+    "bitsandbytes, in 8 bits": re.compile(r"\.(SCB|weight_format)$"),
+    "bitsandbytes, in 4 bits": re.compile(r"\.(quant_state\.[\w.]+|absmax|nested_absmax|quant_map)$"),
+    "GPTQ or AWQ": re.compile(r"\.(qweight|qzeros|g_idx)$"),
+    "optimum-quanto": re.compile(r"\.weight\._(data|scale|scale_shift)$"),
+}
+"""What only quantised weights have beside them, by who quantises so."""
+SCALE = re.compile(r"(^|[._/])scales?(_inv)?$|scale_weight$|_scale(_inv)?$")
+PATCHES = re.compile(r"patch|tubelet|conv_proj|(^|[./])conv1\.")
+WIDE = ("float64", "float32", "float16", "bfloat16")
+
+
+def unfit(tensors: Tensors) -> str:
+    """Why tensors of a model are not its weights as they stand, in words; empty if they are."""
+    return next(filter(None, (look(tensors) for look in LOOKS)), "")
+
+
+def _adapted(tensors: Tensors) -> str:
+    lora = [name for name in tensors if LORA.search(name)]
+    if not lora:
+        return ""
+    ranks = {min(tensors[name].shape) for name in lora if tensors[name].shape}
+    return (
+        f"holds a LoRA of PEFT that is not merged into its weights ({len(lora)} matrices of rank"
+        f" {', '.join(map(str, sorted(ranks)))}, such as {lora[0]}); save what"
+        " model.merge_and_unload() returns"
+    )
+
+
+def _sharded(tensors: Tensors) -> str:
+    shards = [name for name in tensors if SHARD.search(name)]
+    if not shards:
+        return ""
+    return (
+        f"holds parameters that FSDP joined and cut, such as {shards[0]}; save its full state dict"
+        " (StateDictType.FULL_STATE_DICT)"
+    )
+
+
+def _emptied(tensors: Tensors) -> str:
+    empty = [name for name, each in tensors.items() if tuple(each.shape) == (0,)]
+    if 2 * len(empty) <= len(tensors):
+        return ""
+    return (
+        f"{len(empty)} of its {len(tensors)} tensors are empty, such as {empty[0]}, as DeepSpeed's ZeRO"
+        " 3 leaves them where parameters lie in shards; join those by the zero_to_fp32.py that lies"
+        " beside them"
+    )
+
+
+def _quantised(tensors: Tensors) -> str:
+    for who, pattern in QUANTISERS.items():
+        if found := [name for name in tensors if pattern.search(name)]:
+            return (
+                f"is quantised by {who} ({len(found)} tensors of that kind, such as {found[0]}); save"
+                " what model.dequantize() returns, or take the weights it was made of"
+            )
+    narrow = [name for name, each in tensors.items() if len(each.shape) > 1 and _bits(each) == 8]
+    if not narrow:
+        return ""
+    scales = [name for name in tensors if SCALE.search(name)]
+    beside = f", with scales such as {scales[0]}" if scales else ""
+    return (
+        f"its weights are in 8 bits ({len(narrow)} of type {tensors[narrow[0]].dtype}, such as"
+        f" {narrow[0]}{beside}); save them as numbers of 16 or 32 bits, scales multiplied in"
+    )
+
+
+def _bits(tensor: Stored) -> int:
+    """How many bits a number has that may be a weight; 0 where it is none."""
+    name = tensor.dtype.name
+    return 8 * tensor.dtype.itemsize if name.startswith(("float8", "int8", "uint8")) else 0
+
+
+def _moving(tensors: Tensors) -> str:
+    for name, each in tensors.items():
+        if len(each.shape) == 5 and PATCHES.search(name):
+            frames = "1 frame" if each.shape[2] == 1 else f"{each.shape[2]} frames"
+            return (
+                f"{name} has shape {tuple(each.shape)}: its patches are of {frames}, so it is a model of"
+                " videos, which is not converted"
+            )
+    return ""
+
+
+LOOKS: Sequence = (_adapted, _sharded, _emptied, _quantised, _moving)
