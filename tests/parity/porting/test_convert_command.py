@@ -172,7 +172,7 @@ WRONG = {
     "no such part": (
         lambda s, p: save({"state_dict": s}, p),
         ("--part", "teacher"),
-        ["no Vision Transformer", "under 'teacher'"],
+        ["nothing in it begins with 'teacher'", "there is state_dict (torchvision)"],
     ),
     "no model": (
         lambda s, p: save({"conv1.weight": torch.zeros(3, 3)}, p),

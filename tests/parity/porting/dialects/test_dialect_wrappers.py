@@ -100,7 +100,7 @@ def test_of_several_models_one_is_asked_for(first, second, state, tmp_path):
 
 def test_a_part_that_is_not_there(state, tmp_path, capsys):
     path = saved({"image_encoder": state}, tmp_path)
-    expected = ["under 'teacher'; there is image_encoder (timm-vit)"]
+    expected = ["begins with 'teacher'; there is image_encoder (timm-vit)"]
     refused(
         capsys, tmp_path, expected, "convert", path, tmp_path / "x", "--to", "hf", "--part", "teacher"
     )
