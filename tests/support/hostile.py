@@ -170,7 +170,8 @@ def opened(name: str, folder: Path) -> dict[str, Any]:
     size = path.stat().st_size if path.is_file() else sum(each.stat().st_size for each in path.iterdir())
     before = _peak()
     try:
-        open_container(path)
+        for tensor in open_container(path).tensors.values():
+            tensor.load()
         said = ""
     except ValueError as error:
         said = str(error)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from parity.porting.formats.budget import Budget
 from parity.porting.formats.inert import Inert, NumpyArray, NumpyType, Refused
@@ -56,9 +59,7 @@ class Flat:
         if isinstance(value, Refused):
             raise WeightsError(f"{name or 'the object'} is {value.reason}")
         if (tensor := as_tensor(value)) is not None:
-            if self._budget:
-                self._budget.values(tensor.nbytes)
-            self._put(self.tensors, name or "tensor", tensor)
+            self._put(self.tensors, name or "tensor", self._counted(tensor))
         elif isinstance(value, Inert):
             self._add_inert(name, value)
         elif (children := _children(value)) is not None:
@@ -67,6 +68,18 @@ class Flat:
             self._add_all(name, value, children)
         else:
             self._put(self.objects, name, _plain(value))
+
+    def _counted(self, tensor: Stored) -> Stored:
+        """The tensor; its values are counted when they are first read, its shape costs nothing."""
+        if (budget := self._budget) is None:
+            return tensor
+        left = [tensor.nbytes]
+
+        def load() -> np.ndarray:
+            budget.values(left.pop() if left else 0)
+            return tensor.load()
+
+        return replace(tensor, load=load)
 
     def _text_or_tensor(self, value: NumpyArray) -> Any:
         if value.array is None or value.array.dtype.kind not in "SU":
