@@ -13,6 +13,13 @@ from vit_config.presets import from_timm
 HYPER = ("arch", "model_name", "model")
 NAMES = ("arch", "args.model", *(f"hyper_parameters.{name}" for name in HYPER))
 """Where a training script keeps the name of the architecture."""
+CALLED = {
+    "vit_base_patch16": "vit_base_patch16_224",
+    "vit_large_patch16": "vit_large_patch16_224",
+    "vit_huge_patch14": "vit_huge_patch14_224",
+    "RETFound_mae": "vit_large_patch16_224",
+}
+"""What the scripts that fine-tune MAE call timm's architectures: ``models_vit.py`` of MAE and of RETFound."""
 OPTIONS = {"num_classes": "num_classes", "in_chans": "in_chans", "gp": "global_pool"}
 """Options of timm's training script that are arguments of the model."""
 STATED = {"num_classes": "num_classes", "img_size": "image_size"}
@@ -25,7 +32,9 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     Raises:
         ConfigError: an option of the model that no schema says.
     """
-    names = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
+    names = [
+        CALLED.get(objects[key], objects[key]) for key in NAMES if isinstance(objects.get(key), str)
+    ]
     found = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
     if not found:
         return Trained({}, {})
@@ -33,6 +42,11 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     options = _under(objects, "args.")
     given = _under(objects, "args.model_kwargs.")
     given |= {argument: options[option] for option, argument in OPTIONS.items() if option in options}
+    if objects.get("args.model") in CALLED:
+        if "nb_classes" in options:
+            given["num_classes"] = options["nb_classes"]
+        if isinstance(options.get("global_pool"), bool):
+            given["global_pool"] = "avg" if options["global_pool"] else "token"
     size = options.get("img_size") or options.get("input_size")
     if size is not None:
         given["img_size"] = size[-2:] if isinstance(size, list) else size
