@@ -19,7 +19,7 @@ CALLED = {
     "vit_huge_patch14": "vit_huge_patch14_224",
     "RETFound_mae": "vit_large_patch16_224",
 }
-"""What the scripts that fine-tune MAE call timm's architectures: ``models_vit.py`` of MAE and of RETFound."""
+"""What the scripts that fine-tune MAE (MAE's own and RETFound's) call timm's architectures."""
 OPTIONS = {"num_classes": "num_classes", "in_chans": "in_chans", "gp": "global_pool"}
 """Options of timm's training script that are arguments of the model."""
 STATED = {"num_classes": "num_classes", "img_size": "image_size"}
