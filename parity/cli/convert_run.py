@@ -208,6 +208,6 @@ def _say(arguments: ConvertRun, run: Run, notes: list[str]) -> None:
         where = ["--config", str(out / MANIFEST), "--run-dir", str(out)]
         data = [] if arguments.data_dir is None else ["--data-dir", str(arguments.data_dir)]
         say(
-            f"  the next is update {state.step + 1}, on the batch that follows; to go on:\n"
-            f"  parity train {shlex.join([*framework, *where, *data])}"
+            f"  the next is update {state.step + 1}, on the batch that follows; to go on:",
+            f"  parity train {shlex.join([*framework, *where, *data])}",
         )
