@@ -1,0 +1,50 @@
+"""Published checkpoints at their own sizes, by names and shapes; the table is docs/published.md."""
+
+import pytest
+from published.facts import published
+from published_sizes import rows
+
+ALWAYS = {
+    "facebook/dinov2-small", "facebook/dinov3-vit7b16-pretrain-lvd1689m",
+    "google/siglip2-base-patch16-naflex",
+    "vit_giant_patch14_reg4_dinov2.lvd142m", "paige-ai/Virchow2", "RETFound, RETFound_cfp_weights.pth",
+    "torchvision vit_b_16.IMAGENET1K_V1", "open_clip ViT-bigG-14, laion2b_s39b_b160k",
+}  # fmt: skip
+"""One of each library, the largest, those that code says more of than config.json, a decoder."""
+STRANGERS = {
+    "microsoft/beit-base-patch16-224-pt22k",
+    "ibm-nasa-geospatial/Prithvi-EO-1.0-100M, its encoder",
+}
+"""Positions that all blocks share, and images of several times: no schema says them."""
+
+
+@pytest.mark.filterwarnings("ignore")  # of the libraries
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[] if n in ALWAYS else [pytest.mark.exhaustive]) for n in published()]
+)
+def test_there_and_back(name, tmp_path):
+    (line,) = rows(tmp_path, [name], run=())
+    assert line.passed, line
+    assert bool(line.refused) == (name in STRANGERS), line.refused
+    if not line.refused:  # its own dialect holds it, and so does the project's own
+        assert [way.symbol for way in line.ways if way.target == "parity"] == ["="]
+        own = {"transformers": "hf", "timm": "timm"}.get(line.library)
+        assert [way.symbol for way in line.ways if way.target == own] == ["="] * bool(own)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_differs_is_seen(tmp_path, monkeypatch):
+    """timm's architecture of this size brings another initial value along, which once was refused."""
+    from parity.porting.dialects import resolve
+
+    monkeypatch.setattr(resolve, "agree", lambda name, one, other: one == other)
+    from parity.porting.dialects.timm import nearest
+
+    monkeypatch.setattr(nearest, "UNLIKE", {})
+    (line,) = rows(tmp_path, ["facebook/dinov2-small"], run=())
+    assert not line.passed
+    assert "layer_scale = 1.0 (its header), but 1e-05 (config.json)" in line.ways[0].said
+
+
+def test_there_are_enough(tmp_path):
+    assert len(published()) >= 60

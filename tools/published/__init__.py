@@ -1,0 +1,1 @@
+"""What published checkpoints are, and how their libraries make them."""
