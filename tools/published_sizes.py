@@ -101,7 +101,9 @@ def _line(one: Published, folder: Path, *, run: bool) -> Line:
 
 
 def _reason(error: Exception, folder: Path) -> str:
-    return str(error).replace(f"{folder}/", "").partition(": ")[2] or str(error)
+    """What a refusal says, without the path that it may begin with."""
+    path, _, said = str(error).replace(f"{folder}/", "").partition(": ")
+    return f"{path}: {said}" if " " in path and said else said or path
 
 
 def _compared(one: Published, source: Checkpoint, target: str, folder: Path) -> Way:
