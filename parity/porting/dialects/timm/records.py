@@ -32,9 +32,8 @@ def trained(objects: Mapping[str, Any]) -> Trained:
     Raises:
         ConfigError: an option of the model that no schema says.
     """
-    names = [
-        CALLED.get(objects[key], objects[key]) for key in NAMES if isinstance(objects.get(key), str)
-    ]
+    kept = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
+    names = [CALLED.get(name) or name for name in kept]
     found = [name for name in names if name.partition(".")[0] in from_timm.architectures()]
     if not found:
         return Trained({}, {})
