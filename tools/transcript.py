@@ -95,12 +95,11 @@ def _rerun_block(block: str, folder: Path) -> str:
 def _run(command: str, folder: Path) -> str:
     tools = Path(sys.executable).parent
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "COLUMNS"},
         "PATH": f"{tools}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY, AS_READERS))),
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "",  # as many devices as a reader has, not the suite's eight
-        "COLUMNS": "100",
     }
     done = subprocess.run(
         command.replace("parity ", f"{sys.executable} -m parity ", 1),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +22,9 @@ class Screen(Console):
 
 
 def screen(width: int | None = None, **options: Any) -> Screen:
-    """The screen as wide as it is; a file or a pipe `width` letters wide."""
+    """The screen as wide as it is, or as COLUMNS says; a file or a pipe `width` letters wide."""
     made = Screen(**options)
-    if width is not None and not made.is_terminal:
+    told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
+    if width is not None and not told:
         made.width = width
     return made

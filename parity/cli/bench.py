@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 JSON_VERSION = 1
+_NONE = "none"
+_FASTER = ", which a side surpassed, so that there is no MFU of it; give the machine's own by --peak"
 
 
 @dataclass(frozen=True)
@@ -38,8 +40,8 @@ class Arguments:
     sides: tuple[str, ...] = tuple(SIDES)
     """What to time; a library that is not installed is said and left out."""
     peak: float | None = None
-    """FLOP/s that the utilisation (MFU) is of; unless given, that of numpy's product of two 2048 x 2048
-    matrices, measured before."""
+    """FLOP/s that the utilisation (MFU) is of; unless given, those of the fastest product of two
+    matrices by numpy, PyTorch or JAX, measured before."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
     """Also write every single run as JSON to this file."""
 
@@ -52,7 +54,8 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     """
     arguments = parse(Arguments, argv, prog=prog)
 
-    from parity.twins.bench.measure import machine, measure, peak_flops
+    from parity.twins.bench.measure import machine, measure
+    from parity.twins.bench.peak import peak_flops
     from vit_config.files.weights_file import check_writable, write_atomically
     from vit_config.presets.costs import costs
     from vit_config.screen import screen
@@ -70,12 +73,12 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
         check_writable(arguments.json)
     console = screen(144)
     described = machine()
-    peak = arguments.peak or peak_flops()
+    peak, whose = (arguments.peak, "given") if arguments.peak else peak_flops()
     with screen(stderr=True).status("") as status:
         results = measure(
             arguments.sides, arguments.preset, arguments.batch, arguments.repeats, status.update
         )
-    _print(console, arguments, described, results, flops, peak)
+    _print(console, arguments, described, results, flops, peak, whose)
     if arguments.json:
         content = {
             "version": JSON_VERSION,
@@ -83,6 +86,7 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
             "batch": arguments.batch,
             "flops_per_image": flops,
             "peak_flops": peak,
+            "peak_of": whose,
             "machine": described,
             "sides": [asdict(each) for each in results],
         }
@@ -97,9 +101,11 @@ def _print(
     results: list[Result],
     flops: int,
     peak: float,
+    whose: str,
 ) -> None:
     from rich.table import Table
 
+    from parity.measure.tables import show_table
     from parity.twins.bench.measure import PASSES
 
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
@@ -121,7 +127,8 @@ def _print(
         if each.error is None:
             cells = [c for which in PASSES for c in _cells(each, which, arguments, flops, peak)]
             table.add_row(each.side, *cells, f"{(each.peak_bytes or 0) / 2**20:,.0f}")
-    console.print(table)
+    faster = any(_NONE in column.cells for column in table.columns)
+    show_table(table, console)
     for each in results:
         if each.error is not None:
             console.print(f"{each.side} left out: {each.error}", highlight=False, markup=False)
@@ -131,7 +138,7 @@ def _print(
         " time: the same in CPU seconds, which other programs disturb less; first: the first run, with"
         " compiling, in seconds; MFU:"
         f" {flops / 1e9:.2f} GFLOP an image (matrix products, two for each multiply-add), three times"
-        f" that for a step, of {peak / 1e9:.0f} GFLOP/s",
+        f" that for a step, of {peak / 1e9:.0f} GFLOP/s ({whose}){_FASTER if faster else ''}",
         highlight=False,
     )
 
@@ -146,6 +153,6 @@ def _cells(each: Result, which: str, arguments: Arguments, flops: int, peak: flo
         f"{ratio[1]:.2f}" if ratio else "-",
         f"{ratio[0]:.2f}-{ratio[2]:.2f}" if ratio else "-",
         f"{cpu[1]:.2f}" if cpu else "-",
-        f"{speed * work / peak:.0%}",
+        f"{speed * work / peak:.0%}" if speed * work <= peak else _NONE,
         f"{each.first_seconds[which]:.1f}",
     ]

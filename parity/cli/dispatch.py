@@ -122,6 +122,7 @@ def _fault(error: Exception, prog: str) -> int:
 def _print_help() -> None:
     from rich.table import Table
 
+    from parity.measure.tables import show_table
     from vit_config.screen import screen
 
     table = Table(box=None, show_header=False, padding=(0, 2))
@@ -129,5 +130,5 @@ def _print_help() -> None:
         table.add_row(f"[bold]{name}", text)
     console = screen()
     console.print("usage: parity COMMAND [OPTIONS]\n")
-    console.print(table)
+    show_table(table, console)
     console.print("\nparity COMMAND --help explains one command; parity --version prints the version.")

@@ -152,6 +152,7 @@ def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> Non
     import numpy as np
     from rich.table import Table
 
+    from parity.measure.tables import show_table
     from vit_config.screen import screen
 
     console = screen()
@@ -171,7 +172,7 @@ def _print(found: Evaluation, names: tuple[str, ...], damaged: list[str]) -> Non
         other = f"{names[int(row.argmax())]} ({row.max()})" if row.any() else ""
         numbers = (f"{found.recall[label]:.4f}", f"{found.precision[label]:.4f}")
         table.add_row(names[label], str(count), *numbers, other)
-    console.print(table)
+    show_table(table, console)
     if damaged:
         console.print(
             f"damaged images that were left out: {len(damaged)}: {'; '.join(damaged[:5])}",

@@ -51,6 +51,7 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     from parity.cli.support.inspected import print_facts, read_subject, to_dict
     from parity.cli.support.layer_table import layer_table, lines, totals
     from parity.measure.shown import write_json
+    from parity.measure.tables import show_table
     from parity.twins.anatomy import anatomy
     from vit_config.files.weights_file import check_writable
     from vit_config.screen import screen
@@ -68,7 +69,8 @@ def main(argv: list[str], prog: str = "parity inspect") -> int:
     parts = anatomy(subject.config, batch_size=arguments.batch_size, image_size=size)
     console = screen(120, highlight=False)
     print_facts(console, subject, parts[0])
-    console.print(layer_table(list(lines(parts, depth=arguments.depth, everything=arguments.all))))
+    rows = list(lines(parts, depth=arguments.depth, everything=arguments.all))
+    show_table(layer_table(rows), console)
     console.print(totals(parts[0]))
     if arguments.json:
         write_json(arguments.json, to_dict(subject, parts))

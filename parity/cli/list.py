@@ -130,6 +130,7 @@ def _row(name: str) -> Row:
 def _print(rows: Sequence[Row]) -> None:
     from rich.table import Table
 
+    from parity.measure.tables import show_table
     from vit_config.presets import from_timm
     from vit_config.screen import screen
 
@@ -149,7 +150,7 @@ def _print(rows: Sequence[Row]) -> None:
             str(len(row.tags)) if row.tags else "-",
         )
     console = screen(120)
-    console.print(table)
+    show_table(table, console)
     of_timm = sum(row.module is not None for row in rows)
     tags = sum(len(row.tags) for row in rows)
     console.print(
@@ -162,6 +163,7 @@ def _print(rows: Sequence[Row]) -> None:
 def _print_dialects() -> None:
     from rich.table import Table
 
+    from parity.measure.tables import show_table
     from parity.porting.dialects import dialects
     from vit_config.screen import screen
 
@@ -171,7 +173,7 @@ def _print_dialects() -> None:
     for each in dialects():
         written = each.container if each.writes else "read only"
         table.add_row(each.name, each.family, each.title, written)
-    screen(120).print(table)
+    show_table(table, screen(120))
 
 
 def _many(count: int, what: str) -> str:

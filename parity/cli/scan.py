@@ -75,12 +75,14 @@ def main(argv: list[str], prog: str = "parity scan") -> int:
 
 
 def _print(console: Console, result: Scan) -> None:
+    from parity.measure.tables import show_table
+
     jobs = result.manifest.checkpoints
     if jobs:
-        console.print(_kinds(jobs))
+        show_table(_kinds(jobs), console)
     if unready := [job for job in jobs if job.status != "ready"]:
         console.print()
-        console.print(_problems(unready))
+        show_table(_problems(unready), console)
     walk = result.walk
     said = ", ".join(
         f"[{colour}]{count} {status}[/]"

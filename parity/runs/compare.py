@@ -14,6 +14,7 @@ from rich.table import Table
 
 from parity.measure.invisible import Sight
 from parity.measure.shown import number
+from parity.measure.tables import show_table
 from parity.runs.distance import distance, unseen_difference
 from parity.runs.folder import NAMES, Framework, framework_of, read_manifest, read_run, saved_steps
 from parity.runs.folder_manifest import read_job
@@ -108,7 +109,7 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
             number(part.distance),
             "" if limit is None else verdict,
         )
-    console.print(table)
+    show_table(table, console)
     lines = ["distance: norm of the difference over the norm of the first, over all that the loss sees"]
     if found.unseen:
         lines.append(

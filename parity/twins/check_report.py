@@ -14,6 +14,7 @@ from rich.table import Table
 from parity.measure.judged import LevelResult
 from parity.measure.shown import number
 from parity.measure.site import LEVELS
+from parity.measure.tables import show_table
 from parity.measure.tolerance import epsilon
 from parity.twins.check import Report
 from vit_config.files.weights_file import write_atomically
@@ -27,7 +28,7 @@ REDUCED = "float32 products ran at reduced precision"
 def print_report(report: Report, console: Console | None = None) -> None:
     """Print one line per type and level, then the verdict and the first difference."""
     console = console or screen(110)
-    console.print(_table(report))
+    show_table(_table(report), console)
     if report.fault:
         console.print(f"injected on purpose: [bold]{report.fault}[/]")
     for divergence in report.divergences:

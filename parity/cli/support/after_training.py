@@ -93,6 +93,7 @@ def score_and_compare(
     Returns:
         0; 1 if the twins differ.
     """
+    from parity.measure.tables import show_table
     from parity.porting.export import score_in_torch
 
     assert trained.test is not None
@@ -108,7 +109,7 @@ def score_and_compare(
             port = "PyTorch, from the weights file, in a process without JAX"
             scores[port] = score_in_torch(weights, images)
     finally:  # whatever the second does, what the first scored is shown
-        console.print(score_table(scores))
+        show_table(score_table(scores), console)
     missing: list[Framework] = [name for name, installed in there.items() if not installed]
     for framework in missing:
         files = shlex.join([str(weights), str(images)])

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.cli.support.layer_table import bytes_text, shape_text
+from parity.measure.tables import show_table
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects.resolve import ASSUMED
 from parity.porting.metadata import Metadata
@@ -64,7 +65,7 @@ def print_origins(console: Console, checkpoint: Checkpoint) -> None:
             assumed.append(f"{name}={value}")
         else:
             table.add_row(name, escape(value), escape(origin))
-    console.print(table)
+    show_table(table, console)
     if assumed:
         console.print(f"[dim]assumed: {escape(', '.join(assumed))}[/]")
     console.print()

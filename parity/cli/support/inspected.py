@@ -11,6 +11,7 @@ from rich.markup import escape
 from parity.cli.support import checkpoint_facts as facts
 from parity.cli.support.layer_table import bytes_text, flops_text, per_image, shape_text
 from parity.cli.support.reading import Reading
+from parity.measure.tables import show_table
 from parity.porting.anomalies import anomalies
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.hub import is_path
@@ -73,7 +74,7 @@ def print_facts(console: Console, subject: Subject, model: Part) -> None:
     channels, *image = (model.input_shape or (1, 1))[1:]
     table.add_row("one image", f"{shape_text([*image, channels])}, {flops_text(per_image(model))}")
     console.print(f"[bold]{escape(subject.name)}[/]")
-    console.print(table)
+    show_table(table, console)
     console.print()
     if subject.checkpoint is not None:
         facts.print_origins(console, subject.checkpoint)

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.tables import show_table
 from parity.porting.byte_bar import byte_bar
 from parity.porting.fleet.junit import Result
 
@@ -88,7 +89,7 @@ def print_summary(console: Console, results: Sequence[Result], *, seconds: float
         for each in wrong:
             status = f"[{COLOURS[each.status]}]{each.status}"
             table.add_row(escape(each.row), status, escape(each.error or ""))
-        console.print(table)
+        show_table(table, console)
     said = ", ".join(f"[{COLOURS[name]}]{counts[name]} {name}[/]" for name in COLOURS if counts[name])
     console.print(
         f"[bold]{len(results)} checkpoints[/]: {said or 'none'}; {seconds:.1f} s", highlight=False

@@ -16,6 +16,7 @@ from rich.table import Table
 from parity.measure.error import relative_error
 from parity.measure.redraw import random_batch
 from parity.measure.shown import write_json
+from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import Converted
@@ -187,7 +188,7 @@ def print_verification(verification: Verification, console: Console) -> None:
         verdict = "[green]equal" if row.passed else "[red]DIFFERENT"
         error = "not loaded" if row.error is None else f"{row.error:.1e}"
         table.add_row(row.what, row.ran_in, error, f"{row.limit:.0e}", verdict)
-    console.print(table)
+    show_table(table, console)
     for row in verification.rows:
         if row.why:
             console.print(f"[red]{row.what}, {row.ran_in}:[/] {escape(row.why)}")

@@ -12,12 +12,9 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-
-import numpy as np
 
 PASSES = ("forward", "step")
 
@@ -152,17 +149,6 @@ def measure(
         for worker in workers:
             worker.close()
     return [worker.result for worker in workers]
-
-
-def peak_flops(size: int = 2048, repeats: int = 5) -> float:
-    """FLOP/s of the fastest of a few products of two float32 matrices by numpy, on all cores."""
-    a = np.ones((size, size), np.float32)
-    best = float("inf")
-    for _ in range(repeats):
-        started = time.perf_counter()
-        np.matmul(a, a)
-        best = min(best, time.perf_counter() - started)
-    return 2.0 * size**3 / best
 
 
 def machine() -> dict[str, Any]:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.tables import show_table
 from parity.twins.certificate.format import Level
 from parity.twins.certificate.verify import Verification, by_level
 from vit_config.screen import screen
@@ -16,7 +17,7 @@ from vit_config.screen import screen
 def print_verification(found: Verification, console: Console | None = None) -> None:
     """Print the numbers side by side, what has changed since, and the verdict."""
     console = console or screen(110)
-    console.print(_table(found))
+    show_table(_table(found), console)
     for note in found.notes:
         console.print(f"note: {escape(note)}", highlight=False)
     for reason in found.reasons[1:]:

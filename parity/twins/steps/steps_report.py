@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import Judged
+from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64, SHADOW
 from parity.twins.check_report import REDUCED
 from parity.twins.steps.check_steps import StepsReport
@@ -39,7 +40,7 @@ def print_steps(report: StepsReport, console: Console | None = None) -> None:
         highlight=False,
     )
     for walk in report.walks:
-        console.print(_levels(walk))
+        show_table(_levels(walk), console)
         _print_run(report, walk, console)
     if report.fault:
         console.print(f"injected on purpose: [bold]{report.fault}[/]")
@@ -104,7 +105,7 @@ def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
             f"{min(shadows):.1e} to {max(shadows):.1e}",
             f"{curve.limits[index]:.1e}",
         )
-    console.print(table)
+    show_table(table, console)
     for part, each in walk.curves.items():
         if each.failures:
             step = each.failures[0]

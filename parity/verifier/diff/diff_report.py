@@ -10,6 +10,7 @@ from rich.table import Table
 
 from parity.measure.judged import Judged
 from parity.measure.shown import number
+from parity.measure.tables import show_table
 from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Comparison, Divergence
@@ -25,7 +26,7 @@ _MOST_PLACES = 8
 
 def print_difference(difference: Difference, console: Console) -> None:
     """Print one line per stage, then the first difference and the verdict."""
-    console.print(_table(difference))
+    show_table(_table(difference), console)
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
     if (first := difference.first) is not None:

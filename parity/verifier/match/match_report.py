@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from parity.measure.tables import show_table
 from parity.verifier.match.audit import Line
 from parity.verifier.match.families import Family, families, show, skeleton, template
 from parity.verifier.match.families import block as block_of
@@ -57,7 +58,7 @@ def print_links(matched: Matched, console: Console, *, every: bool = False) -> N
                 f"[{COLOURS[link.grade]}]{link.grade}[/]",
             )
     if matched.links:
-        console.print(table)
+        show_table(table, console)
 
 
 def print_audit(lines: Sequence[Line], console: Console) -> None:
@@ -71,7 +72,7 @@ def print_audit(lines: Sequence[Line], console: Console) -> None:
     if missing := [line.a for line in lines if line.verdict == "missing"]:
         table.add_row("[bold red]missing[/]", escape(_some(missing)))
     if table.row_count:
-        console.print(table)
+        show_table(table, console)
     colour = "red" if wrong or missing else "green"
     said = f"the map: {len(given) - len(wrong)} of {len(given)} lines right"
     console.print(
@@ -157,7 +158,7 @@ def print_rest(matched: Matched, console: Console) -> None:
     for each in matched.sums:
         table.add_row(f"[green]sum in {each.side.upper()}[/] {escape(each.name)}", escape(each.words))
     if table.row_count:
-        console.print(table)
+        show_table(table, console)
     console.print(_verdict(matched))
 
 

@@ -1,6 +1,7 @@
 """What files say of themselves in their headers, `parity list` and `parity inspect`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -140,7 +141,9 @@ def test_list_shows_every_preset_whole_and_needs_neither_framework():
         "import sys\nfrom parity.cli import main\nassert main(['list']) == 0\n"
         "assert not {'jax', 'torch'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    # the environment of Python, not of C, in which readline sets COLUMNS
+    own = dict(os.environ)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=own)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == sorted(PRESETS)

@@ -5,7 +5,9 @@ import json
 import pytest
 
 from parity.cli import main
+from parity.cli.bench import Arguments, _cells
 from parity.twins.bench import measure as bench
+from parity.twins.bench import peak
 from parity.twins.bench.measure import Result, Run, Worker
 
 
@@ -77,6 +79,15 @@ class Slow:
         pass
 
 
+def test_the_peak_is_the_fastest_and_no_share_is_beyond_it(monkeypatch):
+    monkeypatch.setattr(peak, "_of", {"numpy": 1e9, "torch": 3e9, "jax": 2e9}.get)
+    assert peak.peak_flops() == (3e9, "torch")
+    assert min(peak.fastest(name, (64,), 1) for name in peak.LIBRARIES) > 1e6
+    each = Result("x", seconds={"forward": [1.0]}, first_seconds={"forward": 2.0})
+    cells = [_cells(each, "forward", Arguments(batch=1), 10, limit) for limit in (20.0, 9.0)]
+    assert [row[4] for row in cells] == ["50%", "none"]
+
+
 def test_every_run_is_between_two_of_the_first_side(monkeypatch):
     monkeypatch.setattr(bench, "Worker", Slow)
     first, other, third = bench.measure(["first", "other", "third"], "any", 1, 4)
@@ -90,7 +101,7 @@ def test_every_run_is_between_two_of_the_first_side(monkeypatch):
 @pytest.mark.slow
 def test_both_twins_are_timed(tmp_path, capfd):
     file = tmp_path / "bench.json"
-    sides = ["--sides", "vit_torch", "vit_jax"]
+    sides = ["--peak", "1e13", "--sides", "vit_torch", "vit_jax"]
     assert main(["bench", "digits", "--batch", "3", "--repeats", "2", "--json", str(file), *sides]) == 0
     printed = capfd.readouterr().out
     assert "vit_torch" in printed
