@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from vit_config.terminal import say
+
 LIBRARIES = ("numpy", "torch", "jax")
 SIZES = (512, 1024, 2048)
 REPEATS = 5
@@ -63,4 +65,4 @@ def _product(library: str, a: np.ndarray) -> Callable[[], Any]:
 
 
 if __name__ == "__main__":
-    print(fastest(sys.argv[1]))
+    say(fastest(sys.argv[1]))
