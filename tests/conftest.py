@@ -12,6 +12,7 @@ from parity.measure.compiling import QUICKLY
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
 os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ.pop("COLUMNS", None)  # readline, which pytest imports, tells workers that a pipe is 80 wide
 # one folder of compiled programs for all workers, all commands and the next run
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".cache")  # indexes of data sets

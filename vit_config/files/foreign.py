@@ -7,6 +7,7 @@ in the parts of a key, and build anything that a hundred megabytes of brackets a
 from __future__ import annotations
 
 import json
+import os
 import re
 import stat
 import tomllib
@@ -46,7 +47,8 @@ def read_text(path: str | Path, most: int = LONGEST_JSON) -> str:
     """
     check_ordinary(path)
     with Path(path).open("rb") as file:
-        content = file.read(most + 1)
+        size = os.fstat(file.fileno()).st_size  # a buffer is as long as what is asked for
+        content = file.read(min(most, size) + 1)
     if len(content) > most:
         raise ValueError(f"more than {most} bytes; no such file needs so many")
     return content.decode()
