@@ -24,7 +24,8 @@ def harmless(text: str) -> str:
 def say(*lines: object, file: TextIO | None = None, flush: bool = False) -> None:
     """Print each text as exactly one line of standard output, or of another stream."""
     for line in lines:
-        print(_BREAKS.sub(" ", harmless(str(line))), file=file, flush=flush)
+        text = _BREAKS.sub(" ", harmless(str(line)))
+        print(f"{text}\n", end="", file=file, flush=flush)  # in one piece, whichever thread
 
 
 def complain(*lines: object) -> None:
