@@ -135,16 +135,6 @@ def nnx_twice():
     return Nnx().twice, X
 
 
-def torch_closure():
-    net = Net()
-    return (lambda x: net(x)), torch.from_numpy(X)
-
-
-def nnx_closure():
-    net = Nnx(running=False)
-    return (lambda x: net(x)), X
-
-
 def training():
     return Net().train(), torch.from_numpy(X)
 

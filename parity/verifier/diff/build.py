@@ -122,6 +122,7 @@ def called_function(name: str) -> Callable[[], Any]:
 
 
 def _module(where: str) -> Any:
+    """A module, with the neighbours of its file on the path as `python FILE.py` has them."""
     if not where.endswith(".py"):
         sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(where)
@@ -133,5 +134,23 @@ def _module(where: str) -> Any:
         raise ConfigError(f"{where}: cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module
+    _beside(path.resolve().parent)
     spec.loader.exec_module(module)
     return module
+
+
+def _beside(folder: Path) -> None:
+    """Let a file import what lies beside it, and not what of the same name lay beside another one."""
+    if str(folder) in sys.path[:1]:
+        return
+    sys.path.insert(0, str(folder))
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        own = folder / f"{name}.py"
+        if file and own.is_file() and Path(file) != own and Path(file).parent in _FOLDERS:
+            del sys.modules[name]
+    _FOLDERS.add(folder)
+
+
+_FOLDERS: set[Path] = set()
+"""Those whose files were imported by their paths."""

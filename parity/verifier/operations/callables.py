@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 from parity.verifier.operations.methods import as_module
@@ -65,12 +67,38 @@ def _root(module: Any) -> str:
 
 
 def leaves_of(tree: Any) -> list[Any]:
-    """The leaves of nested dictionaries, tuples and lists."""
+    """The leaves of nested dictionaries, tuples, lists and dataclasses."""
     if isinstance(tree, Mapping):
         return [leaf for each in tree.values() for leaf in leaves_of(each)]
     if isinstance(tree, (tuple, list)):
         return [leaf for each in tree for leaf in leaves_of(each)]
+    if is_record(tree):
+        return [leaf for each in fields(tree) for leaf in leaves_of(getattr(tree, each.name))]
     return [tree]
+
+
+def is_record(value: Any) -> bool:
+    """Whether a value is a dataclass that holds arrays, as inputs come in; a module is none."""
+    return is_dataclass(value) and not isinstance(value, type) and not callable(value)
+
+
+def map_arrays(change: Callable[[Any], Any], tree: Any) -> Any:
+    """A tree with its leaves changed; dataclasses are copied."""
+    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
+        return type(tree)(*(map_arrays(change, each) for each in tree))
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map_arrays(change, each) for each in tree)
+    if is_record(tree):
+        made = copy.copy(tree)
+        for each in fields(tree):
+            object.__setattr__(made, each.name, map_arrays(change, getattr(tree, each.name)))
+        return made
+    if isinstance(tree, MutableMapping):
+        made = copy.copy(tree)
+        for key, each in tree.items():
+            made[key] = map_arrays(change, each)
+        return made
+    return change(tree)
 
 
 def argument_names(function: Any, count: int) -> list[str]:

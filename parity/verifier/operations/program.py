@@ -18,6 +18,9 @@ Kind = Literal["input", "parameter", "constant", "operation"]
 TRAINING = "was given in training mode; it is compared in evaluation mode"
 """What is noted of a model whose author forgot ``eval()``, or meant to compare what is random."""
 
+REFUSES = "refuses float64 ({}); it ran in its own types, and is compared in float64"
+"""What is noted of a program whose author demands a smaller number type."""
+
 KEEP_BYTES = 256 * 2**20
 """How much a program keeps of its values; the rest is recomputed when asked for."""
 

@@ -51,6 +51,7 @@ def record_torch(
     *,
     gradients: bool = False,
     as_it_is: bool = False,
+    own: bool = False,
 ) -> Program:
     """Run a function of no arguments and record it.
 
@@ -62,8 +63,10 @@ def record_torch(
         gradients: whether it runs backward; then all that it computes stays in memory until it ends.
         as_it_is: run it in the types that it asks for, composite operators as they are, and note the
             rounding of every result; run again, operations compute in float64.
+        own: run it in the types that it asks for, for it refuses others; `in_float64` runs it again.
     """
     recorder = _Recorder(Program(name), Context(modules or {}), hold=gradients, as_it_is=as_it_is)
+    recorder.own = own or as_it_is
     for kind, label, tensor, epsilon in leaves:
         recorder.leaf(tensor, kind, label, epsilon)
     with ExitStack() as stack:
@@ -71,7 +74,7 @@ def record_torch(
         fast = torch.backends.mha.get_fastpath_enabled()
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast)
         torch.backends.mha.set_fastpath_enabled(False)  # where a whole layer is one operation
-        if not as_it_is:
+        if not recorder.own:
             torch.set_default_dtype(torch.float64)
         stack.enter_context(recorder.context.module_hooks())
         stack.enter_context(recorder.context.autocasts())
@@ -94,11 +97,27 @@ def record_torch(
     return program
 
 
+def in_float64(program: Program) -> Program:
+    """A program that ran in the types of its own, computed again in float64."""
+    for op in program.operations:
+        value = program.kept.get(op.index)
+        if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":
+            program.kept[op.index] = value.astype(np.float64)
+            op.dtype = "float64"
+    again = [op.index for op in program.operations if op.run is not None]
+    for index in again:
+        program.kept.pop(index, None)
+    program.refresh(again)
+    return program
+
+
 class _Recorder(Tensors, TorchDispatchMode):
     def __init__(self, program: Program, context: Context, *, hold: bool, as_it_is: bool) -> None:
         TorchDispatchMode.__init__(self)
         Tensors.__init__(self, program, context, hold=hold, as_it_is=as_it_is)
         self.scope = ""
+        self.own = False
+        """Whether the program runs in the types that it asks for."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -109,7 +128,8 @@ class _Recorder(Tensors, TorchDispatchMode):
             return self.record(func, args, kwargs or {})
         self.narrows(args, kwargs or {})
         self.autocasts(func)
-        args, kwargs = widened(args), widened(kwargs or {})
+        kwargs = kwargs or {}
+        args, kwargs = (args, kwargs) if self.own else (widened(args), widened(kwargs))
         rule = DECOMPOSITIONS.get(func)
         if rule is not None:
             outer = self.scope, self.line

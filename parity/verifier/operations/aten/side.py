@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
 
 from parity.verifier.operations.aten.copies import copied
-from parity.verifier.operations.aten.record import named_tensors, record_torch
-from parity.verifier.operations.callables import argument_names, is_a, kinds_of
+from parity.verifier.operations.aten.held import Held, Leaf, all_modules
+from parity.verifier.operations.aten.record import in_float64, named_tensors, record_torch
+from parity.verifier.operations.callables import argument_names, is_a, kinds_of, map_arrays
 from parity.verifier.operations.jaxprs.values import rounding_of
-from parity.verifier.operations.program import TRAINING, Kind, Program
-
-Leaf = tuple[Kind, str, torch.Tensor, float]
-"""Kind, path, tensor, rounding of the type that it came in."""
+from parity.verifier.operations.mistakes import mistake
+from parity.verifier.operations.program import REFUSES, TRAINING, Kind, Program
 
 
 def record_side(
@@ -40,9 +38,42 @@ def record_side(
         gradients: whether the function runs backward.
         dtype: what the program is rounded to and run in; None for float64 throughout.
     """
-    cast = _Cast(torch.float64 if dtype is None else getattr(torch, dtype))
-    args, kwargs = tree_map(cast, args), tree_map(cast, kwargs)
-    training = getattr(function, "training", False)
+    held = Held(function)
+    modules = [function, *held.modules.values()]
+    training = any(getattr(each, "training", False) for each in modules)
+    arguments = bound, name, gradients, dtype
+    try:
+        program = _recorded(function, held, args, kwargs, *arguments)
+    except Exception as error:
+        try:
+            program = _recorded(function, held, args, kwargs, *arguments, own=True)
+        except Exception:
+            raise error from None
+        if program.draws:  # it would draw anew
+            raise
+        said = mistake(error, function, args, kwargs) or type(error).__name__
+        program.notes.append(REFUSES.format(said))
+    if training:
+        program.notes.append(TRAINING)
+    return program
+
+
+def _recorded(
+    function: Any,
+    held: Held,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    gradients: bool,
+    dtype: str | None,
+    *,
+    own: bool = False,
+) -> Program:
+    """Record a call; `own`: in the types that it is given, and then computed again in float64."""
+    wanted = None if own else torch.float64 if dtype is None else getattr(torch, dtype)
+    cast = _Cast(wanted)
+    args, kwargs = map_arrays(cast, args), map_arrays(cast, kwargs)
     function = getattr(function, "_orig_mod", function)
     if type(function).__name__ == "ExportedProgram":
         function = function.module()
@@ -63,19 +94,18 @@ def record_side(
         cast.argument(kind, label, value)
     for label, value in kwargs.items():
         cast.argument("input", label, value)
-    with _evaluating(function):
+    with _evaluating([function, *held.modules.values()]), held.cast(wanted) as of_its_own:
         program = record_torch(
-            call, cast.leaves, name, cast.modules, gradients=gradients, as_it_is=dtype is not None
-        )
-    if training:
-        program.notes.append(TRAINING)
-    return program
+            call, [*cast.leaves, *of_its_own], name, cast.modules | held.paths(),
+            gradients=gradients, as_it_is=dtype is not None, own=own,
+        )  # fmt: skip
+    return in_float64(program) if own else program
 
 
 class _Cast:
     """Gives tensors and modules a type, and remembers what they were."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
+    def __init__(self, dtype: torch.dtype | None) -> None:
         self._dtype = dtype
         self.leaves: list[Leaf] = []
         self.modules: dict[int, str] = {}
@@ -89,12 +119,13 @@ class _Cast:
             return self._copy(each)
         if not isinstance(each, torch.Tensor):
             return each
-        made = each.detach().to(self._dtype) if each.is_floating_point() else each
+        made = each.detach().to(self._dtype or each.dtype) if each.is_floating_point() else each
         self._epsilons[id(made)] = rounding_of(each.dtype)
         return made
 
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
-        own = copied(module).to(self._dtype)
+        own = copied(module)
+        own = own.to(self._dtype) if self._dtype else own
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]
@@ -129,9 +160,9 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 
 @contextmanager
-def _evaluating(function: Callable[..., Any]) -> Iterator[None]:
-    """A module in evaluation mode, and as it was afterwards."""
-    modules = list(function.modules()) if isinstance(function, torch.nn.Module) else []
+def _evaluating(given: Sequence[Any]) -> Iterator[None]:
+    """Modules in evaluation mode, and as they were afterwards."""
+    modules = all_modules(given)
     before = [each.training for each in modules]
     try:
         for each in modules:

@@ -8,8 +8,7 @@ later ones come from the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -32,6 +31,7 @@ from parity.verifier.operations.jaxprs.equations import (
 from parity.verifier.operations.jaxprs.mesh import Devices
 from parity.verifier.operations.jaxprs.rule_lines import own_lines
 from parity.verifier.operations.jaxprs.rules import RULES
+from parity.verifier.operations.jaxprs.tracing import trace
 from parity.verifier.operations.jaxprs.values import cast, leaf_value, literal, rounding_of, widened
 from parity.verifier.operations.names import JAX_NAMES, LAYOUT
 from parity.verifier.operations.program import Kind, Operation, Program, Ref, Source
@@ -46,6 +46,7 @@ def record_jax(
     arguments: Sequence[tuple[Kind, str, Any]],
     name: str = "B",
     dtype: str | None = None,
+    held: Mapping[int, str] | None = None,
 ) -> Program:
     """Run a function and record it.
 
@@ -55,10 +56,11 @@ def record_jax(
         name: what the program is called.
         dtype: trace it on leaves of this floating point type, so that every operation is known to want
             the type that it has there; what is kept is in float64 all the same.
+        held: paths of arrays that the function uses without being given them, by their `id`.
     """
     import jax
 
-    recorder = _Recorder(Program(name))
+    recorder = _Recorder(Program(name), held or {})
     own_types = jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
     with jax.enable_x64(True):
         trees, leaves = [], []
@@ -75,7 +77,7 @@ def record_jax(
         with jax.enable_x64(dtype is None):
             with own_lines():
                 own = [tree for _, _, tree in arguments]
-                closed, shapes = _trace(function, trees, own, own_types)
+                closed, shapes = trace(recorder.program, function, trees, own, own_types)
             if dtype is not None:
                 ran = jax.tree.leaves(jax.jit(function)(*trees))
                 recorder.program.ran = [np.asarray(each).astype(np.float64) for each in ran]
@@ -89,23 +91,6 @@ def record_jax(
     return program
 
 
-def _trace(function: Callable[..., Any], wide: Any, given: Any, own_types: Any) -> Any:
-    """A function as a jaxpr, and the shapes of what it returns.
-
-    A loop may refuse leaves in float64, where a module of it remembers the type of its parameters; then
-    it is traced in the types that it has, which are not followed when it runs.
-    """
-    import jax
-
-    make = jax.make_jaxpr(function, return_shape=True)
-    try:
-        return make(*wide)
-    except TypeError:
-        with suppress(Exception), own_types:
-            return make(*given)
-        raise
-
-
 def _key(entry: Any) -> str:
     for attribute in ("key", "name", "idx"):
         if hasattr(entry, attribute):
@@ -114,8 +99,9 @@ def _key(entry: Any) -> str:
 
 
 def _constant(recorder: _Recorder, value: Any) -> Any:
-    array = leaf_value(value)
-    return recorder.leaf("constant", "constant", array, rounding_of(getattr(value, "dtype", "float64")))
+    array, label = leaf_value(value), recorder.held.get(id(value), "constant")
+    kind: Kind = "constant" if label == "constant" else "parameter"
+    return recorder.leaf(kind, label, array, rounding_of(getattr(value, "dtype", "float64")))
 
 
 @dataclass(frozen=True)
@@ -127,8 +113,8 @@ class _Live:
 
 
 class _Recorder:
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, held: Mapping[int, str]) -> None:
+        self.program, self.held = program, held
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
         self.devices: Devices | None = None

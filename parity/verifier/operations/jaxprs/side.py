@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 
 from parity.verifier.operations.callables import argument_names, is_a, kinds_of
+from parity.verifier.operations.held import is_module
+from parity.verifier.operations.jaxprs.held import Held
+from parity.verifier.operations.jaxprs.opened import closed, opened
 from parity.verifier.operations.jaxprs.record import record_jax
 from parity.verifier.operations.program import TRAINING, Kind, Program
 from vit_config import InputError
@@ -42,20 +45,24 @@ def record_side(
     for position, (kind, label, value) in enumerate(
         zip(kinds_of(args, bound), labels, args, strict=True)
     ):
-        dynamic, static[position] = _partition(value)
+        dynamic, static[position] = _partition(opened(value))
         trees.append((kind, label, dynamic))
     for key, value in kwargs.items():
-        dynamic, static[key] = _partition(value)
+        dynamic, static[key] = _partition(opened(value))
         trees.append(("input", key, dynamic))
 
     def call(*values: Any) -> Any:
         own, given = values[:before], values[before:]
-        positional = [static[i](given[i]) for i in range(len(args))]
-        named = {key: static[key](given[len(args) + i]) for i, key in enumerate(kwargs)}
+        positional = [closed(static[i](given[i])) for i in range(len(args))]
+        named = {key: closed(static[key](given[len(args) + i])) for i, key in enumerate(kwargs)}
         return _only_arrays(inner(*own, *positional, **named))
 
-    program = record_jax(call, trees, name, dtype)
-    if is_a(function, "flax.nnx"):
+    held = Held(function)
+    with held.evaluating() as trained:
+        program = record_jax(call, trees, name, dtype, held.labels())
+    if trained:
+        program.notes.append(TRAINING)
+    if is_module(function):
         from flax import nnx
 
         if nnx.graphdef(evaluating(function)) != nnx.graphdef(function):
@@ -70,7 +77,7 @@ def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any]
     """
     if is_a(function, "flax.linen"):
         return function.apply, variables, function.__call__
-    if is_a(function, "flax.nnx"):
+    if is_module(function):
         return *_nnx(function), function.__call__
     if _is_array_tree(function):
         held, rebuild = arrays_of(function)

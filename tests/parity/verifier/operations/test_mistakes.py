@@ -56,9 +56,6 @@ REFUSED = {
     "in_a_framework": "TypeError: add got incompatible shapes for broadcasting: (2, 3), (3, 2)",
     "trains": "does not require grad and does not have a grad_fn; a program that differentiates is"
     " compared with --gradients",
-    "torch_closure": "closes over net, which is not cast to float64 with everything else; give the"
-    " module itself, as (module, inputs), or its parameters as an argument",
-    "nnx_closure": "closes over net, which is not cast to float64",
 }
 
 
@@ -141,9 +138,7 @@ def test_a_package_that_the_user_s_own_file_imports(locate, tmp_path):
     assert Server().answer({"build": {"name": f"{path}:f"}})["message"] == line
 
 
-@pytest.mark.parametrize(
-    "name", ["raises", "needs_arg", "exported", "exits", "torch_closure", "nnx_closure"]
-)
+@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported", "exits"])
 def test_diff_says_the_same(name, tmp_path):
     server = Server()
     said = server.answer({"build": {"name": f"{HERE}:{name}", "dtype": "float64"}})
