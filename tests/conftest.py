@@ -5,11 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from parity.measure.compiling import QUICKLY
+from parity.measure.compiling import quickly
 
 # Eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles.
 # Commands that tests start inherit all of this.
-os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {QUICKLY}"
+os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {quickly()}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ.pop("COLUMNS", None)  # readline, which pytest imports, tells workers that a pipe is 80 wide

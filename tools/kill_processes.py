@@ -14,7 +14,7 @@ from typing import NoReturn
 import numpy as np
 from kill_runs import MODEL, count_lines
 
-from parity.measure.compiling import QUICKLY
+from parity.measure.compiling import quickly
 
 ROOT = Path(__file__).parents[1]
 DEVICES = 4
@@ -86,7 +86,7 @@ class Processes:
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "JAX_PLATFORMS": "cpu",
-            "XLA_FLAGS": f"{QUICKLY} --xla_force_host_platform_device_count={DEVICES // count}",
+            "XLA_FLAGS": f"{quickly()} --xla_force_host_platform_device_count={DEVICES // count}",
             "OMP_NUM_THREADS": "1",
             "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

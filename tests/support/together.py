@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from parity.measure.compiling import QUICKLY
+from parity.measure.compiling import quickly
 from vit_train.log import read_log
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ class Together:
 
     def __init__(self, argv, folder, *, count=2, devices=2, program=ROOT / "train.py", caches=()):
         environment = os.environ | {
-            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {QUICKLY}",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {quickly()}",
             "PYTHONPATH": str(ROOT),
         }
         coordinator = f"localhost:{free_port()}"

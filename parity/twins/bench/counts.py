@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from parity.measure.versions.of_jax import usual_options
 from vit_config import Recipe, ViTConfig
 from vit_jax.compiling import compiler_options
 from vit_jax.step import init_state, make_train_step
@@ -17,22 +18,15 @@ COUNTED = ("dot", "convolution", "transpose", "copy", "convert", "reduce", "fusi
 _OPERATION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(", re.MULTILINE)
 
 
-OPTIONS = {
-    "xla_backend_optimization_level": 3,
-    "xla_llvm_disable_expensive_passes": False,
-    "xla_cpu_use_fusion_emitters": True,
-}
-"""XLA's own defaults, whatever the flags of this process; with `vit_jax.compiling`, what users run."""
-
-
 def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
-    """The compiled training step, its state donated; nothing is allocated."""
+    """The compiled training step as users run it, whatever the flags of this process, its state donated;
+    nothing is allocated."""
     state = jax.eval_shape(lambda: init_state(cfg, recipe, 1))
     H, W = cfg.image_size
     image = jax.ShapeDtypeStruct((batch_size, H, W, cfg.in_channels), jnp.float32)
     batch = {"image": image, "label": jax.ShapeDtypeStruct((batch_size,), jnp.int32)}
     step = jax.jit(make_train_step(cfg, recipe, 1), donate_argnums=0)
-    return step.lower(state, batch).compile(OPTIONS | compiler_options("cpu"))
+    return step.lower(state, batch).compile(usual_options() | compiler_options("cpu"))
 
 
 def count_operations(compiled: Any) -> dict[str, int]:

@@ -16,6 +16,7 @@ from jax.extend import core
 from jax.interpreters import ad, batching, mlir
 
 from parity.measure.site import Where
+from parity.measure.versions.of_jax import read_scan, say_how_programs_are_read
 
 See = Callable[[Where, Any], Any]
 """Is shown an array and where it is; what it returns takes the array's place."""
@@ -67,6 +68,7 @@ def play(program: Any, inputs: Sequence[Any], see: See) -> list[Any]:
     What holds no mark runs as it is. Inside of branches, loops of unknown length and functions with a
     derivative of their own marks are not shown.
     """
+    say_how_programs_are_read()
     return _Player(see).run(program.jaxpr, program.consts, inputs)
 
 
@@ -85,6 +87,10 @@ class _Player:
             values.update(zip(eqn.outvars, self.equation(eqn, operands), strict=True))
         return [values[x] if isinstance(x, core.Var) else x.val for x in jaxpr.outvars]
 
+    def inside(self, inner: Any, operands: Sequence[Any]) -> list[Any]:
+        """Run a jaxpr, closed or open."""
+        return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
+
     def equation(self, eqn: Any, operands: list[Any]) -> list[Any]:
         if eqn.primitive is _site:
             return [self._see(self.where(**eqn.params), operands[0])]
@@ -92,21 +98,19 @@ class _Player:
             return self.scan(eqn.params, operands)
         inner = eqn.params.get("jaxpr")
         if inner is not None and eqn.primitive.name in _CALLS and _is_marked(eqn):
-            return self.run(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), operands)
+            return self.inside(inner, operands)
         result = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
         return list(result) if eqn.primitive.multiple_results else [result]
 
     def scan(self, params: dict[str, Any], operands: list[Any]) -> list[Any]:
         """Step by step."""
-        fixed, carried = params["num_consts"], params["num_carry"]
+        scan = read_scan(params)
+        fixed, carried, body = scan.constants, scan.carried, scan.body
         constants, carry = operands[:fixed], operands[fixed : fixed + carried]
-        body, rows = params["jaxpr"], operands[fixed + carried :]
-        steps = range(params["length"])
+        rows, steps = operands[fixed + carried :], range(scan.length)
         put_out: dict[int, list[Any]] = {}
-        for t in reversed(steps) if params["reverse"] else steps:
-            results = self.run(
-                body.jaxpr, body.consts, [*constants, *carry, *(each[t] for each in rows)]
-            )
+        for t in reversed(steps) if scan.is_reverse else steps:
+            results = self.inside(body, [*constants, *carry, *(each[t] for each in rows)])
             carry, put_out[t] = results[:carried], results[carried:]
         stacked = [
             jax.numpy.stack([put_out[t][k] for t in steps])

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from parity.measure.versions import of_jax
 from parity.verifier.operations.callables import is_a
 from parity.verifier.operations.methods import closed_over
 from parity.verifier.operations.sources import calls_a_program, raised_at
@@ -56,7 +57,7 @@ def mistake(
     """What a user's program did wrong, with its file and line; None for a fault of this package."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__} in {error.filename}:{error.lineno}: {error.msg}"
-    if is_sealed(function) or _came_through(error, "/jax/_src/export/"):
+    if is_sealed(function) or _came_through(error, of_jax.EXPORT_FOLDER):
         return SEALED
     unbound = _unbound(function, args, kwargs or {}) if isinstance(error, TypeError) else ""
     if unbound:
@@ -98,7 +99,7 @@ SEALED = (
 def is_sealed(function: Any) -> bool:
     """Whether something is a program of `jax.export`, or one compiled ahead of time."""
     owner = getattr(function, "__self__", function)
-    return is_a(owner, "jax._src.stages") or is_a(owner, "jax._src.export")
+    return any(is_a(owner, module) for module in of_jax.SEALED)
 
 
 def refuse_arguments(name: str, function: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.versions import of_jax
 from parity.verifier.operations.jaxprs.values import lowered
 from parity.verifier.operations.windows import WINDOW, transform_of_jax, window_of_jax
 
@@ -106,6 +107,4 @@ def modules_of(eqn: Any) -> str:
 
 def written_by_jax(inner: Any) -> bool:
     """Whether a called function is JAX's own."""
-    info = getattr(getattr(inner, "jaxpr", inner), "debug_info", None)
-    where = str(getattr(info, "func_src_info", "") or "").partition(" at ")[2]
-    return "/jax/" in where or "/optax/" in where
+    return of_jax.is_of_jax(of_jax.file_of(getattr(inner, "jaxpr", inner)))

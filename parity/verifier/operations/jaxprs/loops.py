@@ -10,30 +10,32 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.versions.of_jax import read_scan
 from parity.verifier.operations.jaxprs.equations import row_of, stack
 from parity.verifier.operations.program import Source
 
 
-def scan(
+def play_scan(
     recorder: Any, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
 ) -> list[Any]:
     """Every step of a scan; what it runs over is sliced, what it puts out is stacked."""
-    fixed, carried = p["num_consts"], p["num_carry"]
+    scan = read_scan(p)
+    fixed, carried = scan.constants, scan.carried
     constants, carry, rows = (
         operands[:fixed],
         operands[fixed : fixed + carried],
         operands[fixed + carried :],
     )
-    steps = range(p["length"])
+    steps = range(scan.length)
     results: list[list[Any]] = []
-    for t in reversed(steps) if p["reverse"] else steps:
+    for t in reversed(steps) if scan.is_reverse else steps:
         row = [recorder.simple("slice", [each], partial(row_of, t), f"[{t}]", line) for each in rows]
-        out = recorder.call(p["jaxpr"], [*constants, *carry, *row], line, scope, module)
+        out = recorder.call(scan.body, [*constants, *carry, *row], line, scope, module)
         carry = out[:carried]
         results.append(out[carried:])
-    if p["reverse"]:
+    if scan.is_reverse:
         results.reverse()
-    empty = p["jaxpr"].out_avals[carried:]
+    empty = scan.body.out_avals[carried:]
     stacked = [
         recorder.simple("stack", [each[k] for each in results], stack, "", line)
         if results
@@ -43,7 +45,7 @@ def scan(
     return [*carry, *stacked]
 
 
-def loop(
+def play_while(
     recorder: Any, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
 ) -> list[Any]:
     """A while loop, as often as its condition holds."""

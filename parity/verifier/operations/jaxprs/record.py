@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.measure.versions.of_jax import say_how_programs_are_read
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.jaxprs import loops, sharded
 from parity.verifier.operations.jaxprs.equations import (
@@ -60,6 +61,7 @@ def record_jax(
     """
     import jax
 
+    say_how_programs_are_read()
     recorder = _Recorder(Program(name), held or {})
     own_types = jax.enable_x64(bool(jax.config.read("jax_enable_x64")))
     with jax.enable_x64(True):
@@ -180,9 +182,9 @@ class _Recorder:
             if found is not None:
                 return found
         if name == "scan":
-            return loops.scan(self, params, operands, line, scope, module)
+            return loops.play_scan(self, params, operands, line, scope, module)
         if name == "while":
-            return loops.loop(self, params, operands, line, scope, module)
+            return loops.play_while(self, params, operands, line, scope, module)
         if name == "cond":
             which = int(np.clip(self.decided(operands[0], line), 0, len(params["branches"]) - 1))
             return self.call(params["branches"][which], operands[1:], line, scope, module)

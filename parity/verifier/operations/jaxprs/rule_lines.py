@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from parity.measure.versions.of_jax import BACKWARD_RULE, file_of
 from parity.verifier.operations.sources import is_user
-
-_CALL = "custom_lin"
-"""JAX's primitive for the tangent of such a call."""
 
 
 class _Now:
@@ -33,7 +31,7 @@ def own_lines() -> Iterator[None]:
     from jax.extend import source_info_util
     from jax.interpreters.ad import primitive_transposes
 
-    found = next((each for each in primitive_transposes if each.name == _CALL), None)
+    found = next((each for each in primitive_transposes if each.name == BACKWARD_RULE), None)
     if found is None:  # a version of JAX that has no such primitive
         yield
         return
@@ -54,7 +52,6 @@ def own_lines() -> Iterator[None]:
 
 
 def _is_of_user(rule: Any) -> bool:
-    """Whether a wrapped function was written by the user: "backward at model.py:12"."""
-    where = str(getattr(getattr(rule, "debug_info", None), "func_src_info", "") or "")
-    file = where.partition(" at ")[2].rpartition(":")[0]
+    """Whether a wrapped function was written by the user."""
+    file = file_of(rule)
     return bool(file) and is_user(file)

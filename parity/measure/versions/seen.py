@@ -1,0 +1,57 @@
+"""The versions of a library in which its private facts were seen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import version as installed
+
+from vit_config.terminal import complain
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A library, with the oldest and the newest version that were run."""
+
+    library: str
+    oldest: str
+    newest: str
+
+    @property
+    def version(self) -> str:
+        """The one that is installed."""
+        return installed(self.library)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it is one of those."""
+        return numbers(self.oldest) <= numbers(self.version) <= numbers(self.newest)
+
+    def upto(self, last: str) -> bool:
+        """Whether the installed one is `last`, or older."""
+        return numbers(self.version) <= numbers(last)
+
+    def say_if_unknown(self, consequence: str) -> bool:
+        """Whether the installed version is known; of another, say in one line what follows, once."""
+        if self.is_known:
+            return True
+        _say(self, consequence)
+        return False
+
+    def __str__(self) -> str:
+        return f"{self.library} {self.oldest} to {self.newest}"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A version by its numbers, "0.12.0.1" as (0, 12, 0, 1); a candidate counts as its release."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    parts = [int(each) for each in found[0].split(".")] if found else []
+    while parts and not parts[-1]:  # 0.12 is 0.12.0
+        parts.pop()
+    return tuple(parts)
+
+
+@cache
+def _say(seen: Seen, consequence: str) -> None:
+    complain(f"{seen.library} {seen.version} is not among what was tested, {seen}: {consequence}")
