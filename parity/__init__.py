@@ -13,6 +13,7 @@ from parity._moved import Moved
 
 if TYPE_CHECKING:
     from parity.api import check, create_model, diagnose, diff, match
+    from parity.exporting.export import export
     from parity.measure.traces import Trace, record
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
@@ -34,6 +35,7 @@ __all__ = [
     "create_model",
     "diagnose",
     "diff",
+    "export",
     "from_pretrained",
     "load",
     "match",
@@ -49,6 +51,7 @@ __all__ = [
 
 _WHERE = {  # more than is promised to stay
     "parity.api": ("check", "create_model", "diagnose", "diff", "match"),
+    "parity.exporting.export": ("export",),
     "parity.measure.traces": ("Trace", "record"),
     "parity.porting.checkpoint": ("read_checkpoint",),
     "parity.porting.conversion": ("convert",),

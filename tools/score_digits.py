@@ -14,7 +14,7 @@ from pathlib import Path
 
 import tyro
 
-from parity.porting.export import IMAGES, WEIGHTS, score_in_torch
+from parity.porting.trained import IMAGES, WEIGHTS, score_in_torch
 from vit_jax.evaluate import evaluate_file
 
 ROOT = Path(__file__).parent.parent

@@ -24,6 +24,7 @@ COMMANDS = {
     "locate": "find the first operations that differ, with their lines of source",
     "match": "find which parameter of one file or trace is which of another",
     "convert": "convert a checkpoint of any dialect to any other, exactly",
+    "export": "write a model as StableHLO, ONNX or torch.export, read back and compared",
     "convert-run": "move a training run to another framework or library",
     "compare-runs": "measure how far apart two training runs are",
     "scan": "list every checkpoint in a folder, ready to convert",

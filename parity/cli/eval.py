@@ -14,7 +14,7 @@ import tyro
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
-from parity.cli.support.run_weights import weights_of
+from parity.cli.support.run_weights import is_run, weights_of
 from vit_config import ConfigError, InputError
 from vit_train.frameworks import Framework
 
@@ -131,7 +131,6 @@ def stated_preprocess(loaded: Loaded) -> Preprocess:
 def trained_on(source: str) -> str | None:
     """The data set of a run folder; None of anything else."""
     from parity.runs.folder import read_manifest
-    from parity.runs.weights import is_run
 
     return read_manifest(Path(source))["data"]["name"] if is_run(source) else None
 

@@ -35,7 +35,7 @@ def main(argv: list[str], prog: str = "parity plot") -> int:
     argv = runs_here(argv)
     if len(argv) != 1 or argv[0].startswith("-"):
         raise ConfigError("expected one argument, the folder of a training run")
-    from parity.porting.export import IMAGES, WEIGHTS
+    from parity.porting.trained import IMAGES, WEIGHTS
 
     run_dir = Path(argv[0])
     if not run_dir.is_dir():

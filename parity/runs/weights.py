@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from parity.runs.folder import MANIFEST, read_manifest, read_run
+from parity.runs.folder import read_manifest, read_run
 from vit_config import CheckpointError, write_weights
 from vit_config.adapters import exported
 from vit_config.job import Job
@@ -23,11 +23,6 @@ class Taken(NamedTuple):
     """Why this one, in words."""
     notes: tuple[str, ...]
     """What else there is to know, a sentence each."""
-
-
-def is_run(source: str | Path) -> bool:
-    """Whether a path is the folder of a training run."""
-    return (Path(source) / MANIFEST).is_file()
 
 
 def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken:

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FLOORS = (("vit_config",), ("vit_train",), ("vit_jax", "vit_torch"), ("parity",))
 """Packages from the ground up; those of one floor do not import each other."""
-PACKAGES = ("measure", "porting", "runs", "faults", "twins", "verifier", "cli")
+PACKAGES = ("measure", "porting", "exporting", "runs", "faults", "twins", "verifier", "cli")
 """Those of `parity` from the ground up: each may import those before it. Its root may import all."""
 
 

@@ -9,7 +9,7 @@ import pytest
 import vit_jax.evaluate
 import vit_torch.evaluate
 from parity.measure.redraw import redraw
-from parity.porting.export import WITHOUT_JAX, export, score_in_torch
+from parity.porting.trained import WITHOUT_JAX, score_in_torch, write_trained
 from vit_config import Preprocess, ViTConfig, WeightsError, write_weights
 from vit_jax.leaves import leaves
 from vit_jax.weights import abstract_model
@@ -74,7 +74,7 @@ def test_exported_parameters_are_those_trained(tmp_path):
 
     parts = leaves(abstract_model(CFG))
     common = {leaf.name: redraw(leaf.name, leaf.kind, leaf.shape, 1) for leaf in parts}
-    export(
+    write_trained(
         tmp_path / "w.safetensors",
         CFG,
         {p.name: p.from_common(common[p.name]) for p in parts},

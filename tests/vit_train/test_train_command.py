@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import parity
-import parity.porting.export
+import parity.porting.trained
 import vit_train.conduct as conduct_room
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
@@ -354,7 +354,7 @@ def test_training_ends_with_equal_twins(capsys, interrupted):
 def test_without_pytorch_jax_scores_and_says_where_to_go_on(capsys, monkeypatch, interrupted):
     run_dir, argv, *_ = interrupted
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr(parity.porting.export, "MAX_BYTES", 10 * 21 * 15 * 3)
+    monkeypatch.setattr(parity.porting.trained, "MAX_BYTES", 10 * 21 * 15 * 3)
     (run_dir / "curves.png").unlink(missing_ok=True)
     assert run("train", argv) == 0
     out = capsys.readouterr().out

@@ -63,12 +63,12 @@ def export_run(request: Request, trained: Trained, console: Console) -> tuple[Pa
         The files of weights and of images.
     """
     from parity.cli.plot import draw_curves
-    from parity.porting.export import IMAGES, WEIGHTS, export, write_images
+    from parity.porting.trained import IMAGES, WEIGHTS, write_images, write_trained
 
     cfg, run_dir = request.job.model, request.run_dir
     weights, images = run_dir / WEIGHTS, run_dir / IMAGES
     how = {"framework": request.framework, "provenance": trained.provenance}
-    export(weights, cfg, trained.params, trained.preprocess, **how)
+    write_trained(weights, cfg, trained.params, trained.preprocess, **how)
     written = write_images(images, trained.dataset.test, cfg, trained.preprocess)
     count = trained.test.count if trained.test else len(trained.dataset.test)
     if len(written) < count:
@@ -94,7 +94,7 @@ def score_and_compare(
         0; 1 if the twins differ.
     """
     from parity.measure.tables import show_table
-    from parity.porting.export import score_in_torch
+    from parity.porting.trained import score_in_torch
 
     assert trained.test is not None
     there: dict[Framework, bool] = {name: find_spec(name) is not None for name in NAMES}

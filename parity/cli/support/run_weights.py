@@ -16,6 +16,13 @@ Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or
 """The flag that chooses a checkpoint of a run."""
 
 
+def is_run(source: str | Path) -> bool:
+    """Whether a path is the folder of a training run."""
+    from vit_train.manifest import FILE
+
+    return (Path(source) / FILE).is_file()
+
+
 @contextmanager
 def weights_of(source: str, step: int | None = None) -> Iterator[str]:
     """The weights file of a run folder; of one without, for the duration, that of a checkpoint, which is
@@ -28,14 +35,14 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
         ConfigError: a step of what is no run.
         MissingFileError, CheckpointError: see `parity.runs.weights.write_run_weights`.
     """
-    from parity.porting.export import WEIGHTS
-    from parity.runs.weights import is_run, write_run_weights
-
-    if not is_run(source):
+    if not is_run(source):  # which needs nothing that trains
         if step is not None:
             raise ConfigError(f"--step {step}: {source} is no folder of a training run; leave it out")
         yield source
         return
+    from parity.porting.trained import WEIGHTS
+    from parity.runs.weights import write_run_weights
+
     exported = Path(source) / WEIGHTS
     if step is None and exported.is_file():
         yield str(exported)

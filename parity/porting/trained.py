@@ -35,7 +35,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def export(
+def write_trained(
     path: Path,
     cfg: ViTConfig,
     params: dict[str, np.ndarray],

@@ -1,0 +1,78 @@
+"""``parity export``: a model as a program for where models run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from parity.cli.support.command_line import parse
+from parity.cli.support.reading import Reading, shown_as
+from parity.cli.support.run_url import runs_here
+from parity.cli.support.run_weights import weights_of
+from vit_config.terminal import complain, say
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Write a model as a program of another format, for any batch. It is read again in a process that
+    cannot import what wrote it, and compared with both twins. Exit status: 0 written, 1 not the same
+    function, so that nothing is written, 2 refused, 70 a fault of this program.
+    """
+
+    source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
+    """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
+    out: Annotated[Path, tyro.conf.Positional, shown_as("OUT")]
+    """The file to write; what is told of it is written beside it, as OUT.json."""
+    to: Literal["stablehlo", "onnx", "torch-export"]
+    """The format: StableHLO by jax.export of the JAX twin; ONNX and torch.export of the PyTorch twin."""
+    reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
+    input: Literal["uint8", "float32"] = "uint8"
+    """uint8: pictures (B, h, w, C) of any size, resized, cropped and normalised inside as the file says;
+    float32: images that the caller has prepared as OUT.json says."""
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"] | None, shown_as("TYPE", "the type that the file has")
+    ] = None
+    """Of the weights and of what is computed: float32, float16 or bfloat16. Outputs are float32."""
+    platforms: Annotated[str, shown_as("NAME,...")] = "cpu,cuda,tpu"
+    """Of StableHLO: for what it is lowered."""
+    step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
+        None
+    )
+    """Which checkpoint of a training run."""
+    force: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Replace what is at OUT."""
+
+
+def main(argv: list[str], prog: str = "parity export") -> int:
+    """Run the command, which the user calls `prog`."""
+    arguments = parse(Arguments, runs_here(argv), prog=prog)
+
+    from parity.exporting.export import DifferentError, export
+
+    with weights_of(arguments.source, arguments.step) as weights:
+        try:
+            done = export(
+                weights,
+                arguments.out,
+                to=arguments.to,
+                input=arguments.input,
+                dtype=arguments.dtype,
+                platforms=[each.strip() for each in arguments.platforms.split(",")],
+                force=arguments.force,
+                **arguments.reading.options(),
+            )
+        except DifferentError as error:
+            complain(f"{prog}: {error}")
+            return 1
+    shape = ", ".join(map(str, done.about["input"]["shape"]))
+    size = done.path.stat().st_size
+    say(f"{done.path}  {arguments.to}, {size:,} bytes, images ({shape}) {done.about['input']['dtype']}")
+    for each in done.compared:
+        shape = ", ".join(map(str, done.about["outputs"][each.output]["shape"]))
+        twins = ", ".join(f"{twin} {error:.1e}" for twin, error in each.twins.items())
+        say(f"  {each.output} ({shape})  {each.error:.1e} from float64; twins: {twins}")
+    say(f"{done.beside}  what is told of it")
+    return 0

@@ -1,0 +1,128 @@
+"""What an artefact says of pictures, held against both twins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from parity.exporting.subject import Subject
+from parity.measure.error import relative_error
+from parity.measure.policies import own_float64
+from parity.measure.tolerance import LIMITS, epsilon
+from parity.porting.files import twin_of
+from vit_config import ViTOutput
+from vit_config.images.pixels import prepare
+
+TWINS = ("jax", "torch")
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One output, beside the twins that are installed."""
+
+    output: str
+    error: float
+    """Relative distance to the twins' float64 run on the same rounded weights."""
+    twins: dict[str, float]
+    """The distance of each twin's own run in the type of the artefact."""
+    limit: float
+    """What the error may be; see `parity.measure.policies.own_float64`."""
+    origin: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether it is within its limit."""
+        return self.error <= self.limit
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON can hold it."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def pictures(subject: Subject) -> list[np.ndarray]:
+    """Two batches, of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8."""
+    height, width = subject.image_size
+    sizes = ((2, height * 4 // 3 + 1, width * 2 + 3), (1, height + 7, max(width * 2 // 3, 1)))
+    random = np.random.default_rng(0)
+    channels = subject.config.in_channels
+    return [random.integers(0, 256, (*each, channels), dtype=np.uint8) for each in sizes]
+
+
+def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
+    """Pictures as PIL resizes and crops them, normalised: (B, H, W, C) float32.
+
+    Where nobody says how, they are drawn at the model's own size and spread around 0.
+    """
+    if (told := subject.metadata.pixels) is not None:
+        return told.normalise(np.stack([prepare(each, subject.image_size, told) for each in batch]))
+    random = np.random.default_rng(len(batch))
+    shape = (len(batch), *subject.image_size, subject.config.in_channels)
+    return random.standard_normal(shape).astype(np.float32)
+
+
+def compare(
+    subject: Subject, images: Sequence[np.ndarray], found: Sequence[Outputs]
+) -> tuple[Compared, ...]:
+    """Hold what an artefact made of batches against the twins.
+
+    Args:
+        images: (B, H, W, C) float32 each, prepared.
+        found: what came of each.
+    """
+    every = np.concatenate(images)
+    dtype = next(iter(subject.arrays.values())).dtype
+    rounded = every.astype(dtype)
+    twins = [each for each in TWINS if find_spec(each)]
+    exact = _run(twins[-1], subject, rounded, np.dtype(np.float64))
+    own = {twin: _run(twin, subject, rounded, dtype) for twin in twins}
+    results = []
+    grain, limits = epsilon(subject.dtype), LIMITS.get(subject.dtype, LIMITS["bfloat16"])
+    for name in subject.outputs:
+        value = np.concatenate([each[name] for each in found])
+        error = relative_error(value, exact[name])
+        by_twin = {twin: relative_error(each[name], exact[name]) for twin, each in own.items()}
+        limit = own_float64(
+            [error, *by_twin.values()],
+            bound=limits["modules" if name == "tokens" else "output"],
+            grain=grain,
+            numbers=value.size,
+        )
+        results.append(Compared(name, error, by_twin, limit.value, limit.origin))
+    return tuple(results)
+
+
+def _run(twin: str, subject: Subject, images: np.ndarray, dtype: np.dtype) -> dict[str, np.ndarray]:
+    """One twin's outputs of (B, H, W, C) images, computed in a type, as float64."""
+    arrays = {name: each.astype(dtype) for name, each in subject.arrays.items()}
+    images = images.astype(dtype)
+    if twin == "jax":
+        import jax
+
+        with jax.enable_x64(dtype == np.float64):
+            model = twin_of(twin).from_arrays(subject.config, arrays)
+            given = jax.device_put(images)
+            return _named(subject, jax.jit(lambda images: model(images))(given), np.asarray)
+    import torch
+
+    from vit_torch.weights import from_numpy, to_numpy
+
+    model = twin_of(twin).from_arrays(subject.config, arrays)
+    with torch.no_grad():
+        return _named(subject, model(from_numpy(images.transpose(0, 3, 1, 2))), to_numpy)
+
+
+def _named(
+    subject: Subject, found: ViTOutput, to_numpy: Callable[[Any], np.ndarray]
+) -> dict[str, np.ndarray]:
+    parts = [to_numpy(each).astype(np.float64) for each in (found.prefix_tokens, found.patch_tokens)]
+    every = {
+        "logits": to_numpy(found.logits).astype(np.float64),
+        "pooled": to_numpy(found.pooled).astype(np.float64),
+        "tokens": np.concatenate(parts, axis=1),
+    }
+    return {name: every[name] for name in subject.outputs}

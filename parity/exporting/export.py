@@ -1,0 +1,155 @@
+"""A model written as a program, read back, compared, and only then given its name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.exporting.compare import Compared, compare, pictures, prepared
+from parity.exporting.formats import FORMATS, PLATFORMS, Format
+from parity.exporting.programs import example
+from parity.exporting.replay import replay
+from parity.exporting.subject import Subject, subject_of
+from parity.porting.provenance import versions
+from vit_config import ConfigError, WeightsError
+from vit_config.files.atomic import atomic_file, check_writable
+
+
+class DifferentError(WeightsError):
+    """What was written is another function than the twins; nothing of it is kept."""
+
+    def __init__(self, message: str, compared: tuple[Compared, ...]) -> None:
+        super().__init__(message)
+        self.compared = compared
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An artefact that was compared and has its name."""
+
+    path: Path
+    beside: Path
+    """JSON with what is told of it."""
+    about: Mapping[str, Any]
+    compared: tuple[Compared, ...]
+
+
+def export(
+    source: Any,
+    out: str | Path,
+    *,
+    to: str,
+    input: str = "uint8",
+    dtype: str | None = None,
+    platforms: Sequence[str] = PLATFORMS,
+    force: bool = False,
+    **reading: Any,
+) -> Exported:
+    """Write a model as a program of another format, for any batch.
+
+    The program is read again in a process that cannot import what wrote it, run on pictures and compared
+    with both twins. Beside it, in ``OUT.json``, is what is told of it: inputs and outputs, schema,
+    preprocessing, class names, licence, provenance, and how far it is from the twins.
+
+    Args:
+        source: a checkpoint as `load` reads it, or a model of either twin.
+        out: the file to write.
+        to: ``stablehlo``, ``onnx`` or ``torch-export``.
+        input: ``uint8``, pictures (B, h, w, C) of any size, resized, cropped and normalised inside as
+            the file says; ``float32``, images that the caller has prepared.
+        dtype: of the weights and of what is computed; by default the type they have.
+        platforms: of StableHLO: for which it is lowered.
+        force: replace files that exist.
+        reading: what the checkpoint does not say itself, see `read_checkpoint`.
+
+    Raises:
+        DifferentError: the artefact is not the same function; nothing is kept.
+        ConfigError: no such format, input, type or platform, or it would not fit.
+        InputError: pictures are wanted, and nobody says how they are prepared.
+        MissingFileError, WeightsError: see `read_checkpoint`; or the artefact cannot be read back.
+    """
+    if to not in FORMATS:
+        raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
+    form, out = FORMATS[to], Path(out)
+    beside = out.with_name(f"{out.name}.json")
+    check_writable(out)
+    subject = subject_of(source, input=input, dtype=dtype, **reading)  # type: ignore[arg-type]
+    about = describe(subject, form, platforms)
+    compared: tuple[Compared, ...] = ()
+
+    with atomic_file(beside, force=force) as description:
+
+        def check(path: Path) -> None:
+            nonlocal compared
+            compared = compared_with_twins(subject, form, path)
+            _refuse(out, compared)
+            about["compared"] = [each.to_dict() for each in compared]
+            description.write(json.dumps(about, indent=1).encode())
+
+        with atomic_file(out, force=force, check=check) as file:
+            file.write(form.write(subject, dict(about), platforms))
+    return Exported(out, beside, about, compared)
+
+
+def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Compared, ...]:
+    """Run an artefact on pictures, in a process of its own, and hold it against the twins.
+
+    Raises:
+        WeightsError: it cannot be read or run.
+    """
+    batches = pictures(subject)
+    ready = [prepared(subject, each) for each in batches]
+    given = batches if subject.inside is not None else [laid_out(each, form) for each in ready]
+    return compare(subject, ready, replay(form, path, given))
+
+
+def laid_out(images: np.ndarray, form: Format) -> np.ndarray:
+    """Prepared images (B, H, W, C) in the layout of a format."""
+    return images if form.layout == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+
+def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[str, Any]:
+    """What is told of a program: JSON values."""
+    shape, dtype = example(subject, form.layout)
+    names = iter("Bhw")
+    inside = subject.inside is not None
+    told = subject.metadata
+    return {
+        "format": form.name,
+        "input": {
+            "name": "images",
+            "shape": [next(names) if length is None else length for length in shape],
+            "layout": "NHWC" if inside else form.layout,
+            "dtype": dtype,
+            "preprocessing": "inside" if inside else "left to the caller",
+        },
+        "outputs": {
+            name: {"shape": each, "dtype": "float32"} for name, each in subject.shapes().items()
+        },
+        "dtype": subject.dtype,
+        **({"platforms": list(platforms)} if form.name == "stablehlo" else {}),
+        "schema": json.loads(subject.config.to_json()),
+        "preprocess": told.pixels and json.loads(told.pixels.to_json()),
+        "class_names": told.class_names,
+        "license": told.license,
+        "provenance": subject.provenance,
+        "versions": versions(),
+    }
+
+
+def _refuse(out: Path, compared: Sequence[Compared]) -> None:
+    failed = [each for each in compared if not each.passed]
+    if not failed:
+        return
+    worst = max(failed, key=lambda each: each.error / each.limit)
+    twins = ", ".join(f"{twin} {error:.1e}" for twin, error in worst.twins.items())
+    raise DifferentError(
+        f"{out}: not written, for {worst.output} would be {worst.error:.1e} from the twins' float64 run"
+        f" where the twins are {twins}; at most {worst.limit:.1e} is rounding ({worst.origin})",
+        tuple(compared),
+    )

@@ -1,0 +1,61 @@
+"""An artefact in a process of its own, which cannot import what wrote it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.exporting.formats import Format
+from vit_config import WeightsError
+
+_BEFORE = """
+import sys
+path, pictures, found, *without = sys.argv[1:]
+for name in without:
+    sys.modules[name] = None  # from here on `import` of it fails
+import warnings
+warnings.simplefilter("ignore")
+import numpy
+"""
+_AFTER = """
+given, results = numpy.load(pictures), {}
+for key in given.files:
+    for name, value in run(given[key]).items():
+        results[f"{key}/{name}"] = numpy.asarray(value)
+numpy.savez(found, **results)
+"""
+
+
+def replay(form: Format, path: Path, batches: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
+    """What an artefact makes of each batch of images, by name of the output.
+
+    Raises:
+        WeightsError: its library does not read or run it; the message is what it said.
+    """
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        pictures, found = Path(folder, "pictures.npz"), Path(folder, "found.npz")
+        named: dict[str, Any] = {str(number): batch for number, batch in enumerate(batches)}
+        np.savez(pictures, **named)
+        done = subprocess.run(
+            [sys.executable, "-c", _BEFORE + form.reader + _AFTER, path, pictures, found, *form.without],
+            env={**os.environ, "JAX_PLATFORMS": os.environ.get("JAX_PLATFORMS", "cpu")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            said = (done.stderr.strip() or "no message").splitlines()[-1]
+            raise WeightsError(f"{form.name}: written, but what reads it cannot run it ({said})")
+        with np.load(found) as file:
+            results = {key: file[key] for key in file.files}
+    return [
+        {key.partition("/")[2]: value for key, value in results.items() if key.startswith(f"{number}/")}
+        for number in range(len(batches))
+    ]

@@ -1,0 +1,148 @@
+"""`parity export`: programs for elsewhere are the twins, and what is not is not written."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import parity
+from parity.cli import main
+from parity.exporting import export as exporting
+from parity.exporting import pixels, programs
+from parity.exporting.formats import FORMATS
+from parity.faults import inject
+from tests.support.convert_cases import arrays_of
+from tests.support.tiny import TINY
+from vit_config import ConfigError, InputError, MissingFileError, Preprocess, write_weights
+
+CFG = TINY.replace(depth=1)
+NAMES = tuple(f"class {number}" for number in range(11))
+TOLD = Preprocess(crop_fraction=0.875, class_names=NAMES, license="mit")
+PICTURES = np.random.default_rng(3).integers(0, 256, (4, 19, 33, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "own.safetensors"
+    write_weights(path, CFG, arrays_of(CFG), TOLD)
+    return path
+
+
+def of_twin(path):
+    loaded = parity.load(path, framework="torch")
+    return loaded.logits(list(PICTURES))
+
+
+def test_a_picture_goes_through_stablehlo(weights, tmp_path, capsys):
+    from jax import export
+
+    out = tmp_path / "own.stablehlo"
+    assert main(["export", str(weights), str(out), "--to", "stablehlo", "--platforms", "cpu,tpu"]) == 0
+    assert "logits (B, 11)" in capsys.readouterr().out
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["own.stablehlo", "own.stablehlo.json"]
+    program = export.deserialize(bytearray(out.read_bytes()))
+    assert program.platforms == ("cpu", "tpu")
+    assert [str(axis) for axis in program.in_avals[0].shape] == ["batch", "height", "width", "3"]
+    found = program.call(PICTURES)
+    assert set(found) == {"logits", "pooled", "tokens"}
+    np.testing.assert_allclose(found["logits"], of_twin(weights), rtol=1e-4, atol=1e-5)
+    told = json.loads((tmp_path / "own.stablehlo.json").read_text())
+    assert (told["class_names"], told["license"]) == (list(NAMES), "mit")
+    assert told["input"]["shape"] == ["B", "h", "w", 3]
+    assert told["outputs"]["tokens"]["shape"] == ["B", 10, 30]
+    assert told["provenance"][-1]["source"] == "own.safetensors"
+    assert told["schema"]["hidden_size"] == 30
+    assert [each["passed"] for each in told["compared"]] == [True] * 3
+    assert set(told["compared"][0]["twins"]) == {"jax", "torch"}
+
+
+def test_prepared_images_go_through_onnx(weights, tmp_path):
+    import onnxruntime
+
+    out = tmp_path / "own.onnx"
+    model = parity.load(weights, framework="jax").model  # the JAX twin goes by the other
+    done = parity.export(model, out, to="onnx", input="float32")
+    session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape == ["batch", 3, 21, 15]
+    assert session.get_outputs()[0].shape == ["batch", 11]
+    told = json.loads(session.get_modelmeta().custom_metadata_map["vit.about"])
+    assert (told["class_names"], told["preprocess"]["crop_fraction"]) == (list(NAMES), 0.875)
+    images = exporting.prepared(
+        exporting.subject_of(model, input="float32", dtype=None), PICTURES
+    ).transpose(0, 3, 1, 2)
+    found = session.run(["logits"], {"images": images})[0]
+    np.testing.assert_allclose(found, of_twin(weights), rtol=1e-4, atol=1e-5)
+    assert max(each.error for each in done.compared) < 2e-6
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("to", ["onnx", "torch-export", "stablehlo"])
+def test_every_format_takes_pictures(weights, tmp_path, to, dtype):
+    out = tmp_path / "own"
+    if (to, dtype) == ("onnx", "bfloat16"):
+        with pytest.raises(ConfigError, match="float16"):
+            parity.export(weights, out, to=to, dtype=dtype)
+        return
+    done = parity.export(weights, out, to=to, dtype=dtype)
+    assert all(each.passed for each in done.compared)
+    assert done.about["dtype"] == dtype
+
+
+def other_resize(*arguments):
+    *these, told = arguments
+    return pixels.fit(*these, told.replace(interpolation="bilinear"))
+
+
+EXHAUSTIVE = [pytest.param(each, marks=pytest.mark.exhaustive) for each in ("norm_epsilon", "resize")]
+
+
+@pytest.mark.parametrize("fault", ["tanh_gelu", *EXHAUSTIVE])
+def test_an_exporter_that_is_wrong_leaves_nothing(weights, tmp_path, capsys, monkeypatch, fault):
+    form, takes = FORMATS["torch-export"], "float32"
+    if fault == "resize":
+        monkeypatch.setattr(programs, "fit", other_resize)
+        fault, takes = None, "uint8"
+
+    def wrong(subject, about, platforms):
+        with inject(fault and f"{fault}@torch", CFG):
+            return form.write(subject, about, platforms)
+
+    monkeypatch.setitem(FORMATS, form.name, replace(form, write=wrong))
+    argv = ["export", str(weights), str(tmp_path / "out.pt2"), "--to", form.name, "--input", takes]
+    assert main(argv) == 1
+    said = capsys.readouterr().err
+    assert "not written" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"to": "tflite"}, ConfigError, "expected one of stablehlo, onnx, torch-export"),
+        ({"to": "onnx", "input": "uint16"}, ConfigError, "expected one of uint8, float32"),
+        ({"to": "onnx", "dtype": "int8"}, ConfigError, "expected one of float32, float16, bfloat16"),
+        ({"to": "stablehlo", "platforms": ["metal"]}, ConfigError, "cpu, cuda, rocm, tpu"),
+        ({"to": "onnx", "preprocess": TOLD.replace(interpolation="nearest")}, ConfigError, "float32"),
+    ],
+)
+def test_what_cannot_be_is_refused(weights, tmp_path, options, error, said):
+    with pytest.raises(error, match=said):
+        parity.export(weights, tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_pictures_need_to_be_prepared_as_somebody_says(tmp_path):
+    write_weights(tmp_path / "own.safetensors", CFG, arrays_of(CFG))
+    with pytest.raises(InputError, match="--input float32"):
+        parity.export(tmp_path / "own.safetensors", tmp_path / "out", to="onnx")
+
+
+def test_files_are_replaced_only_when_told(weights, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(ConfigError, match="exists"):
+        parity.export(weights, tmp_path / "out", to="stablehlo")
+    with pytest.raises(MissingFileError):
+        parity.export(weights, tmp_path / "no" / "out", to="stablehlo")
+    assert (tmp_path / "out").read_text() == "mine"
