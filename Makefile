@@ -9,6 +9,7 @@
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make tpu         what the step of ViT-B/16 consists of on eight v5e chips, compiled without one, in three minutes
+# make published   published checkpoints at their own sizes, there and back: a thirtieth a day, in a minute
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
 # make lint        ruff and pyright
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
@@ -30,7 +31,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations environments versions tpu real-weights lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations environments versions tpu published real-weights lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -77,6 +78,9 @@ $(LIBTPU): constraints.txt | $(VENV)/ready
 tpu: $(LIBTPU)
 	PYTHONPATH=$(LIBTPU) $(RUN) -c 'import libtpu'
 	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs tests/vit_jax/test_tpu_counts.py
+
+published: $(VENV)/ready
+	$(RUN) tools/published_sizes.py --share rotating/30
 
 # beside the environment, as nothing else needs them
 REAL := .environments/real-weights

@@ -99,6 +99,7 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
     from parity.porting.byte_bar import byte_bar
     from parity.porting.checkpoint import read_checkpoint
     from parity.porting.conversion import convert
+    from vit_config.waiting import Waiting
 
     checkpoint = read_checkpoint(source, **arguments.reading.options())
     options: dict[str, Any] = {
@@ -112,13 +113,18 @@ def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Con
         "force": arguments.force,
     }
     done = None
-    with byte_bar(console) as bar:
+    with Waiting("writing") as waiting, byte_bar(console) as bar:
         task = bar.add_task("writing", total=None)
         options["started"] = lambda total: bar.update(task, total=total)
         options["progress"] = lambda count: bar.update(task, advance=count)
         if arguments.verify:
             from parity.porting.verification.verified import convert_verified
 
+            def told(what: str) -> None:
+                bar.stop()  # everything is written
+                waiting.now(f"running {what}")
+
+            options["told"] = told
             done = convert_verified(checkpoint, **options)
             result = done.converted
         else:

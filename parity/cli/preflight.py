@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import tyro
@@ -67,6 +66,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
             "JAX_PLATFORMS", "cpu"
         )  # nothing runs; a TPU there might be is not touched
     from vit_config.screen import screen
+    from vit_config.waiting import Waiting
     from vit_jax.train.formats import wish
     from vit_jax.train.preflight import fly, largest_batch
     from vit_jax.train.run import numerics
@@ -76,12 +76,18 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
     limit = memory_limit(topology) if options.hbm is None else options.hbm * GIB
     recipe = request.job.recipe
     console = screen()
+
+    def attempt(batch_size: int) -> Flight:
+        spread, quick = request.spread, options.quick
+        with Waiting(f"compiling the step for a batch of {batch_size:,}"):
+            return fly(request.job, topology, spread, batch_size, limit=limit, quick=quick)
+
     with numerics(recipe):
-        attempt = partial(fly, request.job, topology, request.spread, limit=limit, quick=options.quick)
         first = attempt(recipe.batch_size)
         _print(console, _lines(request, topology, first, limit))
         if options.layouts:
-            found = wish(request.job, topology, request.spread, first, quick=options.quick)
+            with Waiting("compiling the step with layouts of XLA's choice"):
+                found = wish(request.job, topology, request.spread, first, quick=options.quick)
             _print(console, _layouts(found))
         if options.largest:
             unit = batch_unit(request, len(topology.devices))

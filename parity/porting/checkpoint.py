@@ -13,30 +13,19 @@ from parity.porting.dialects import called, dialects
 from parity.porting.dialects.axes import channels_first
 from parity.porting.dialects.buffers import compare_buffers
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.heads import classifiers
 from parity.porting.dialects.matching import Matched, match, some
 from parity.porting.dialects.recognise import Found, find
-from parity.porting.dialects.resolve import (
-    GIVEN,
-    OVERRIDDEN,
-    SQUARE,
-    SQUARE_PATCH,
-    Resolved,
-    resolve,
-)
-from parity.porting.dialects.rewrites import canonical
-from parity.porting.dialects.rewrites.rewrite import allows
+from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
 from parity.porting.metadata import Metadata
+from parity.porting.notes import assumed, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
+from parity.porting.refusals import refuse_foreign, refuse_mistakable, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
-from vit_config.errors import UnstatedError, naming
-from vit_config.files.matching import match_arrays
-from vit_config.files.weights_file import DIALECT
-from vit_config.parameters import parameters
+from vit_config.errors import naming
 
 
 class Place(NamedTuple):
@@ -181,13 +170,13 @@ def read_checkpoint(
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
-        _match_own(opened, found.dialect, arrays, {**given, **override})
+        refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
         resolved = resolve(found.dialect, shapes, heads, origins)
-        _refuse_mistakable(opened, found, resolved.config)
+        refuse_mistakable(opened, found, resolved.config)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
-        _refuse_foreign(found.dialect, resolved)
+        refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
         arrays, widened = _of_one_type(arrays, made_of)
         asked = like or opened.preset
@@ -205,8 +194,8 @@ def read_checkpoint(
         arrays=arrays,
         metadata=metadata.replace(license=license),
         preprocess_origin=origin,
-        found_at=tuple(_stripped(opened, found)),
-        unheld=_unheld(opened, found, matched, resolved.config),
+        found_at=tuple(stripped(opened, found)),
+        unheld=unheld(opened, found, matched, resolved.config),
         changed=(
             *turned,
             *matched.notes,
@@ -214,7 +203,7 @@ def read_checkpoint(
             *widened,
             *resolved.overridden,
             *opened.sidecars.notes(found.dialect),
-            *_assumed(found.dialect, resolved),
+            *assumed(found.dialect, resolved),
         ),
     )
 
@@ -236,83 +225,6 @@ def _matched(opened: Opened, found: Found) -> Matched:
     return matched
 
 
-def _unheld(opened: Opened, found: Found, matched: Matched, cfg: ViTConfig) -> tuple[str, ...]:
-    """The classifier that is left out; one inside of a model that has a head of its own is not used."""
-    inside = {} if cfg.num_classes else {n: found.tensors[n].shape for n in matched.ignored}
-    left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
-    if found.branch:
-        under = found.branch.replace("/", ".") + "."
-        for name, stored in opened.container.tensors.items():
-            if not name.replace("/", ".").startswith(under):
-                left[name] = stored.shape
-    return classifiers(left, found.branch, cfg.hidden_size)
-
-
-def _stripped(opened: Opened, found: Found) -> list[str]:
-    """What was done to the names, and what lies outside of the model."""
-    notes = [opened.tower] if opened.tower else []
-    relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
-    notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
-    notes += found.respelled
-    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
-    if outside := len(opened.container.tensors) - len(found.tensors):
-        said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
-        where = f"not under {found.branch!r}" if found.branch else "no part of it"
-        notes.append(f"left out {said} {where}")
-    return notes
-
-
-def _assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
-    """What was taken for a square though an oblong fits as well, a sentence each."""
-    cfg = resolved.config
-    (rows, columns), (height, width) = cfg.grid, cfg.patch_size
-    said = []
-    if resolved.origins["patch_size"] == SQUARE_PATCH:
-        said.append(
-            f"took patches of {cfg.patch_dim} values for squares of {height}x{width} in"
-            f" {cfg.in_channels} channels; --set patch_size=HxW says otherwise"
-        )
-    side = next((side for side in range(2, rows + 1) if rows % side == 0), None)
-    if resolved.origins["image_size"] == SQUARE and side is not None:
-        oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
-        if not dialect.problems(oblong):
-            size = "x".join(map(str, cfg.image_size))
-            said.append(
-                f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are"
-                f" {size}; --set image_size=HxW says otherwise"
-            )
-    return said
-
-
-def _refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
-    """Ask for the dialect where the same names and shapes are those of another function."""
-    told = found.asked or opened.header.dialect or opened.sidecars.are_of(found.dialect)
-    if not told and (other := found.dialect.mistaken_for(cfg)):
-        raise UnstatedError(
-            f"its tensors are named as those of {found.dialect.name} and of {other}, which compute"
-            f" otherwise; give --dialect with one of the two"
-        )
-
-
-def _refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
-    """Refuse a schema that no model of the dialect has: something was lost on the way.
-
-    What is said by hand goes before the library.
-    """
-    cfg = canonical(resolved.config)
-    found = dialect.problems(cfg)
-    problems = [
-        said
-        for name, said in found.items()
-        if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
-        and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
-    ]
-    if problems and "" in found:  # a sentence
-        raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
-    if problems:
-        raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")
-
-
 def _found(opened: Opened, name: str | None, part: str | None) -> Found:
     """The model in the file; what the header or the user says goes before what tensors look like."""
     if opened.header.dialect is not None and name is None:
@@ -328,16 +240,6 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
         return Found(dialect, "", dialect.within_body(names), "its header")
     found = find(opened, called(name) if name else dialects(), part=part, asked=name is not None)
     return found._replace(why=f"{found.why}, as asked", asked=True) if name else found
-
-
-def _match_own(
-    opened: Opened, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
-) -> None:
-    """Refuse a file of the project's own whose tensors are not those of its schema; all that is wrong at
-    once, where shapes would only contradict the first field."""
-    cfg = opened.header.schema if dialect.name == DIALECT and not given else None
-    if cfg is not None:
-        match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
 
 
 def _of_one_type(

@@ -36,6 +36,8 @@ class Published:
     """What no file says and the user has to."""
     override: dict[str, Any] = field(default_factory=dict)
     """What its page says against its config.json."""
+    part: str = ""
+    """Which model is taken of a file that has several."""
     wrapper: str = ""
     """What the names in a bare file begin with."""
     decoder: dict[str, int] = field(default_factory=dict)
@@ -73,5 +75,5 @@ def _of_transformers(name: str, facts: dict[str, Any]) -> Published:
         config["id2label"] = {str(index): f"class {index}" for index in range(labels)}
     return Published(
         name, "transformers", facts["size"], kind=facts["class"], config=config,
-        host=facts.get("host", False),
+        host=facts.get("host", False), part=facts.get("part", ""),
     )  # fmt: skip

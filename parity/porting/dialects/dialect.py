@@ -119,6 +119,8 @@ class Dialect:
     marks: tuple[str, ...]
     """Tensors by which it is recognised: each must be there. A mark that starts with ``!`` must not; one
     that ends with ``:2`` must have two axes; of several with ``|`` between them one is enough."""
+    told: tuple[str, ...] = ()
+    """The marks that are enough where a config file says that it is of this dialect, if fewer are."""
     can: Mapping[str, Any] = field(default_factory=dict)
     """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
     in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function

@@ -123,10 +123,15 @@ def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[s
     return found, tuple(f"took {each!r} out of the names" for each in dict.fromkeys(every))
 
 
-def marked(dialect: Dialect, tensors: Mapping[str, Stored]) -> bool:
-    """Whether the tensors by which a dialect is recognised are there."""
-    fits = (_is_there(mark.removeprefix("!"), tensors) != mark.startswith("!") for mark in dialect.marks)
-    return bool(dialect.marks) and all(fits)
+def marked(dialect: Dialect, tensors: Mapping[str, Stored], *, told: bool = False) -> bool:
+    """Whether the tensors by which a dialect is recognised are there.
+
+    Args:
+        told: a config file says that they are of this dialect.
+    """
+    marks = dialect.told if told and dialect.told else dialect.marks
+    fits = (_is_there(mark.removeprefix("!"), tensors) != mark.startswith("!") for mark in marks)
+    return bool(marks) and all(fits)
 
 
 def _is_there(mark: str, tensors: Mapping[str, Stored]) -> bool:
@@ -148,7 +153,7 @@ def _marked(
         for each in [*told, *(each for each in dialects if each not in told)]:
             if not each.wrapper or _keys(prefix)[-1:] == [each.wrapper]:
                 own = each.within_body(inside)
-                if marked(each, own):
+                if marked(each, own, told=each in told):
                     why = "its config file and " if each in told else ""
                     yield Found(
                         each, prefix[:-1], own, f"{why}the tensors {', '.join(_names(each)[:2])}"

@@ -1,7 +1,8 @@
 """Tables of names: which tensors of another format make which of ours, readable in both directions.
 
 A row is a template. ``{i}`` stands for the number of a block, ``{j}`` for that of a parallel branch. A
-row whose layout has the letter ``L`` on their side alone is a stack of all blocks. The name ``*`` stands
+row whose layout has the letter ``L`` on their side alone is a stack of all blocks; one with ``{i}`` on
+our side alone is a tensor that all blocks share, of which ours each have a copy. The name ``*`` stands
 for every tensor that no row before it took, spelled as the twins spell it.
 """
 
@@ -41,6 +42,15 @@ class Row:
     def stacked(self) -> bool:
         """Whether one tensor of theirs holds all blocks."""
         return self.layout.split("->")[0].split()[:1] == ["L"]
+
+    @property
+    def shared(self) -> bool:
+        """Whether all blocks use one tensor of theirs; such a row is read, and never written."""
+        return (
+            not self.stacked
+            and any("{i}" in (each or "") for each in self.ours)
+            and not any("{i}" in each for each in self.theirs)
+        )
 
 
 Table = tuple[Row, ...]
@@ -159,6 +169,7 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
             if each.axes is not None and any(len(shapes[name]) != each.axes for name in theirs):
                 continue
             depth = shapes[theirs[0]][0] if each.stacked and shapes[theirs[0]] else 0
+            depth = 1 + _last_block(shapes) if each.shared else depth
             if each.stacked and not 0 < depth <= MOST_BLOCKS:
                 continue
             bound.append(_bound(each, theirs, numbers, depth))
@@ -177,6 +188,8 @@ def bind_ours(table: Table, cfg: ViTConfig, names: Iterable[str]) -> tuple[list[
             bound += [Bound(each, (name,), (f"{prefix}{name}",), None) for name in left]
             left = {}
             continue
+        if each.shared:
+            continue
         if each.when is not None and getattr(cfg, each.when[0]) != each.when[1]:
             continue
         for numbers in _ranges(each, cfg):
@@ -191,7 +204,7 @@ def bind_ours(table: Table, cfg: ViTConfig, names: Iterable[str]) -> tuple[list[
 
 
 def _bound(each: Row, theirs: tuple[str, ...], numbers: Mapping[str, int], depth: int) -> Bound:
-    blocks = [{"i": i} for i in range(depth)] if each.stacked else [numbers]
+    blocks = [{"i": i} for i in range(depth)] if each.stacked or each.shared else [numbers]
     ours = tuple(_fill(name, block) if name else None for block in blocks for name in each.ours)
     return Bound(each, ours, theirs, numbers.get("i"))
 
@@ -208,6 +221,12 @@ def _numbers(template: str, names: Iterable[str]) -> list[dict[str, int]]:
     found = (_pattern(template).fullmatch(name) for name in names)
     numbers = [{key: int(value) for key, value in match.groupdict().items()} for match in found if match]
     return sorted(numbers, key=lambda each: tuple(each.values()))
+
+
+def _last_block(names: Iterable[str]) -> int:
+    """The highest number of a block among names in which it is a level of its own; -1 without any."""
+    found = (re.search(r"(?:^|[./])(\d{1,4})[./]", name) for name in names)
+    return max((int(number[1]) for number in found if number), default=-1)
 
 
 @cache

@@ -131,6 +131,8 @@ def _share(
 
 def _read_row(one: Bound, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
     row, sources = one.row, [tensors[name] for name in one.theirs]
+    if row.shared:
+        return {name: sources[0] for name in one.ours if name is not None}
     if not row.layout and len(one.ours) == len(sources) == 1 and one.ours[0]:
         return {one.ours[0]: sources[0]}
     layout = layout_of(row)

@@ -91,10 +91,14 @@ def _bits(tensor: Stored) -> int:
 def _moving(tensors: Tensors) -> str:
     for name, each in tensors.items():
         if len(each.shape) == 5 and PATCHES.search(name):
-            frames = "1 frame" if each.shape[2] == 1 else f"{each.shape[2]} frames"
+            frames = each.shape[2]
+            said = f"{name} has shape {tuple(each.shape)}: its patches have an axis of time"
+            if frames > 1:
+                return f"{said}, {frames} frames each: it is a model of videos, which is not converted"
             return (
-                f"{name} has shape {tuple(each.shape)}: its patches are of {frames}, so it is a model of"
-                " videos, which is not converted"
+                f"{said}, one frame each: it is a model of videos or of images of several times, which"
+                " is not converted; if yours sees one image at a time, save that tensor without the"
+                " axis, as tensor[:, :, 0]"
             )
     return ""
 

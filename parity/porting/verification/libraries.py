@@ -32,7 +32,7 @@ class RefusedError(Exception):
 
 
 def load_strictly(model: Any, checkpoint: Checkpoint) -> Any:
-    """The model with exactly the tensors of a file.
+    """The model with exactly the tensors of a file, in float64, which holds every value of theirs.
 
     Raises:
         RefusedError: other names or other shapes.
@@ -40,6 +40,7 @@ def load_strictly(model: Any, checkpoint: Checkpoint) -> Any:
     from vit_torch.weights import from_numpy
 
     state = {name: from_numpy(stored.load()) for name, stored in checkpoint.tensors.items()}
+    model = model.double()
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:

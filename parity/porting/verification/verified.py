@@ -9,7 +9,8 @@ from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.conversion import Converted, check_out, convert
-from parity.porting.verification.verify import Verification, installed_twins, verify, write_verification
+from parity.porting.verification.runs import Runs, Told, installed_twins
+from parity.porting.verification.verify import Verification, sample, verify, write_verification
 from vit_config.files.atomic import check_parent, put_in_place
 
 
@@ -24,7 +25,13 @@ class Verified:
 
 
 def convert_verified(
-    source: Checkpoint, *, out: str | Path, force: bool = False, **options: Any
+    source: Checkpoint,
+    *,
+    out: str | Path,
+    force: bool = False,
+    runs: Runs | None = None,
+    told: Told = lambda what: None,
+    **options: Any,
 ) -> Verified:
     """Convert a checkpoint, and run source and result before the result gets its name.
 
@@ -33,6 +40,8 @@ def convert_verified(
 
     Args:
         source: as `parity.porting.conversion.convert` takes it, and all other options.
+        runs: see `verify`.
+        told: is told, before each run, what runs.
 
     Raises:
         ConfigError, WeightsError, MissingFileError: see `convert` and `verify`.
@@ -43,7 +52,7 @@ def convert_verified(
     check_out(source, out, force)
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=f".{out.name}.") as folder:
         converted = convert(source, out=Path(folder) / out.name, **options)
-        verification = verify(converted)
+        verification = verify(converted, runs=runs or Runs(sample(converted.config), told))
         path = out if verification.passed else different(out)
         if converted.path.is_dir():
             write_verification(verification, converted.path)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,10 +18,10 @@ from parity.measure.tables import show_table
 from parity.measure.tolerance import FLOAT64
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import Converted
-from parity.porting.formats.base import Stored
 from parity.porting.provenance import versions
 from parity.porting.verification.libraries import NoModelError, RefusedError, library_of
-from vit_config import ConfigError, ViTConfig
+from parity.porting.verification.runs import NAMES, Runs, installed_twins
+from vit_config import ViTConfig
 
 BATCH = 2
 """Images that are compared."""
@@ -73,7 +71,7 @@ class Verification:
         return "; ".join(_problem(row) for row in self.rows if not row.passed)
 
 
-def verify(converted: Converted, path: Path | None = None) -> Verification:
+def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
     The reference is the rewritten source in one twin; the file is read again, by the dialect that it
@@ -85,6 +83,7 @@ def verify(converted: Converted, path: Path | None = None) -> Verification:
 
     Args:
         path: where the written file is now, if it was moved.
+        runs: what was run already, if it may serve again; its images are compared.
 
     Raises:
         ConfigError: neither PyTorch nor JAX is installed.
@@ -92,30 +91,36 @@ def verify(converted: Converted, path: Path | None = None) -> Verification:
     """
     twins = installed_twins()
     cfg, source = converted.config, converted.target.source
-    images = random_batch(cfg, BATCH, seed=0).images
-    reference = _run_twin(twins[0], cfg, converted.target.state.arrays, images)
+    runs = runs or Runs(sample(cfg))
+    reference = runs.twin(twins[0], cfg, converted.target.state.arrays, "source")
     written = read_checkpoint(path or converted.path)
     rows, not_run = [], []
     for name in twins:
-        logits = _run_twin(name, written.config, written.arrays, images)
-        rows.append(Row("written", f"{_NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
+        logits = runs.twin(name, written.config, written.arrays, "written")
+        rows.append(Row("written", f"{NAMES[name]} twin", relative_error(logits, reference), FLOAT64))
     limit = FLOAT64
     if converted.target.unchanged and converted.target.state.said:
-        original = _run_twin(twins[0], source.config, source.arrays, images)
+        original = runs.twin(twins[0], source.config, source.arrays, "source")
         if converted.target.state.rounds:
-            own = _run_twin(twins[0], source.config, source.arrays, images, wide=False)
+            own = runs.twin(twins[0], source.config, source.arrays, "source", wide=False)
             limit = max(FLOAT64, relative_error(own, original))
         error = relative_error(original, reference)
-        rows.append(Row("source", f"{_NAMES[twins[0]]} twin", error, limit))
+        rows.append(Row("source", f"{NAMES[twins[0]]} twin", error, limit))
     sides = [("written", written), *([("source", source)] if converted.target.unchanged else [])]
     for what, checkpoint in sides:
-        row = _run_library(what, checkpoint, images, reference, limit if what == "source" else FLOAT64)
+        least = limit if what == "source" else FLOAT64
+        row = _run_library(what, checkpoint, runs, reference, least)
         if isinstance(row, Row):
             rows.append(row)
         else:
             not_run.append(f"{what}: {row}")
     not_run += [f"pixels: {said}" for said in _pixels_apart(converted)]
-    return Verification(tuple(rows), f"source, {_NAMES[twins[0]]} twin", tuple(not_run), versions())
+    return Verification(tuple(rows), f"source, {NAMES[twins[0]]} twin", tuple(not_run), versions())
+
+
+def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
+    """Images (B, H, W, C) to compare a model on."""
+    return random_batch(cfg, count, seed=0).images
 
 
 def _pixels_apart(converted: Converted) -> Iterator[str]:
@@ -134,28 +139,14 @@ def _pixels_apart(converted: Converted) -> Iterator[str]:
         )
 
 
-def installed_twins() -> list[str]:
-    """The frameworks that a twin can be run in here.
-
-    Raises:
-        ConfigError: none.
-    """
-    twins = [name for name in _NAMES if importlib.util.find_spec(name)]
-    if not twins:
-        raise ConfigError("--verify runs models, and neither PyTorch nor JAX is installed; install one")
-    return twins
-
-
 def _run_library(
-    what: str, checkpoint: Checkpoint, images: np.ndarray, reference: np.ndarray, least: float
+    what: str, checkpoint: Checkpoint, runs: Runs, reference: np.ndarray, least: float
 ) -> Row | str:
     """A checkpoint in its own library; or, in words, why it was not run."""
     try:
         found = library_of(checkpoint)
         limit = max(least, found.limit(checkpoint))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of libraries about themselves
-            logits = found.run(checkpoint, images)
+        logits = runs.library(checkpoint, what)
     except NoModelError as error:
         return str(error)
     except RefusedError as error:
@@ -200,42 +191,3 @@ def _problem(row: Row) -> str:
     if row.error is None:
         return f"{row.what} run in {row.ran_in}: {row.why}"
     return f"{row.what} run in {row.ran_in}: off by {row.error:.1e}, limit {row.limit:.0e}"
-
-
-_NAMES = {"torch": "PyTorch", "jax": "JAX"}
-
-
-def _run_twin(
-    name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], images: np.ndarray, *, wide: bool = True
-) -> np.ndarray:
-    """Logits of images (B, H, W, C), computed in float64, or else in the type of the weights."""
-    run: Callable = {"torch": _run_torch, "jax": _run_jax}[name]
-    loaded = {name: stored.load() for name, stored in arrays.items()}
-    if wide:
-        loaded = {name: array.astype(np.float64) for name, array in loaded.items()}
-    return run(cfg, loaded, images)
-
-
-def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
-    import torch
-
-    from vit_torch.weights import from_arrays
-
-    with torch.no_grad():
-        model = from_arrays(cfg, arrays, kernel="reference")
-        batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
-        return model(batch.to(next(model.parameters()).dtype)).logits.double().numpy()
-
-
-def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
-    import jax
-
-    from vit_jax.functional import get_params, make_apply
-    from vit_jax.weights import from_arrays
-
-    with jax.enable_x64(True):
-        params = get_params(from_arrays(cfg, arrays))
-        apply = make_apply(cfg, kernel="reference")
-        logits = jax.jit(lambda params, images: apply(params, images).logits)
-        batch = jax.numpy.asarray(images, next(iter(params.values())).dtype)
-        return np.asarray(logits(params, batch), np.float64)

@@ -109,7 +109,7 @@ def test_what_a_library_refuses_is_different(own, tmp_path, capsys, monkeypatch)
 def test_a_fault_of_ours_leaves_nothing(own, tmp_path, capsys, monkeypatch):
     import parity.porting.verification.verified
 
-    def fault(converted):
+    def fault(converted, runs):
         raise KeyError("ours")
 
     monkeypatch.setattr(parity.porting.verification.verified, "verify", fault)

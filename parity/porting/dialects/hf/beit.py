@@ -18,6 +18,7 @@ from parity.porting.dialects.hf.vit import BLOCK, CLASSIFIER, MEMORY, RESIZED, S
 from parity.porting.dialects.table import layer, respelled, row
 from vit_config import ViTConfig
 
+SHARED = "use_shared_relative_position_bias"
 RELATIVE = "relative_position_bias.relative_position_bias_table"
 TABLE = (
     *CLASSIFIER,
@@ -25,9 +26,16 @@ TABLE = (
     *row("blocks.{i}.ls1.gamma", f"{BLOCK}.lambda_1"),
     *row("blocks.{i}.ls2.gamma", f"{BLOCK}.lambda_2"),
     *row("blocks.{i}.attn.rel_pos_bias.table", f"{BLOCK}.attention.attention.{RELATIVE}"),
+    *row("blocks.{i}.attn.rel_pos_bias.table", f"encoder.{RELATIVE}"),  # one that all blocks share
 )
-IN_MEMORY = respelled(TABLE, {**MEMORY, f".attention.attention.{RELATIVE}": f".{RELATIVE}"})
-SHARED = "a BEiT whose blocks share one table of relative positions"
+IN_MEMORY = respelled(
+    TABLE,
+    {
+        f"encoder.{RELATIVE}": "shared_position_bias.relative_position_bias_table",
+        **MEMORY,
+        f".attention.attention.{RELATIVE}": f".{RELATIVE}",
+    },
+)
 FIRST = "encoder.layer.0"
 POOLS = {True: ("mean", "post_pool"), False: ("class", "pre_pool")}
 """By use_mean_pooling: what is pooled, and where it is normalised."""
@@ -38,7 +46,13 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
     positions = entries.get("use_absolute_position_embeddings", False)
     scale = entries.get("layer_scale_init_value", 0.1)
     drop = entries.get("drop_path_rate", 0.1)
+    relative, shared = bool(entries["use_relative_position_bias"]), bool(entries.get(SHARED))
+    if relative and shared:
+        raise ValueError(
+            f"use_relative_position_bias and {SHARED}: their sum is no table of a block's own"
+        )
     return {
+        "rel_pos_bias": relative or shared,
         **head_dim(entries),
         "pool": pool,
         "final_norm": norm,
@@ -126,7 +140,7 @@ def _dialect(
                 *sizes(norm_eps=1e-12), *MLP, *DROPOUT,
                 Key("use_relative_position_bias", "rel_pos_bias", False),
             ),
-            only={"use_shared_relative_position_bias": (False,), "use_mask_token": (False, True)},
+            only={SHARED: (False, True), "use_mask_token": (False, True)},
             architecture=one_of(classes),
             derive=derive,
             entries=_entries,
@@ -135,8 +149,6 @@ def _dialect(
         ),
         ignored=("embeddings.mask_token", "*relative_position_index"),
         foreign={
-            "encoder.relative_position_bias.*": SHARED,
-            "shared_position_bias.*": SHARED,
             "lm_head.*": f"a model of masked images, whose norm stands beside its trunk ({trunk})",
             "decode_head.*": f"a model that segments ({trunk})",
         },

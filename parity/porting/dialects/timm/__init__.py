@@ -29,7 +29,11 @@ SCALES = (
     *row("blocks.{i}.ls2.gamma", "blocks.{i}.gamma_2"),
 )
 APART = apart("blocks.{i}.attn", "blocks.{i}.attn.{}", ("q_proj", "k_proj", "v_proj"))
-BIAS_TABLE = row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table")
+SHARED = "rel_pos_bias.relative_position_bias_table"
+BIAS_TABLE = (
+    *row("blocks.{i}.attn.rel_pos_bias.table", "blocks.{i}.attn.relative_position_bias_table"),
+    *row("blocks.{i}.attn.rel_pos_bias.table", SHARED),
+)
 VIT, EVA, SPLIT = (*OLDER, REST), (*SCALES, REST), (*SCALES, *APART, REST)
 BEIT, EVERY = (*SCALES, *BIAS_TABLE, REST), (*SCALES, *BIAS_TABLE, *APART, REST)
 
@@ -50,7 +54,7 @@ PATCHES = "patch_embed.proj.weight"
 PLAIN = "blocks.0.norm1.weight|blocks.0.in_norm.weight|blocks.0.attns.0.norm.weight"
 JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
-INDEX = ("blocks.*.attn.relative_position_index",)
+INDEX = ("blocks.*.attn.relative_position_index", "rel_pos_bias.relative_position_index")
 PROJECTOR = "head.[0-9].*"
 """Several layers in place of the head: of MoCo v3, which trains timm's models so, or a classifier, which
 is not dropped unasked (`parity.porting.dialects.heads`)."""
@@ -105,8 +109,10 @@ DIALECTS = (
         "timm-beit",
         "timm's BEiT",
         BEIT,
-        marks=(PATCHES, "blocks.0.attn.relative_position_bias_table", "!mask_token"),
+        marks=(PATCHES, f"blocks.0.attn.relative_position_bias_table|{SHARED}", "!mask_token"),
+        told=(PATCHES, "blocks.0.norm1.weight", JOINT),  # without relative positions it is named as EVA
         can=BEIT_CAN,
+        older={"rel_pos_bias": (False,)},  # which timm's other classes hold as well
         follows=eva_follows,
         fixed=by_code("timm/models/beit.py: Block", rope=None, block="pre_norm"),
     ),

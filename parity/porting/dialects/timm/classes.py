@@ -53,6 +53,13 @@ def _pool(value: Any, known: Fields) -> Fields:
     return word("pool", POOLS, "final_norm").meant(value, known)
 
 
+def _shared_table(value: Any, known: Fields) -> Fields:
+    """A table that all blocks share is a copy in each; beside others it is added to them."""
+    if value and known["rel_pos_bias"]:
+        raise ConfigError(f"{value!r} beside tables of each block, whose sum is no table of its own")
+    return {"rel_pos_bias": True} if value else {}
+
+
 GLOBAL_POOL = word("pool", POOLS)._replace(meant=_pool)
 PREFIX = ("pos_embed_prefix",)
 NORMS = {"layernorm": "layernorm", "rmsnorm": "rmsnorm", "LayerNorm": "layernorm", "RmsNorm": "rmsnorm"}
@@ -179,7 +186,7 @@ BEIT = {
     "init_values": gain(zero=True),
     "use_abs_pos_emb": EVA["use_abs_pos_emb"],
     "use_rel_pos_bias": same("rel_pos_bias"),
-    "use_shared_rel_pos_bias": only(False),
+    "use_shared_rel_pos_bias": Argument(lambda cfg: NEEDLESS, _shared_table),
     "global_pool": GLOBAL_POOL,
     "use_fc_norm": EVA["use_fc_norm"],
     "head_init_scale": no_effect(),

@@ -53,6 +53,19 @@ def test_bodies(mean: bool, tmp_path: Path) -> None:
     prove(saved, logits(model), to="hf-beit", out=tmp_path / "back", reload=reload())
 
 
+SHARED = {"use_shared_relative_position_bias": True}
+
+
+@pytest.mark.parametrize("write", [save, save_memory])
+def test_a_table_that_all_blocks_share(write, tmp_path: Path) -> None:
+    model = build("BeitModel", "BeitConfig", **ENTRIES, **SHARED)
+    own = tmp_path / "own.safetensors"
+    done = convert(write(model, tmp_path / "saved"), to="parity", out=own)
+    images = images_for(done.config)
+    for found in twin_logits(own, images).values():
+        assert error(found, logits(model)(images)) <= 1e-12
+
+
 @pytest.mark.parametrize("mean", [True, False])
 @pytest.mark.parametrize("name", ["Data2VecVisionForImageClassification", "Data2VecVisionModel"])
 def test_data2vec_is_a_beit(name: str, mean: bool, tmp_path: Path) -> None:
@@ -102,7 +115,7 @@ def test_the_trunk_inside_of_another_model(name: str, mean: bool, tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "entries", "said"),
     [
-        ("BeitModel", {"use_shared_relative_position_bias": True}, "blocks share one table of relative"),
+        ("BeitModel", {**RELATIVE, **SHARED}, "their sum is no table of a block's own"),
         (
             "BeitModel",
             {"image_size": (20, 15)},

@@ -13,6 +13,7 @@ from parity.porting.conversion import convert
 from parity.porting.dialects import dialects
 from parity.porting.dialects.recognise import find
 from parity.porting.opened import open_checkpoint
+from parity.porting.verification.verified import convert_verified
 from tests.support.timm_models import bare, saved, small, timm, write_json
 from vit_config import PRESETS, ConfigError
 
@@ -158,6 +159,31 @@ def test_a_config_json_of_older_timm(tmp_path):
     assert source.notes == (
         "left out 3 tensors that are no part of the encoder: " + ", ".join(list(state)[-3:]),
     )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "bias", "positions"),
+    [
+        ({"use_shared_rel_pos_bias": True}, True, "none"),
+        ({"use_abs_pos_emb": True, "init_values": 0.1}, False, "learned"),
+    ],
+)
+def test_a_beit_without_tables_of_its_blocks(arguments, bias, positions, tmp_path):
+    """One that all blocks share, or none: then its config.json tells it from an EVA."""
+    arguments = {"use_rel_pos_bias": False, "use_abs_pos_emb": False, **arguments}
+    folder = saved(tmp_path / "timm", small("beit_base_patch16_224", **arguments))
+    source = read_checkpoint(folder)
+    assert source.dialect.name == "timm-beit"
+    assert (source.config.rel_pos_bias, source.config.pos_embed) == (bias, positions)
+    done = convert_verified(source, to="parity", out=tmp_path / "own.safetensors")
+    assert done.verification.problem == ""
+
+
+def test_a_beit_that_adds_two_tables_is_refused(tmp_path):
+    arguments = {"use_shared_rel_pos_bias": True}
+    folder = saved(tmp_path / "timm", small("beit_base_patch16_224", **arguments))
+    with pytest.raises(ConfigError, match="whose sum is no table of its own"):
+        read_checkpoint(folder)
 
 
 def test_the_layer_before_the_head_of_older_timm(tmp_path):

@@ -1,0 +1,59 @@
+"""What was done to a checkpoint's names and what was left out or assumed when it was read, in words."""
+
+from __future__ import annotations
+
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.heads import classifiers
+from parity.porting.dialects.matching import Matched
+from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.resolve import SQUARE, SQUARE_PATCH, Resolved
+from parity.porting.opened import Opened
+from vit_config import ViTConfig
+
+
+def stripped(opened: Opened, found: Found) -> list[str]:
+    """What was done to the names, and what lies outside of the model."""
+    notes = [opened.tower] if opened.tower else []
+    relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
+    notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
+    notes += found.respelled
+    notes += [f"stripped {found.branch!r} from every name"] if found.branch else []
+    if outside := len(opened.container.tensors) - len(found.tensors):
+        said = "1 tensor that is" if outside == 1 else f"{outside} tensors that are"
+        where = f"not under {found.branch!r}" if found.branch else "no part of it"
+        notes.append(f"left out {said} {where}")
+    return notes
+
+
+def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
+    """What was taken for a square though an oblong fits as well, a sentence each."""
+    cfg = resolved.config
+    (rows, columns), (height, width) = cfg.grid, cfg.patch_size
+    said = []
+    if resolved.origins["patch_size"] == SQUARE_PATCH:
+        said.append(
+            f"took patches of {cfg.patch_dim} values for squares of {height}x{width} in"
+            f" {cfg.in_channels} channels; --set patch_size=HxW says otherwise"
+        )
+    side = next((side for side in range(2, rows + 1) if rows % side == 0), None)
+    if resolved.origins["image_size"] == SQUARE and side is not None:
+        oblong = cfg.replace(image_size=(rows // side * height, columns * side * width))
+        if not dialect.problems(oblong):
+            size = "x".join(map(str, cfg.image_size))
+            said.append(
+                f"took the {rows * columns} positions for a square of {rows}x{columns}, so images are"
+                f" {size}; --set image_size=HxW says otherwise"
+            )
+    return said
+
+
+def unheld(opened: Opened, found: Found, matched: Matched, cfg: ViTConfig) -> tuple[str, ...]:
+    """The classifier that is left out; one inside of a model that has a head of its own is not used."""
+    inside = {} if cfg.num_classes else {n: found.tensors[n].shape for n in matched.ignored}
+    left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
+    if found.branch:
+        under = found.branch.replace("/", ".") + "."
+        for name, stored in opened.container.tensors.items():
+            if not name.replace("/", ".").startswith(under):
+                left[name] = stored.shape
+    return classifiers(left, found.branch, cfg.hidden_size)

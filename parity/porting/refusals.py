@@ -1,0 +1,58 @@
+"""What is refused of a checkpoint whose names and shapes are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.recognise import Found
+from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, Resolved
+from parity.porting.dialects.rewrites import canonical
+from parity.porting.dialects.rewrites.rewrite import allows
+from parity.porting.formats.base import Stored
+from parity.porting.opened import Opened
+from vit_config import ViTConfig, WeightsError
+from vit_config.errors import UnstatedError
+from vit_config.files.matching import match_arrays
+from vit_config.files.weights_file import DIALECT
+from vit_config.parameters import parameters
+
+
+def refuse_other_tensors(
+    opened: Opened, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
+) -> None:
+    """Refuse a file of the project's own whose tensors are not those of its schema; all that is wrong at
+    once, where shapes would only contradict the first field."""
+    cfg = opened.header.schema if dialect.name == DIALECT and not given else None
+    if cfg is not None:
+        match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
+
+
+def refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
+    """Ask for the dialect where the same names and shapes are those of another function."""
+    told = found.asked or opened.header.dialect or opened.sidecars.are_of(found.dialect)
+    if not told and (other := found.dialect.mistaken_for(cfg)):
+        raise UnstatedError(
+            f"its tensors are named as those of {found.dialect.name} and of {other}, which compute"
+            f" otherwise; give --dialect with one of the two"
+        )
+
+
+def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
+    """Refuse a schema that no model of the dialect has: something was lost on the way.
+
+    What is said by hand goes before the library.
+    """
+    cfg = canonical(resolved.config)
+    found = dialect.problems(cfg)
+    problems = [
+        said
+        for name, said in found.items()
+        if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
+        and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
+    ]
+    if problems and "" in found:  # a sentence
+        raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
+    if problems:
+        raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

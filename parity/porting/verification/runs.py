@@ -1,0 +1,122 @@
+"""Logits of one batch in the twins and in the libraries; what ran on the same bits is not run again."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+import warnings
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.formats.base import Stored
+from parity.porting.verification.libraries import library_of
+from vit_config import ConfigError, ViTConfig
+
+NAMES = {"torch": "PyTorch", "jax": "JAX"}
+
+Told = Callable[[str], object]
+"""Is told what runs next, in words."""
+
+
+def installed_twins() -> list[str]:
+    """The frameworks that a twin can be run in here.
+
+    Raises:
+        ConfigError: none.
+    """
+    twins = [name for name in NAMES if importlib.util.find_spec(name)]
+    if not twins:
+        raise ConfigError("--verify runs models, and neither PyTorch nor JAX is installed; install one")
+    return twins
+
+
+class Runs:
+    """Logits of images (B, H, W, C), each kept by what was run on which values."""
+
+    def __init__(self, images: np.ndarray, told: Told = lambda what: None) -> None:
+        self.images = images
+        self._told = told
+        self._kept: dict[tuple[str, ...], np.ndarray] = {}
+        self._digests: dict[int, tuple[Stored, str]] = {}
+
+    def twin(
+        self, name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], what: str, *, wide: bool = True
+    ) -> np.ndarray:
+        """What a twin says, computed in float64, or else in the type of the weights.
+
+        Args:
+            what: the weights, in words.
+        """
+        key = (name, str(wide), cfg.to_json(), self._digest(arrays))
+        return self._once(key, f"{what}, {NAMES[name]} twin", lambda: self._run(name, cfg, arrays, wide))
+
+    def library(self, checkpoint: Checkpoint, what: str) -> np.ndarray:
+        """What a checkpoint's own library says, computed in float64.
+
+        Raises:
+            NoModelError, RefusedError: see `libraries.Library.run`.
+        """
+        library = library_of(checkpoint)
+        told = json.dumps(checkpoint.opened.sidecars.contents, sort_keys=True, default=str)
+        schema = f"{checkpoint.dialect.name} {checkpoint.config.to_json()} {checkpoint.metadata}"
+        key = (library.name, schema, told, self._digest(checkpoint.tensors))
+
+        def run() -> np.ndarray:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of libraries about themselves
+                return library.run(checkpoint, self.images)
+
+        return self._once(key, f"{what}, {library.name}", run)
+
+    def _once(self, key: tuple[str, ...], what: str, run: Callable[[], np.ndarray]) -> np.ndarray:
+        if key not in self._kept:
+            self._told(what)
+            self._kept[key] = run()
+        return self._kept[key]
+
+    def _digest(self, arrays: Mapping[str, Stored]) -> str:
+        """Of names, shapes, types and bits."""
+        each = (f"{name} {self._digest_of(arrays[name])}" for name in sorted(arrays))
+        return hashlib.sha256("\n".join(each).encode()).hexdigest()
+
+    def _digest_of(self, stored: Stored) -> str:
+        """Of one tensor, which is read once; it stays alive here, so that no other has its identity."""
+        if id(stored) not in self._digests:
+            array = np.ascontiguousarray(stored.load())
+            bits = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()
+            self._digests[id(stored)] = stored, f"{array.shape} {array.dtype} {bits}"
+        return self._digests[id(stored)][1]
+
+    def _run(self, name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], wide: bool) -> np.ndarray:
+        loaded = {name: stored.load() for name, stored in arrays.items()}
+        if wide:
+            loaded = {name: array.astype(np.float64) for name, array in loaded.items()}
+        return {"torch": _run_torch, "jax": _run_jax}[name](cfg, loaded, self.images)
+
+
+def _run_torch(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    import torch
+
+    from vit_torch.weights import from_arrays
+
+    with torch.no_grad():
+        model = from_arrays(cfg, arrays, kernel="reference")
+        batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
+        return model(batch.to(next(model.parameters()).dtype)).logits.double().numpy()
+
+
+def _run_jax(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], images: np.ndarray) -> np.ndarray:
+    import jax
+
+    from vit_jax.functional import get_params, make_apply
+    from vit_jax.weights import from_arrays
+
+    with jax.enable_x64(True):
+        params = get_params(from_arrays(cfg, arrays))
+        apply = make_apply(cfg, kernel="reference")
+        logits = jax.jit(lambda params, images: apply(params, images).logits)
+        batch = jax.numpy.asarray(images, next(iter(params.values())).dtype)
+        return np.asarray(logits(params, batch), np.float64)

@@ -1,0 +1,137 @@
+"""One checkpoint to one target and back: run, or by names and shapes alone."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion_plan import plan
+from parity.porting.reopened import compare
+from parity.porting.verification.libraries import NoModelError, misfits
+from parity.porting.verification.runs import Runs
+from parity.porting.verification.verified import Verified, convert_verified
+from tests.support.unread import as_written, unread
+from vit_config import ConfigError, WeightsError
+
+
+class Way(NamedTuple):
+    """One checkpoint to one target and back."""
+
+    target: str
+    symbol: str
+    """``=`` equal, ``~`` equal after a rewriting, ``-`` refused, ``!`` different."""
+    said: str = ""
+    """What was rewritten, why it was refused, or in what it differs."""
+    back: str = ""
+    """The same symbols, of the way back to the source's dialect."""
+    back_said: str = ""
+    error: float | None = None
+    """The largest relative error of logits or of the pooled vector, of those that were run."""
+
+
+def compared(source: Checkpoint, target: str, folder: Path) -> Way:
+    """By names and shapes: what would be written, read with and without this project's header."""
+    try:
+        there = plan(source, target)
+    except ConfigError as error:
+        return Way(target, "-", reason(error, folder))
+    said = "; ".join(there.state.said)
+    symbol = "~" if said else "="
+    try:
+        again = _reread(there, folder / target)
+    except (ConfigError, WeightsError) as error:
+        return Way(target, "!", reason(error, folder))
+    try:
+        back = plan(again, source.dialect.name)
+    except ConfigError as error:
+        return Way(target, symbol, said, "-", reason(error, folder))
+    try:
+        _reread(back, folder / f"{target}-back")
+    except (ConfigError, WeightsError) as error:
+        return Way(target, symbol, said, "!", reason(error, folder))
+    if lost := _lost(source, {name: each.shape for name, each in back.tensors.items()}):
+        return Way(target, symbol, said, "~", f"other tensors: {lost}")
+    return Way(target, symbol, said, "~" if back.state.said else "=", "; ".join(back.state.said))
+
+
+def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
+    """By running it: the source, what was written, and what was written of that."""
+    try:
+        there = convert_verified(source, to=target, out=folder / target, runs=runs)
+    except ConfigError as error:
+        return Way(target, "-", reason(error, folder))
+    said = "; ".join(there.converted.target.state.said)
+    symbol, error = _judged(there)
+    if symbol == "!":
+        return Way(target, "!", there.verification.problem, error=error)
+    out, name = folder / f"{target}-back", source.dialect.name
+    try:
+        back = convert_verified(read_checkpoint(there.path), to=name, out=out, runs=runs)
+    except ConfigError as refusal:
+        return Way(target, symbol, said, "-", reason(refusal, folder), error)
+    back_symbol, worse = _judged(back)
+    if back_symbol == "!":
+        return Way(target, symbol, said, "!", back.verification.problem, max(error, worse))
+    written = read_checkpoint(back.path)
+    rewritten = "; ".join(back.converted.target.state.said)
+    if lost := _lost(source, {name: each.shape for name, each in written.tensors.items()}):
+        back_symbol, rewritten = "~", f"other tensors: {lost}"
+    elif not said + rewritten and (other := _other_bits(source, written)):
+        back_symbol, rewritten = "!", f"other values in {other}"
+    return Way(target, symbol, said, back_symbol, rewritten, max(error, worse))
+
+
+def reason(error: Exception, folder: Path) -> str:
+    """What a refusal says, without the path that it may begin with."""
+    path, _, said = str(error).replace(f"{folder}/", "").partition(": ")
+    return f"{path}: {said}" if " " in path and said else said or path
+
+
+def _reread(there, folder: Path) -> Checkpoint:
+    """What would be written, read as a reader would; and against the library's own class.
+
+    Raises:
+        WeightsError: it is another model.
+    """
+    again = read_checkpoint(as_written(there, folder))
+    compare(again, there)
+    sidecars = again.opened.sidecars
+    if sidecars.are_of(there.dialect):
+        shapes = {name: stored.shape for name, stored in again.container.tensors.items()}
+        compare(read_checkpoint(unread(shapes, folder, sidecars.contents)), there)
+    with suppress(NoModelError):
+        if problems := misfits(again):
+            raise WeightsError("; ".join(problems[:4]))
+    return again
+
+
+def _judged(done: Verified) -> tuple[str, float]:
+    errors = [row.error for row in done.verification.rows if row.error is not None]
+    symbol = "~" if done.converted.target.state.said else "="
+    return symbol if done.verification.passed else "!", max(errors, default=0.0)
+
+
+def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:
+    """In which tensors the way back differs from the source's own, three at most."""
+    body = source.dialect.body
+    own = {name.removeprefix(body): each.shape for name, each in source.tensors.items()}
+    found = {name.removeprefix(body): shape for name, shape in shapes.items()}
+    wrong = [name for name in own if name in found and found[name] != own[name]]
+    wrong += [name for name in own if name not in found]
+    return ", ".join(wrong[:3])
+
+
+def _other_bits(source: Checkpoint, back: Checkpoint) -> str:
+    """Which tensors came back with other bits, three at most; a name without its body, as above."""
+    body = source.dialect.body
+    found = {name.removeprefix(body): each for name, each in back.tensors.items()}
+    wrong = [
+        name
+        for name, each in source.tensors.items()
+        if not np.array_equal(each.load(), found[name.removeprefix(body)].load(), equal_nan=True)
+    ]
+    return ", ".join(wrong[:3])
