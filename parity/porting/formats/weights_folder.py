@@ -24,8 +24,11 @@ WEIGHTS = (
 )
 """The names that weights have in a folder, the preferred first."""
 
-ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".npz", ".msgpack")
+ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack")
 """What the name of the only file with weights in a folder ends in, if it is none of those."""
+
+OTHERS = (".onnx", ".gguf", ".eqx", ".h5", ".keras", ".npy")
+"""What files end in that are told by what they are and not read, looked at where there is no other."""
 
 SHARD = ".distcp"
 """What the name of a shard of torch.distributed.checkpoint ends in."""
@@ -55,7 +58,8 @@ def find_weights(folder: Path) -> Path:
     """The file in a folder that holds the weights, or the index of its shards.
 
     Raises:
-        MissingFileError: none of the known names is there, nor a single file that looks like weights.
+        MissingFileError: none of the known names is there, nor a single file that looks like weights,
+            nor any of a kind that is told by what it is.
         WeightsError: the shards of torch.distributed.checkpoint.
     """
     for name in WEIGHTS:
@@ -69,6 +73,9 @@ def find_weights(folder: Path) -> Path:
     alone = [each for each in folder.iterdir() if each.suffix in ENDINGS and each.is_file()]
     if len(alone) == 1:
         return alone[0]
+    others = sorted(each for each in folder.iterdir() if each.suffix in OTHERS and each.is_file())
+    if others and not alone and not manifest.is_file():
+        return others[0]
     if manifest.is_file():
         raise MissingFileError(
             f"{folder}: is a training run without {exported.name} yet; let it end, or take its newest"

@@ -1,6 +1,7 @@
 """What is no checkpoint as it stands is called what it is, with what makes one of it."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -44,8 +45,14 @@ UNFIT = {
         lambda s: narrow(s, torch.float8_e5m2, weight_scale=torch.ones(1)),
         "with scales such as .*weight_scale",
     ),
-    "frames": (lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 2, 7, 5)}, "of 2 frames"),
-    "a frame": (lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 1, 7, 5)}, "of 1 frame,"),
+    "frames": (
+        lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 2, 7, 5)},
+        "axis of time, 2 frames each",
+    ),
+    "a frame": (
+        lambda s: {**s, "patch_embed.proj.weight": torch.ones(30, 3, 1, 7, 5)},
+        "one frame each",
+    ),
 }
 
 
@@ -71,8 +78,13 @@ def test_files_of_other_programs_are_named(tmp_path):
     expected = {"alone.npy": "one array of numpy", "leaves.eqx": "Equinox", "told.eqx": "Equinox",
                 "words.gguf": "GGUF", "graph.onnx": "ONNX", "bare.onnx": "ONNX"}  # fmt: skip
     for name, said in expected.items():
-        with pytest.raises(WeightsError, match=said):
-            open_container(tmp_path / name)
+        alone = tmp_path / name.replace(".", "-")
+        alone.mkdir()
+        shutil.copy(tmp_path / name, alone)
+        (alone / "config.json").write_text("{}")
+        for path in (tmp_path / name, alone):
+            with pytest.raises(WeightsError, match=said):
+                open_container(path)
 
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
