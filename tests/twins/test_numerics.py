@@ -8,7 +8,10 @@ import pytest
 import torch
 from flax import nnx
 
-from tests.support.tiny import error
+import vit_jax
+import vit_torch
+from tests.support.tiny import TINY, error
+from vit_config.numerics.resample import grid_matrices
 from vit_jax.linear import Linear
 from vit_jax.optim import scale_by_adam
 from vit_torch.norm import LayerNorm
@@ -84,3 +87,61 @@ def test_flaxs_own_linear_layer_loses_its_bias_gradient_in_bfloat16():
     )
     ours.kernel[...] = theirs.kernel[...]
     np.testing.assert_array_equal(ours(x), theirs(x))  # forward they are the same, bit for bit
+
+
+TWINS = [vit_jax, vit_torch]
+
+
+def in_bfloat16(twin, array):
+    """An array in one twin's bfloat16."""
+    if twin is vit_torch:
+        return torch.from_numpy(np.asarray(array, np.float32)).bfloat16()
+    return jnp.asarray(array, jnp.bfloat16)
+
+
+def in_float32(array):
+    """A tensor of either twin as numpy has it."""
+    return np.asarray(array.detach().float() if isinstance(array, torch.Tensor) else array, np.float32)
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=["jax", "torch"])
+def test_a_norms_gain_and_bias_meet_what_is_not_rounded_yet(twin):
+    """A bias that takes away all that bfloat16 can hold of an output leaves the rest."""
+    x = in_bfloat16(twin, np.random.default_rng(0).standard_normal((1, 13)))
+    norm = LayerNorm(13) if twin is vit_torch else vit_jax.norm.LayerNorm(13, rngs=nnx.Rngs(0))
+    rounded = -in_float32(norm(x))[0]
+    if twin is vit_torch:
+        norm.bias.data = torch.from_numpy(rounded)
+    else:
+        norm.bias[...] = jnp.asarray(rounded)
+    wide = in_float32(x)[0].astype(np.float64)
+    exact = (wide - wide.mean()) / np.sqrt(wide.var() + (norm.eps if twin is vit_torch else 1e-6))
+    assert error(in_float32(norm(x))[0], exact + rounded) < 0.01
+
+
+@pytest.mark.parametrize("pairs", ["half", "interleaved"])
+@pytest.mark.parametrize("twin", TWINS, ids=["jax", "torch"])
+def test_queries_are_turned_in_float32_and_keep_their_type(twin, pairs):
+    """Half of each pair ends near zero, where bfloat16 has no digits left."""
+    angles = np.linspace(0.7, 0.87, 8).reshape(1, 2, 4).astype(np.float32)  # (1, N, d / 2)
+    x = in_bfloat16(twin, np.ones((1, 3, 1, 8)))  # (B, 1 + N, h, d)
+    given = torch.from_numpy(angles) if twin is vit_torch else jnp.asarray(angles)
+    turned = twin.rope.rotate(x, twin.rope.make_rotation(given, None), pairs=pairs)
+    assert turned.dtype == x.dtype
+    found = in_float32(turned)[0, 1:, 0]  # (N, d)
+    near_zero = found[:, :4] if pairs == "half" else found[:, ::2]
+    wide = angles[0].astype(np.float64)
+    assert error(near_zero, np.cos(wide) - np.sin(wide)) < 2**-8
+
+
+@pytest.mark.parametrize("twin", TWINS, ids=["jax", "torch"])
+def test_positions_in_bfloat16_are_resampled_in_float32(twin):
+    cfg = TINY.replace(pos_embed_resize="bicubic")
+    table = in_bfloat16(twin, np.random.default_rng(0).standard_normal((1, 10, 30)))
+    found = twin.positions.resample_positions(table, cfg, (5, 7))
+    wide = in_float32(table)[0, 1:].astype(np.float64).reshape(3, 3, 30)
+    rows, columns = grid_matrices(cfg.pos_embed_resize, cfg.grid, (5, 7))
+    exact = np.einsum("ai,bj,ijd->abd", rows, columns, wide).reshape(35, 30)
+    assert found.dtype == table.dtype
+    rounded = in_float32(in_bfloat16(vit_jax, exact))
+    assert (in_float32(found)[0, 1:] == rounded).mean() > 0.99

@@ -5,13 +5,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from flax import nnx
 
 import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from tests.support.refusals import one_line
 from tests.support.tiny import TINY, error
-from vit_config import ConfigError, InputError, Recipe
+from vit_config import ConfigError, InputError, Recipe, ViTOutput
+from vit_jax import step
 from vit_jax.functional import get_params
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
@@ -75,6 +77,41 @@ def test_a_batch_that_has_no_equal_parts_is_refused(run, x64):
     with pytest.raises(ConfigError) as caught:
         RECIPE.replace(accumulate=4)
     one_line(caught.value, "batch_size = 6", "accumulate = 4")
+
+
+def noise(params, images, *, return_tokens, rngs=None):
+    """In a model's place: logits of images (B, 1), with what dropout draws for them."""
+    drawn = 0.0 if rngs is None else jax.random.normal(rngs.dropout(), (len(images), 3))
+    return ViTOutput(images * params["w"] + drawn, pooled=None, prefix_tokens=None, patch_tokens=None)
+
+
+def test_parts_have_neighbours_apart_and_draws_of_their_own(monkeypatch):
+    """In step 5, part i of three has the images i, i + 3, ... and a key of the step and of i."""
+    monkeypatch.setattr(step, "make_apply", lambda *_, **__: noise)
+    recipe = Recipe(batch_size=6, accumulate=3, seed=4)
+    batch = {"image": jnp.arange(6.0)[:, None], "label": jnp.array([0, 1, 2, 2, 1, 0])}
+    params = {"w": jnp.array([1.0, -2.0, 0.5])}
+    losses = []
+    for part in range(3):
+        key = jax.random.fold_in(jax.random.fold_in(jax.random.key(4), 5), part)
+        own = {name: x[part::3] for name, x in batch.items()}
+        output = noise(params, own["image"], return_tokens=False, rngs=nnx.Rngs(dropout=key))
+        losses.append(step.image_loss(recipe, output, own).mean())
+    _, metrics = make_gradients(CFG, recipe)(params, batch, jnp.int32(5))
+    assert float(metrics["loss"]) == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def test_a_model_is_evaluated_by_the_loss_that_it_is_trained_by(monkeypatch):
+    monkeypatch.setattr(step, "make_apply", lambda *_, **__: noise)
+    images, labels = jnp.array([[0.3], [-2.0], [1.0]]), jnp.array([0, 2, 1])
+    batch = {"image": images, "label": labels, "mask": jnp.array([True, True, False])}
+    params = {"w": jnp.array([1.0, -2.0, 0.5])}
+    sums = step.make_eval_step(CFG, Recipe(loss="sigmoid"))(params, batch)
+    logits = np.asarray(images * params["w"], np.float64)
+    signs = np.where(np.eye(3)[labels] == 1, 1.0, -1.0)
+    expected = np.log1p(np.exp(-signs * logits)).sum(axis=1)[:2].sum()
+    assert float(sums["loss"]) == pytest.approx(expected, rel=1e-6)
+    assert (float(sums["correct"]), float(sums["count"])) == (1.0, 2.0)
 
 
 @pytest.mark.slow

@@ -97,3 +97,22 @@ def test_what_the_head_sees_is_dropped_after_tanh():
     model.head_drop.register_forward_hook(lambda _, args, output: seen.update(dropped=args[0]))
     model(torch.from_numpy(IMAGES).float().permute(0, 3, 1, 2))
     assert torch.equal(seen["dropped"], torch.tanh(seen["layer"]))
+
+
+def test_attention_pooling_has_heads_of_its_own(x64):
+    """Three heads where the blocks have five."""
+    cfg = TINY.replace(pool="map", class_token=False, pool_num_heads=3, pool_mlp_dim=37)
+    arrays = _arrays(cfg)
+    for name in ("weight", "bias"):
+        arrays[f"attn_pool.mlp.fc2.{name}"] *= 0.0  # attention alone
+    x = np.random.default_rng(1).standard_normal((2, 9, 30))  # (B, N, D)
+    q = _linear(arrays, "attn_pool.q", arrays["attn_pool.latent"][0]).reshape(1, 3, 10)
+    k, v = (
+        each.reshape(2, 9, 3, 10) for each in np.split(_linear(arrays, "attn_pool.kv", x), 2, axis=-1)
+    )
+    weights = _softmax(np.einsum("qhd,bnhd->bhqn", q, k) / np.sqrt(10))
+    heads = np.einsum("bhqn,bnhd->bqhd", weights, v).reshape(2, 30)
+    y = _linear(arrays, "attn_pool.proj", heads)
+    for twin, given in ((vit_jax, jnp.asarray(x)), (vit_torch, torch.from_numpy(x))):
+        found = twin.from_arrays(cfg, arrays).attn_pool(given)
+        assert error(found.detach() if twin is vit_torch else found, y) < 1e-14

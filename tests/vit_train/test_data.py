@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import Augment, Preprocess, Recipe
+from vit_config.augmentation import Mix
 from vit_train import records
 from vit_train.data import (
     ImageDataset,
@@ -114,6 +115,28 @@ def test_augmentation_belongs_to_the_record_and_the_epoch(rectangles):
     assert images(4) == images(6)
     first, second = images(4)
     assert len(first | second) == 48
+
+
+def test_each_batch_is_mixed_by_a_draw_of_its_own(rectangles):
+    recipe = Recipe(epochs=1, batch_size=12, mix=Mix(mixup=1.0))
+    batches = batches_of(rectangles, recipe)
+    shares = [set(batch["label"].ravel().tolist()) - {0.0, 1.0} for batch in batches]
+    assert all(shares)
+    assert not set.intersection(*shares)
+
+
+def test_a_record_in_place_of_a_damaged_one_does_not_count():
+    good, bad = {"image": np.ones((2, 3, 3), np.uint8), "label": 1}, {"image": b"no image", "label": 2}
+    source = Records(
+        [good, bad, good, good],
+        where="mine",
+        num_classes=3,
+        image_shape=(2, 3, 3),
+        on_damage="replace",
+    )
+    (batch,) = eval_batches(source, COLOUR, image_size=(2, 3), batch_size=5)
+    assert batch["mask"].tolist() == [True, False, True, True, False]
+    assert batch["label"].tolist() == [1, 1, 1, 1, 0]
 
 
 def test_evaluation_counts_every_record_exactly_once(rectangles):

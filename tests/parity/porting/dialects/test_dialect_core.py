@@ -175,6 +175,18 @@ def test_the_letters_of_a_file_must_agree():
         letters(bound, stored(arrays))
 
 
+@pytest.mark.parametrize("letter", ["h", "d", "g"])
+def test_a_size_that_two_tensors_have_is_one(letter):
+    layout = f"{letter} o -> ({letter} o)"
+    table = row("a", "a", layout) + row("b", "b", layout)
+    arrays = {"a": draw(3, 7), "b": draw(2, 7)}
+    bound, _ = bind_theirs(table, {name: array.shape for name, array in arrays.items()})
+
+    with pytest.raises(WeightsError, match="b: 2 where a has 3; the file is inconsistent"):
+        letters(bound, stored(arrays))
+    assert letters(bound, stored(arrays | {"b": draw(3, 5)})) == {letter: 3}
+
+
 def test_sizes_that_a_file_does_not_say_are_the_schemas():
     cfg = TINY.replace(num_heads=4, attention_head_dim=7, pool="map", pool_num_heads=3)
 

@@ -250,6 +250,19 @@ def test_a_deflated_archive(tmp_path):
     assert_reads(open_container(path), tensors)
 
 
+def test_a_deflated_member_ends_where_its_size_says(tmp_path):
+    """Whoever claims a hundred bytes is not unpacked beyond them, however many there are."""
+    path, name = tmp_path / "file", b"archive/data/0"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(name.decode(), bytes(2_000_000))
+    content = bytearray(path.read_bytes())
+    directory = content.rfind(b"PK\x01\x02")
+    content[directory + 24 : directory + 28] = struct.pack("<I", 100)
+    path.write_bytes(content)
+    with pytest.raises(WeightsError, match="data/0 in the archive: more than 100 bytes"):
+        Archive(path, "a PyTorch file").read(name.decode())
+
+
 def test_an_archive_without_checksums(tmp_path):
     set_crc32_options(False)
     try:
