@@ -1,123 +1,122 @@
 """Mutants of the core, drawn from its syntax trees: which of them do the nearest tests let live?
 
-    python tools/mutate_core.py [--mutants 3] [--seed 0] [--only WORD]
+    python tools/mutate_core.py [--mutants 500] [--seed 0] [--only WORD] [--share K/N] [--seconds S]
 
-Each mutant changes one operator, comparison, constant or condition of one file, in a copy of the
-repository. Survivors are listed; exit status 0 if there are none.
+A mutant is one other operator, comparison, number or condition, or one argument left out, in a copy of
+the repository. They are drawn evenly from the files of the core; each is judged by the tests that run
+its line. Exit status 0 if at least 97 % are killed or equal; 90 % of a share.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
+import json
 import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from core_mutants.draw import mutant, places
+from core_mutants.equal import EQUAL
+from core_mutants.nearest import GROUPS
+from core_mutants.page import page
+from core_mutants.session import Job, Outcome, Session
+
 ROOT = Path(__file__).parents[1]
-NEAREST = {
-    "parity/measure/error.py": ("parity/measure/test_exact.py", "parity/measure/test_measure.py"),
-    "parity/measure/redraw.py": ("parity/measure/test_exact.py",),
-    "vit_config/schedule.py": ("parity/measure/test_exact.py", "vit_config/test_schedules.py"),
-    "parity/porting/formats/stack.py": (
-        "parity/measure/test_exact.py",
-        "parity/porting/formats/test_containers_pickles.py",
-    ),
-    "parity/porting/formats/budget.py": ("parity/porting/formats/test_hostile.py",),
-    "vit_config/files/foreign.py": ("vit_config/test_foreign.py",),
-    "vit_config/terminal.py": ("vit_config/test_foreign.py",),
-}
-"""Files of the core, and the tests that are run against their mutants."""
-OTHER: dict[type, type] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-    ast.And: ast.Or, ast.Or: ast.And,
-}  # fmt: skip
+sys.path.insert(1, str(ROOT))
+
+from tests.support.share import ALL, parse  # noqa: E402
 
 
-def mutants(source: str) -> Iterator[tuple[int, str]]:
-    """Every mutant of a source: its line, and the source of it."""
-    places = [node for node in ast.walk(ast.parse(source)) if _is_place(node)]
-    for number, place in enumerate(places):
-        tree = ast.parse(source)
-        _change([node for node in ast.walk(tree) if _is_place(node)][number])
-        yield getattr(place, "lineno", 0), ast.unparse(tree)
+def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
+    """`count` mutants, each with its group: of every file as many as of any other, while it has them."""
+    left = {}
+    for group, each in GROUPS.items():
+        for name in each.sources(ROOT):
+            every = places((ROOT / name).read_text(encoding="utf-8"))
+            left[name] = group, random.Random(f"{seed} {name}").sample(every, len(every))
+    sizes = dict.fromkeys(left, 0)
+    while sum(sizes.values()) < count and (open_ := [n for n in left if sizes[n] < len(left[n][1])]):
+        for name in open_[: count - sum(sizes.values())]:
+            sizes[name] += 1
+    for name, (group, order) in left.items():
+        source = (ROOT / name).read_text(encoding="utf-8")
+        for place in order[: sizes[name]]:
+            yield group, Job(name, mutant(source, place))
 
 
-def _is_place(node: ast.AST) -> bool:
-    match node:
-        case ast.BinOp() | ast.BoolOp():
-            return type(node.op) in OTHER
-        case ast.Compare():
-            return type(node.ops[0]) in OTHER
-        case ast.Constant():
-            return type(node.value) in (int, float, bool)
-        case ast.If() | ast.IfExp():
-            return True
-    return False
-
-
-def _change(node: ast.AST) -> None:
-    match node:
-        case ast.BinOp() | ast.BoolOp():
-            node.op = OTHER[type(node.op)]()
-        case ast.Compare():
-            node.ops[0] = OTHER[type(node.ops[0])]()
-        case ast.Constant():
-            value = node.value
-            node.value = not value if isinstance(value, bool) else value + 1  # type: ignore[operator]
-        case ast.If() | ast.IfExp():
-            node.test = ast.UnaryOp(ast.Not(), node.test)
-
-
-def killed(copy: Path, tests: tuple[str, ...]) -> bool:
-    """Whether a test fails in a copy of the repository."""
-    argv = [sys.executable, "-m", "pytest", "-n", "0", "-x", "-q", "-p", "no:cacheprovider"]
-    environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    paths = [f"tests/{each}" for each in tests]
-    try:
-        done = subprocess.run(
-            [*argv, *paths], cwd=copy, env=environment, capture_output=True, timeout=120, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode != 0
+def key(job: Job) -> list[str]:
+    """A mutant's name, which a change elsewhere in the file does not change."""
+    source = (ROOT / job.file).read_text(encoding="utf-8").splitlines()
+    return [job.file, source[job.mutant.line - 1].strip(), job.mutant.change]
 
 
 def main() -> int:
     """Draw, run, list."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--mutants", type=int, default=3, help="of each file")
+    parser.add_argument("--mutants", type=int, default=500)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="of files whose name or group has this in it")
+    parser.add_argument("--share", default="all", help="K/N or rotating/N: a part of the groups")
+    parser.add_argument("--seconds", type=float, help="of the processor, after which no other is begun")
+    parser.add_argument("--results", type=Path, help="keep them there, and go on from what is there")
+    parser.add_argument("--write", type=Path, help="write the page about them")
     arguments = parser.parse_args()
-    tried, alive = 0, []
+    share = parse(arguments.share)
+    groups = share.of(list(GROUPS)) if share != ALL else list(GROUPS)
+    jobs = [
+        (group, job)
+        for group, job in drawn(arguments.mutants, arguments.seed)
+        if group in groups and (arguments.only in job.file or arguments.only in group)
+    ]
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "copy"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "__pycache__"))
-        for name, tests in NEAREST.items():
-            if arguments.only not in name:
-                continue
-            if killed(copy, tests):
-                raise SystemExit(f"{name}: its tests fail without any mutant")
-            path, source = copy / name, (copy / name).read_text()
-            every = list(mutants(source))
-            draw = random.Random(f"{arguments.seed} {name}")
-            for line, mutant in draw.sample(every, min(arguments.mutants, len(every))):
-                path.write_text(mutant)
-                tried += 1
-                if not killed(copy, tests):
-                    alive.append(f"{name}:{line}")
-                    print("alive", alive[-1], flush=True)
-            path.write_text(source)
-    print(f"{tried - len(alive)} of {tried} killed")
-    return 1 if alive else 0
+        results = arguments.results or Path(folder) / "results.jsonl"
+        results.touch()
+        known = _read(results)
+        todo = [(group, job) for group, job in jobs if tuple(key(job)) not in known]
+        if todo and not arguments.write:
+            _run(Path(folder) / "copy", todo, results, arguments.seconds)
+        known = _read(results)
+    found = [(group, job, known.get(tuple(key(job)))) for group, job in jobs]
+    judged = [(group, job, outcome) for group, job, outcome in found if outcome]
+    alive = [job for _, job, outcome in judged if not outcome.by and tuple(key(job)) not in EQUAL]
+    for job in alive:
+        print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
+    print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")
+    if arguments.write:
+        arguments.write.write_text(page(judged, key, arguments.seed), encoding="utf-8")
+    least = 0.97 if share == ALL else 0.9
+    return 0 if len(judged) - len(alive) >= least * len(judged) else 1
+
+
+def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float | None) -> None:
+    """Judge mutants in a copy of the repository; each is noted when it has been."""
+    results = results.absolute()
+    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "build", "runs", "__pycache__"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+    os.environ["PYTHONPATH"] = str(copy)
+    sys.path.insert(0, str(copy))
+    os.chdir(copy)
+    for name in [each for each in sys.modules if each.partition(".")[0] == "tests"]:
+        del sys.modules[name]  # pytest imports them from the copy
+
+    def told(job: Job, outcome: Outcome) -> None:
+        with results.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([*key(job), *outcome]) + "\n")
+        if not outcome.by:
+            print(f"no test fails: {job.file}:{job.mutant.line} {job.mutant.change}", file=sys.stderr)
+
+    for name in dict.fromkeys(group for group, _ in jobs):
+        own = [job for group, job in jobs if group == name]
+        Session(copy, {job.file for job in own}, GROUPS[name].tests, told, seconds).judge(own)
+
+
+def _read(results: Path) -> dict[tuple[str, ...], Outcome]:
+    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
+    return {tuple(each[:3]): Outcome(*each[3:]) for each in lines}
 
 
 if __name__ == "__main__":

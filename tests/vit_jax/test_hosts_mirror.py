@@ -67,7 +67,7 @@ def test_two_processes_are_killed_and_go_on_from_what_is_there(tmp_path, monkeyp
     assert assert_same_run(folder, tmp_path / "alone") == stop
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_processes_with_disks_of_their_own_are_refused_in_a_line(tmp_path):
     """The second has another cache than the first: what it writes the first would not find."""
     write_tiny_set(tmp_path / "data")

@@ -232,7 +232,7 @@ def small_run(folder, *changes):
         *("--data-dir", str(folder / "data"), "--run-dir", str(folder / "run[" / "x]")),
         *("--model.image-size", "21", "15", "--model.patch-size", "7", "5", "--model.num-classes", "3"),
         *("--model.hidden-size", "30", "--model.num-heads", "5", "--model.mlp-dim", "44"),
-        *("--model.depth", "2", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
+        *("--model.depth", "1", "--recipe.batch-size", "16", "--recipe.epochs", "12"),
         *("--recipe.learning-rate", "0.003", *changes),
     ]
 

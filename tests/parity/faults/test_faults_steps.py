@@ -18,7 +18,15 @@ HIDDEN = {
 }  # a gradient of another scale: clipping to a norm takes it back
 QUICK = {"beta2", "epsilon_in_the_root", "clip_each_leaf"}
 # some of them: tools/mutation_score.py has each found in either trainer
-SOME = [*sorted(QUICK), *(pytest.param(name, marks=pytest.mark.slow) for name in [*STEP_FAULTS][::5])]
+SOME = [
+    *sorted(QUICK),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in [*STEP_FAULTS][::10]),
+    *(
+        pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in [*STEP_FAULTS][5::10]
+        if name not in QUICK
+    ),
+]
 
 
 def test_there_is_a_fault_for_every_stage():

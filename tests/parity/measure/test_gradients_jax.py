@@ -66,7 +66,7 @@ def _of_a_gradient(net, x):
     return jax.grad(lambda state: (inner(state, x) ** 2).sum())(state)
 
 
-@pytest.mark.parametrize("stop", [None, 1])
+@pytest.mark.parametrize("stop", [None, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "program",
     [

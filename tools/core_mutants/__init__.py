@@ -1,0 +1,1 @@
+"""Mutants of the core and the tests that should fail for them: drawn, run, counted."""

@@ -1,0 +1,152 @@
+"""Every mutant of a source, by its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import NamedTuple
+
+OTHER: dict[type, type] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult, ast.Pow: ast.Mult, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.And: ast.Or, ast.Or: ast.And, ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}  # fmt: skip
+"""What an operator becomes."""
+
+
+class Mutant(NamedTuple):
+    """A source that differs from the file's in one expression."""
+
+    line: int
+    before: str
+    after: str
+    lines: frozenset[int]
+    """Those of the smallest statement that holds the change."""
+    function: str
+    """The qualified name of the outermost function that holds the change; empty outside of all."""
+    tree: ast.Module
+
+    @property
+    def source(self) -> str:
+        """The mutant as a file."""
+        return ast.unparse(self.tree)
+
+    @property
+    def change(self) -> str:
+        """What is different, in one line."""
+        return f"{_short(self.before)} → {_short(self.after)}"
+
+
+def places(source: str) -> list[tuple[int, int]]:
+    """Where a source can be changed: the number of a node, and of the change."""
+    tree = ast.parse(source)
+    types = _types(tree)
+    return [
+        (number, choice)
+        for number, node in enumerate(ast.walk(tree))
+        if id(node) not in types
+        for choice in range(len(_changes(node)))
+    ]
+
+
+def mutant(source: str, place: tuple[int, int]) -> Mutant:
+    """The mutant of one place."""
+    whole, tree = ast.parse(source), ast.parse(source)
+    number, choice = place
+    node, changed = (list(ast.walk(each))[number] for each in (whole, tree))
+    _changes(changed)[choice]()
+    ast.fix_missing_locations(tree)
+    lines, home = _statements(whole)[id(node)], _homes(whole).get(id(node), "")
+    line = getattr(node, "lineno", min(lines))
+    return Mutant(line, _head(node), _head(changed), lines, home, tree)
+
+
+def telling(source: str, name: str) -> ast.Module:
+    """A source whose functions call ``_reached(name, line)`` before each of their statements."""
+    tree = ast.parse(source)
+    within = _homes(tree)
+    for node in list(ast.walk(tree)):
+        if not isinstance(node, ast.FunctionDef) and id(node) not in within:
+            continue
+        for field in ("body", "orelse", "finalbody"):
+            statements = getattr(node, field, None)
+            if isinstance(statements, list) and statements:
+                told = [(_reached(name, each.lineno), each) for each in statements]
+                setattr(node, field, [each for pair in told for each in pair])
+    return ast.fix_missing_locations(tree)
+
+
+def _reached(name: str, line: int) -> ast.Expr:
+    arguments: list[ast.expr] = [ast.Constant(name), ast.Constant(line)]
+    return ast.Expr(ast.Call(ast.Name("_reached", ast.Load()), arguments, []))
+
+
+def _changes(node: ast.AST) -> list[Callable[[], None]]:
+    """The ways to change a node, each a call that does it."""
+    found: list[Callable[[], None]] = []
+    match node:
+        case ast.BinOp() | ast.BoolOp() | ast.AugAssign() if type(node.op) in OTHER:
+            found.append(lambda: setattr(node, "op", OTHER[type(node.op)]()))
+        case ast.Compare() if type(node.ops[0]) in OTHER:
+            found.append(lambda: node.ops.__setitem__(0, OTHER[type(node.ops[0])]()))
+        case ast.Constant(value=bool()):
+            found.append(lambda: setattr(node, "value", not node.value))
+        case ast.Constant(value=int() | float() as value):
+            found.append(lambda: setattr(node, "value", value + 1))
+        case ast.If() | ast.IfExp():
+            found.append(lambda: setattr(node, "test", ast.UnaryOp(ast.Not(), node.test)))
+        case ast.comprehension(ifs=[_, *_]):
+            found.append(node.ifs.clear)
+        case ast.Call():
+            named = [each for each in node.keywords if each.arg is not None]
+            found.extend(lambda each=each: node.keywords.remove(each) for each in named)
+    return found
+
+
+def _types(tree: ast.Module) -> set[int]:
+    """The ids of the nodes of annotations."""
+    fields = ("annotation", "returns")
+    written = [getattr(node, each, None) for node in ast.walk(tree) for each in fields]
+    return {id(part) for each in written if each is not None for part in ast.walk(each)}
+
+
+def _homes(tree: ast.Module) -> dict[int, str]:
+    """The outermost function of every node in the body of one, by the node's id."""
+    inside: dict[int, str] = {}
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                visit(statement.body, f"{prefix}{statement.name}.")
+            elif isinstance(statement, ast.FunctionDef):
+                for part in statement.body:
+                    inside.update((id(each), prefix + statement.name) for each in ast.walk(part))
+
+    visit(tree.body, "")
+    return inside
+
+
+def _statements(tree: ast.Module) -> dict[int, frozenset[int]]:
+    """The lines of the smallest statement around every node, without those of its body, by its id."""
+    found: dict[int, frozenset[int]] = {}
+    for node in ast.walk(tree):  # outer ones first
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            body = getattr(node, "body", None)
+            first = getattr(node, "lineno", 0) or node.pattern.lineno  # type: ignore[union-attr]
+            last = body[0].lineno - 1 if body else node.end_lineno  # type: ignore[union-attr]
+            lines = frozenset(range(first, max(first, last) + 1))
+            found.update((id(each), lines) for each in ast.walk(node))
+    return found
+
+
+def _head(node: ast.AST) -> str:
+    """An expression, or what a statement begins with."""
+    if isinstance(node, ast.comprehension):
+        return ast.unparse(ast.ListComp(ast.Name("_"), [node]))
+    return ast.unparse(node).partition("\n")[0]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 70 else f"{text[:50]} ... {text[-14:]}"

@@ -1,0 +1,111 @@
+"""The core in groups of files, each with the tests nearest to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Group(NamedTuple):
+    """Files that the same tests judge, as patterns below the root and below `tests`."""
+
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def sources(self, root: Path) -> list[str]:
+        """The names of the files, in order."""
+        return sorted({str(p.relative_to(root)) for each in self.files for p in root.glob(each)})
+
+
+def _twins(names: str) -> tuple[str, ...]:
+    return tuple(f"{twin}/{name}.py" for twin in ("vit_jax", "vit_torch") for name in names.split())
+
+
+LAYERS = tuple(
+    f"twins/test_{each}.py" for each in ("head_tokens", "widths", "numerics", "reference_paper")
+)
+TABLES = tuple(
+    f"parity/porting/dialects/test_dialect_{each}.py"
+    for each in ("core", "layout", "plugin", "timm_files")
+)
+FORMATS = "parity/porting/formats/test_"
+GROUPS = {
+    "formulas": Group(
+        ("vit_config/schedule.py", "vit_config/layer_decay.py", "vit_config/numerics/*.py"),
+        (
+            "parity/measure/test_exact.py",
+            *(f"vit_config/test_{each}.py" for each in ("schedules", "tables", "resample")),
+            "parity/porting/test_resize.py",
+            "twins/test_recipe_layers.py",
+        ),
+    ),
+    "measure": Group(
+        tuple(
+            f"parity/measure/{each}.py"
+            for each in ("error", "redraw", "judged", "tolerance", "nearness", "recording", "tables")
+        ),
+        (
+            *(f"parity/measure/test_{each}.py" for each in ("exact", "measure", "recording", "tables")),
+            "parity/twins/test_outcome.py",
+            "parity/verifier/reports/test_reports.py",
+        ),
+    ),
+    "tables of dialects": Group(
+        tuple(
+            f"parity/porting/dialects/{each}.py"
+            for each in ("layout", "table", "transfer", "matching", "dialect", "axes")
+        ),
+        (*TABLES, "parity/porting/dialects/test_dialect_native.py"),
+    ),
+    "rewrites": Group(("parity/porting/dialects/rewrites/*.py",), ("parity/porting/test_rewrites.py",)),
+    "files": Group(
+        (
+            "parity/porting/formats/stack.py",
+            "parity/porting/formats/budget.py",
+            "parity/porting/formats/archive.py",
+            "vit_config/files/foreign.py",
+            "vit_config/terminal.py",
+        ),
+        (
+            "parity/measure/test_exact.py",
+            "vit_config/test_foreign.py",
+            *(f"{FORMATS}{each}.py" for each in ("hostile", "containers_pickles", "containers_torch")),
+        ),
+    ),
+    "batches": Group(
+        ("vit_train/data.py", "vit_train/augmentation/mixing.py", "vit_train/augmentation/affine.py"),
+        tuple(
+            f"vit_train/test_{each}.py"
+            for each in ("data", "data_views", "data_errors", "augment", "augmentation_peers")
+        ),
+    ),
+    "layers": Group(
+        _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post parallel")
+        + _twins("branches kernels linear model"),
+        (*LAYERS, "twins/test_kernels.py", "twins/test_features.py", "twins/test_dynamic_size.py"),
+    ),
+    "steps": Group(
+        _twins("step loss optim drop"),
+        (
+            *(
+                f"twins/test_recipe_{each}.py"
+                for each in ("losses", "averages", "clipping", "layers", "parts", "updates")
+            ),
+            "twins/test_drop.py",
+        ),
+    ),
+    "leaves": Group(
+        (
+            *_twins("init leaves weights functional"),
+            "vit_config/parameters.py",
+            "vit_jax/stacks.py",
+        ),
+        (
+            "twins/test_layouts.py",
+            "twins/test_init.py",
+            "vit_jax/test_stacks.py",
+            "vit_config/test_parameters.py",
+        ),
+    ),
+    "derivatives": Group(("vit_jax/rules.py",), ("vit_jax/test_rules.py",)),
+}
