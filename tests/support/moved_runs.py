@@ -1,6 +1,10 @@
 """Tiny training runs that move between the frameworks."""
 
+import atexit
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -72,10 +76,19 @@ def random_run(recipe: Recipe, step: int, cfg: ViTConfig = CFG) -> Run:
 def write_random(
     folder: Path, framework, recipe: Recipe, step: int = 7, cfg: ViTConfig = CFG, data="fingerprint"
 ) -> Path:
-    """A run folder with one such checkpoint."""
+    """A run folder with one such checkpoint: a copy of the first that was written so."""
+    run_id = make_manifest(Job(cfg, recipe, JOB.data), data).run_id
+    return shutil.copytree(_written(framework, recipe, step, cfg, data, run_id), folder)
+
+
+@cache
+def _written(framework, recipe: Recipe, step: int, cfg: ViTConfig, data, run_id) -> Path:
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
     manifest = make_manifest(Job(cfg, recipe, JOB.data), data)
-    write_run(random_run(recipe, step, cfg), folder, framework, manifest)
-    return folder
+    assert manifest.run_id == run_id
+    write_run(random_run(recipe, step, cfg), folder / "run", framework, manifest)
+    return folder / "run"
 
 
 def digests(folder: Path, step: int) -> dict:
