@@ -48,10 +48,10 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
             yield group, Job(name, mutant(source, place))
 
 
-def key(job: Job) -> list[str]:
+def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
     source = (ROOT / job.file).read_text(encoding="utf-8").splitlines()
-    return [job.file, source[job.mutant.line - 1].strip(), job.mutant.change]
+    return job.file, source[job.mutant.line - 1].strip(), job.mutant.change
 
 
 def main() -> int:
@@ -76,13 +76,13 @@ def main() -> int:
         results = arguments.results or Path(folder) / "results.jsonl"
         results.touch()
         known = _read(results)
-        todo = [(group, job) for group, job in jobs if tuple(key(job)) not in known]
+        todo = [(group, job) for group, job in jobs if key(job) not in known]
         if todo and not arguments.write:
             _run(Path(folder) / "copy", todo, results, arguments.seconds)
         known = _read(results)
-    found = [(group, job, known.get(tuple(key(job)))) for group, job in jobs]
+    found = [(group, job, known.get(key(job))) for group, job in jobs]
     judged = [(group, job, outcome) for group, job, outcome in found if outcome]
-    alive = [job for _, job, outcome in judged if not outcome.by and tuple(key(job)) not in EQUAL]
+    alive = [job for _, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
     for job in alive:
         print(f"alive {job.file}:{job.mutant.line} {job.mutant.change}")
     print(f"{len(judged) - len(alive)} of {len(judged)} killed or equal")

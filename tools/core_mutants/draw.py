@@ -100,8 +100,8 @@ def _changes(node: ast.AST) -> list[Callable[[], None]]:
         case ast.comprehension(ifs=[_, *_]):
             found.append(node.ifs.clear)
         case ast.Call():
-            named = [each for each in node.keywords if each.arg is not None]
-            found.extend(lambda each=each: node.keywords.remove(each) for each in named)
+            given = node.keywords
+            found.extend(lambda each=each: given.remove(each) for each in given if each.arg)
     return found
 
 
@@ -135,7 +135,7 @@ def _statements(tree: ast.Module) -> dict[int, frozenset[int]]:
         if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             body = getattr(node, "body", None)
             first = getattr(node, "lineno", 0) or node.pattern.lineno  # type: ignore[union-attr]
-            last = body[0].lineno - 1 if body else node.end_lineno  # type: ignore[union-attr]
+            last = body[0].lineno - 1 if body else node.end_lineno or 0  # type: ignore[union-attr]
             lines = frozenset(range(first, max(first, last) + 1))
             found.update((id(each), lines) for each in ast.walk(node))
     return found

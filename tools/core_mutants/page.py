@@ -14,13 +14,11 @@ from core_mutants.session import Job, Outcome
 Judged = list[tuple[str, Job, Outcome]]
 
 
-def page(judged: Judged, key: Callable[[Job], list[str]], seed: int) -> str:
+def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int) -> str:
     """All of them in Markdown."""
     versions = ", ".join(f"{each} {version(each)}" for each in ("jax", "flax", "torch", "numpy"))
-    equal = [job for _, job, outcome in judged if not outcome.by and tuple(key(job)) in EQUAL]
-    alive = [
-        (group, job) for group, job, outcome in judged if not outcome.by and tuple(key(job)) not in EQUAL
-    ]
+    equal = [job for _, job, outcome in judged if not outcome.by and key(job) in EQUAL]
+    alive = [(group, job) for group, job, outcome in judged if not outcome.by and key(job) not in EQUAL]
     killed = len(judged) - len(equal) - len(alive)
     lines = [
         "# Mutants of the core",
@@ -55,7 +53,7 @@ def page(judged: Judged, key: Callable[[Job], list[str]], seed: int) -> str:
     if equal:
         lines += ["", "## Those that are equal", "", "| where | change | why |", "|---|---|---|"]
         for job in equal:
-            where, why = f"{job.file}:{job.mutant.line}", EQUAL[tuple(key(job))]
+            where, why = f"{job.file}:{job.mutant.line}", EQUAL[key(job)]
             lines.append(f"| `{where}` | `{_cell(job.mutant.change)}` | {why} |")
     return "\n".join(lines) + "\n"
 

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 
 from parity.measure.error import joint_error, relative_error
+from parity.measure.judged import Judged
+from parity.measure.nearness import nearness
 from parity.measure.redraw import branch_norms, redraw
+from parity.measure.site import Site
+from parity.measure.tolerance import FACTOR
 from parity.porting.formats.stack import key_of
 from vit_config import Recipe, ViTConfig
 from vit_config.schedule import learning_rate, step_seed
@@ -73,3 +77,23 @@ def test_long_keys_of_a_pickle_are_refused():
     assert key_of("x" * 4096)
     with pytest.raises(ValueError, match="4097"):
         key_of("x" * 4097)
+
+
+def test_what_a_nudge_does_is_allowed_within_bounds():
+    grain = FACTOR * 2.0**-52
+    assert nearness(0.0, 0.0, 0.0) == (grain, 1e-12, grain)
+    assert nearness(1.0, 1.0, 1.0) == (1e-11, 1e-9, 1e-9)
+    moved = nearness(1e-13, 1e-12, 1e-12)
+    assert moved == pytest.approx((FACTOR * 1e-13, FACTOR * 1e-12, FACTOR * 1e-12))
+    assert moved.or_more(nearness(0.0, 1.0, 0.0)) == (moved.means, 1e-9, moved.norm)
+
+
+def test_zero_is_within_a_limit_of_zero_and_nothing_else_is():
+    site = Site(0, "forward", "a")
+    fine, same, apart = (
+        Judged(site, (0.5, 2.0), 4.0, ""),
+        Judged(site, (0.0,), 0.0, ""),
+        Judged(site, (1e-300,), 0.0, ""),
+    )
+    assert (fine.score, same.score, apart.score) == (0.5, 0.0, math.inf)
+    assert (fine.passed, same.passed, apart.passed) == (True, True, False)
