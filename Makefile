@@ -6,6 +6,7 @@
 # make steps       train both twins 100 steps on digits: each step, and the whole run beside its shadows
 # make table       every dialect of checkpoints into every other, in a minute
 # make mutations   the verifier against every deliberate fault, once each, in a few minutes
+# make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE a minute of them
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
 # make tpu         what the step of ViT-B/16 consists of on eight v5e chips, compiled without one, in three minutes
@@ -31,7 +32,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations environments versions tpu published real-weights lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tpu published real-weights lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -59,6 +60,9 @@ table: $(VENV)/ready
 
 mutations: $(VENV)/ready
 	$(RUN) tools/mutation_score.py --quick $(if $(SHARE),--share $(SHARE))
+
+mutants: $(VENV)/ready
+	$(RUN) tools/mutate_core.py $(if $(SHARE),--share $(SHARE) --seconds 60)
 
 environments:
 	./tests/environments.sh .environments

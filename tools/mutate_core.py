@@ -50,8 +50,9 @@ def drawn(count: int, seed: int) -> Iterator[tuple[str, Job]]:
 
 def key(job: Job) -> tuple[str, str, str]:
     """A mutant's name, which a change elsewhere in the file does not change."""
-    source = (ROOT / job.file).read_text(encoding="utf-8").splitlines()
-    return job.file, source[job.mutant.line - 1].strip(), job.mutant.change
+    line = (ROOT / job.file).read_text(encoding="utf-8").splitlines()[job.mutant.line - 1]
+    column = job.mutant.column - len(line) + len(line.lstrip())
+    return job.file, line.strip(), f"{job.mutant.change} at {column}"
 
 
 def main() -> int:
@@ -109,7 +110,10 @@ def _run(copy: Path, jobs: list[tuple[str, Job]], results: Path, seconds: float 
         if not outcome.by:
             print(f"no test fails: {job.file}:{job.mutant.line} {job.mutant.change}", file=sys.stderr)
 
-    for name in dict.fromkeys(group for group, _ in jobs):
+    names = dict.fromkeys(group for group, _ in jobs)
+    if seconds is not None:
+        seconds /= len(names)
+    for name in names:
         own = [job for group, job in jobs if group == name]
         Session(copy, {job.file for job in own}, GROUPS[name].tests, told, seconds).judge(own)
 

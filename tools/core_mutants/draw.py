@@ -20,6 +20,7 @@ class Mutant(NamedTuple):
     """A source that differs from the file's in one expression."""
 
     line: int
+    column: int
     before: str
     after: str
     lines: frozenset[int]
@@ -60,7 +61,7 @@ def mutant(source: str, place: tuple[int, int]) -> Mutant:
     ast.fix_missing_locations(tree)
     lines, home = _statements(whole)[id(node)], _homes(whole).get(id(node), "")
     line = getattr(node, "lineno", min(lines))
-    return Mutant(line, _head(node), _head(changed), lines, home, tree)
+    return Mutant(line, getattr(node, "col_offset", 0), _head(node), _head(changed), lines, home, tree)
 
 
 def telling(source: str, name: str) -> ast.Module:

@@ -42,10 +42,10 @@ GROUPS = {
     "measure": Group(
         tuple(
             f"parity/measure/{each}.py"
-            for each in ("error", "redraw", "judged", "tolerance", "nearness", "recording", "tables")
+            for each in ("error", "redraw", "judged", "tolerance", "nearness", "recording")
         ),
         (
-            *(f"parity/measure/test_{each}.py" for each in ("exact", "measure", "recording", "tables")),
+            *(f"parity/measure/test_{each}.py" for each in ("exact", "measure", "recording")),
             "parity/twins/test_outcome.py",
             "parity/verifier/reports/test_reports.py",
         ),
@@ -74,15 +74,18 @@ GROUPS = {
     ),
     "batches": Group(
         ("vit_train/data.py", "vit_train/augmentation/mixing.py", "vit_train/augmentation/affine.py"),
-        tuple(
-            f"vit_train/test_{each}.py"
-            for each in ("data", "data_views", "data_errors", "augment", "augmentation_peers")
+        (
+            *(
+                f"vit_train/test_{each}.py"
+                for each in ("data", "data_views", "data_errors", "data_sets", "data_hosts", "augment")
+            ),
+            "parity/porting/test_mixing.py",
         ),
     ),
     "layers": Group(
         _twins("attention heads norm mlp patch pooling positions rel_pos rope block res_post parallel")
         + _twins("branches kernels linear model"),
-        (*LAYERS, "twins/test_kernels.py", "twins/test_features.py", "twins/test_dynamic_size.py"),
+        (*LAYERS, "twins/test_kernels.py", "twins/test_features.py"),
     ),
     "steps": Group(
         _twins("step loss optim drop"),

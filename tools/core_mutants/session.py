@@ -119,7 +119,8 @@ class Session:
             (self.copy / name).write_text(source)
         self._left -= status.seconds
         if status.code:
-            raise SystemExit(f"{_failed(self.copy)} fails without any mutant")
+            print(f"{_failed(self.copy)} fails without any mutant", file=sys.stderr, flush=True)
+            os._exit(1)
         self._known = {name: _Test(*each) for name, each in json.loads(measured.read_text()).items()}
 
     def of_job(self, job: Job, run: Callable[[list[str]], int]) -> None:

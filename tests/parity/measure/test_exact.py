@@ -1,16 +1,17 @@
 """What a slip in the formulas of errors, weights and rates would change, each by its own number."""
 
 import math
+from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
 
 from parity.measure.error import joint_error, relative_error
-from parity.measure.judged import Judged
+from parity.measure.judged import Judged, LevelResult
 from parity.measure.nearness import nearness
 from parity.measure.redraw import branch_norms, redraw
 from parity.measure.site import Site
-from parity.measure.tolerance import FACTOR
+from parity.measure.tolerance import FACTOR, LIMITS, STEP_LEVELS, STEP_LIMITS
 from parity.porting.formats.stack import key_of
 from vit_config import Recipe, ViTConfig
 from vit_config.schedule import learning_rate, step_seed
@@ -97,3 +98,20 @@ def test_zero_is_within_a_limit_of_zero_and_nothing_else_is():
     )
     assert (fine.score, same.score, apart.score) == (0.5, 0.0, math.inf)
     assert (fine.passed, same.passed, apart.passed) == (True, True, False)
+
+
+def test_limits_are_four_times_what_was_measured_up_to_a_power_of_two():
+    measured = {"float32": (30, 10, 6, 39), "bfloat16": (4, 3, 3, 7)}
+    for dtype, distances in measured.items():
+        rounded = [2 ** math.ceil(math.log2(4 * each)) for each in distances]
+        assert [*LIMITS[dtype].values()] == rounded
+        assert STEP_LIMITS[dtype] == {
+            level: rounded[2] if level == "loss" else rounded[3] for level in STEP_LEVELS
+        }
+
+
+def test_a_judgement_stays_as_it_was_made():
+    judged = Judged(Site(0, "forward", "a"), (0.0,), 0.0, "")
+    for each, field in ((judged, "limit"), (LevelResult.of("float32", "output", [judged]), "dtype")):
+        with pytest.raises(FrozenInstanceError):
+            setattr(each, field, 1.0)

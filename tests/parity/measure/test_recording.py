@@ -1,5 +1,7 @@
 """Recordings: in order, bit for bit, whether an array lies in memory or on disk."""
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -34,3 +36,27 @@ def test_a_module_that_is_called_again_is_another_call():
         kept.add(Site(0, "forward", "drop", "out"), np.array([value]))
     assert [str(site) for site in kept.sites()] == ["drop out", "drop out (call 2)", "drop out (call 3)"]
     assert [int(kept.read(site)[0]) for site in kept.sites()] == [0, 1, 2]
+
+
+def test_what_has_no_room_lies_on_disk_until_the_recording_goes(monkeypatch):
+    monkeypatch.setattr(recording, "_room", lambda: 80)
+    kept = Held()
+    for i in range(4):
+        kept.add(Site(0, "forward", f"{i}", "out"), np.full(5, i, np.float64))  # 40 bytes each
+    where = [entry.where for entry in kept._entries.values()]
+    assert [isinstance(each, Path) for each in where] == [False, False, True, True]
+    folder = where[-1].parent
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()  # whoever tidies up first
+    del kept
+
+
+@pytest.mark.parametrize(
+    ("said", "room"),
+    [("MemTotal: 9 kB\nMemAvailable:    5242880 kB\n", 2**30), ("MemAvailable: 5 kB\n", 384 * 2**20),
+     ("MemAvailable: 99999999 kB\n", 2**31), ("nothing", 384 * 2**20)],
+)  # fmt: skip
+def test_a_fifth_of_what_the_system_has_is_room(monkeypatch, said, room):
+    monkeypatch.setattr(Path, "read_text", lambda _: said)
+    assert recording._room() == room
