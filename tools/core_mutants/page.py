@@ -23,7 +23,9 @@ def page(judged: Judged, key: Callable[[Job], tuple[str, str, str]], seed: int) 
     lines = [
         "# Mutants of the core",
         "",
-        "One expression of the core changed: another operator, comparison, number or condition, or an"
+        "For those who change the core: which slips its tests see.",
+        "",
+        "A mutant has one expression changed: another operator, comparison, number or condition, or an"
         " argument left out, drawn by syntax tree, of every file as many as of any other. The tests"
         " nearest to the file that run the line must fail; what survives needs a test, or computes the"
         " same.",
