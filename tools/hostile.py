@@ -1,4 +1,5 @@
-"""What hostile files take: each of the suite's is opened in a process of its own.
+"""What hostile files and data sets take: each file of the suite is opened in a process of its own, the
+sets one after the other.
 
 python tools/hostile.py --write docs/hostile.md
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE
 from tests.support.hostile import FILES, MIB, in_a_child
+from tests.support.hostile_sets import REFUSED, opened_sets
 
 MARK = "<!-- written by tools/hostile.py -->\n"
 
@@ -30,8 +32,24 @@ def table() -> str:
         refused += bool(found["said"])
         end = "refused" if found["said"] else "read"
         lines.append(f"| {name} | {found['bytes']:,} | {found['mib']} MiB | {end} |")
-    versions = ", ".join(f"{name} {version(name)}" for name in ("numpy", "torch"))
-    return "\n".join([*lines, "", f"{refused} of {len(FILES)} refused; 2026-11-25, {versions}.", ""])
+    versions = ", ".join(
+        f"{name} {version(name)}" for name in ("numpy", "torch", "pillow", "pyarrow", "tensorstore")
+    )
+    lines += ["", f"{refused} of {len(FILES)} refused.", "", *_sets()]
+    return "\n".join([*lines, "", f"2026-11-25, {versions}.", ""])
+
+
+def _sets() -> list[str]:
+    """A line for each kind of data set."""
+    lines = ["| data sets | refused | read, though odd | most memory |", "|---|---|---|---|"]
+    found = opened_sets()
+    for kind in ("folder", "tar", "hf"):
+        mine = {name: each for name, each in found.items() if each["kind"] == kind}
+        refused = sum(bool(each["said"]) for each in mine.values())
+        most = max(each["mib"] for each in mine.values())
+        lines.append(f"| `{kind}:` | {refused} | {len(mine) - refused} | {most} MiB |")
+    wrong = [name for name, each in found.items() if bool(each["said"]) != (name in REFUSED)]
+    return [*lines, "", f"{len(found) - len(wrong)} of {len(found)} as they should be."]
 
 
 def main() -> None:

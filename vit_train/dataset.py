@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from vit_config.errors import DataError
 from vit_train.records import DamagedRecordError, ImageShape, Records
-
-FINGERPRINT_RECORDS = 256
-"""How many records of each split, evenly spread, a fingerprint looks at."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +23,8 @@ class ImageDataset:
     class_names: tuple[str, ...] | None
     """In the order of the labels; None if unknown."""
     fingerprint: str
-    """SHA-256 (hex) of name, version, classes, and size and sampled contents of both splits, in
-    order: equal for the same files anywhere, so a run is not resumed on other data."""
+    """SHA-256 (hex) of name, version, classes, and every record of both splits, in order: equal for
+    the same records anywhere, so a run is not resumed on other data."""
     shuffled: bool = False
     """Whether records are stored in no particular order; else they may be sorted by class."""
     of_files: bool = False
@@ -43,23 +37,22 @@ class ImageDataset:
         return replace(self, image_shape=shape, **splits)
 
 
-def fingerprint(
-    full_name: str, class_names: tuple[str, ...] | None, shape: ImageShape, *splits: Records
-) -> str:
-    """SHA-256 (hex) of all that an `ImageDataset` is known by."""
-    digest = hashlib.sha256(json.dumps([full_name, class_names, shape]).encode())
-    for records in splits:
-        digest.update(b"%d" % len(records))
-        sampled = min(len(records), FINGERPRINT_RECORDS)
-        for index in np.linspace(0, len(records) - 1, sampled).astype(int).tolist():
-            try:
-                raw = records.read_raw(index)
-            except DamagedRecordError:  # what becomes of it is decided when its turn comes
-                digest.update(b"%d unreadable " % index)
-                continue
-            image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
-            digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
-    return digest.hexdigest()
+def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of a set's classes, in the order of their labels.
+
+    Raises:
+        DataError: two of one name, one without a name, or one that no file of weights could hold.
+    """
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice or "" in names:
+        what = f"two classes are called {twice[0]!r}" if twice else "a class has no name"
+        raise DataError(f"{spec}: {what}; give each a name of its own")
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{spec}: the name of class {name!r} is not UTF-8; rename it") from None
+    return tuple(names)
 
 
 def train_and_test(
@@ -89,7 +82,7 @@ def _has_labels(records: Records | None) -> bool:
         return False
     for index in range(len(records)):
         try:
-            return int(records.read_raw(index)["label"]) >= 0
+            return records.read_raw(index)["label"] >= 0
         except DamagedRecordError:
             continue
     return False

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
 import numpy as np
 
-from vit_config.errors import DataError
-from vit_config.images.pixels import decode
+from vit_config.errors import DataError, InputError
+from vit_config.images.pixels import LONGEST_FILE, decode
 
 ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
@@ -20,10 +20,6 @@ CIFAR do."""
 
 OBJECT_BYTES = 512
 """What Python takes for a kept record besides its pixels."""
-
-
-BUFFER = re.compile(r" <_io\.BytesIO object at 0x[0-9a-f]+>")
-"""What PIL calls an image that it was given as bytes."""
 
 OnDamage = Literal["refuse", "replace"]
 
@@ -37,6 +33,13 @@ class Record(TypedDict):
 
     image: np.ndarray
     """(H, W, C) uint8, read-only."""
+    label: int
+
+
+class StoredRecord(TypedDict):
+    """The same as a file has it."""
+
+    image: bytes | np.ndarray
     label: int
 
 
@@ -121,30 +124,43 @@ class Records:
                 self.damaged[(index + step) % len(self)] = error
         raise DataError(f"{self.where}: no record can be read; copy or prepare the set again")
 
-    def read_raw(self, index: int) -> Any:
-        """The record as it is stored, unchecked.
+    def read_raw(self, index: int) -> StoredRecord:
+        """The record as it is stored, its image not yet decoded.
 
         Raises:
-            DataError: the file fails array_record's own checksums, or is truncated.
+            DamagedRecordError: the file fails its own checksums, is truncated, or has no image there.
+            DataError: its label is no whole number.
         """
         try:
-            return self.raw[index]
+            raw = self.raw[index]
         except (OSError, RuntimeError) as error:
             raise self._damaged(index, error) from None
+        image, label = raw["image"], raw["label"]
+        if not isinstance(image, bytes | np.ndarray):
+            raise self._damaged(index, f"its image is a {type(image).__name__}")
+        if isinstance(image, bytes) and len(image) > LONGEST_FILE:
+            raise self._damaged(index, f"{len(image)} bytes are no image; {LONGEST_FILE} are enough")
+        try:
+            whole = operator.index(label)
+        except TypeError:
+            whole = None
+        if whole is None or isinstance(label, bool | np.bool_):
+            raise DataError(
+                f"{self.name(index)}: label {label!r} is no whole number; correct the data set"
+            )
+        return {"image": image, "label": whole}
 
-    def _damaged(self, index: int, error: Exception) -> DamagedRecordError:
-        reason = BUFFER.sub("", str(error).partition("\n")[0])
-        return DamagedRecordError(
-            f"{self.name(index)}: damaged ({reason}); copy or prepare the set again"
-        )
+    def _damaged(self, index: int, reason: object) -> DamagedRecordError:
+        said = str(reason).partition("\n")[0]
+        return DamagedRecordError(f"{self.name(index)}: damaged ({said}); copy or prepare the set again")
 
     def _read(self, index: int) -> Record:
-        raw = self.read_raw(index)
-        image, label = raw["image"], int(raw["label"])
+        stored = self.read_raw(index)
+        image, label = stored["image"], stored["label"]
         if isinstance(image, bytes):
             try:
                 image = decode(image, self.image_shape[2], self.least)
-            except (OSError, SyntaxError, ValueError) as error:  # how PIL says that it cannot
+            except InputError as error:
                 raise self._damaged(index, error) from None
         if not 0 <= label < self.num_classes:
             raise DataError(

@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from vit_config.errors import DataError
+from vit_config.images.pixels import keep_pil_silent
 from vit_config.processes import signals_withheld
 from vit_train.read_ahead import Items
 from vit_train.shared_file import SharedFile
@@ -93,6 +94,7 @@ class _Worker(Generic[T]):
 
 def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
     """What a process does: one item after the other, until nobody is there any more."""
+    keep_pil_silent()
     with suppress(EOFError, OSError):
         while True:
             index = pipe.recv()

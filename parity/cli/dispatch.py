@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from parity.cli.support.advice import command_at_hand, here
 from parity.cli.support.former import today
 from vit_config.errors import USER_ERRORS, one_line
+from vit_config.images.pixels import keep_pil_silent
 from vit_config.terminal import complain, say
 
 COMMANDS = {
@@ -83,6 +84,7 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
 
 def in_one_line(main: Callable[[], int], prog: str) -> int:
     """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
+    keep_pil_silent()
     with command_at_hand():
         return _in_one_line(main, prog)
 

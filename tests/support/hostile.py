@@ -168,17 +168,17 @@ def opened(name: str, folder: Path) -> dict[str, Any]:
 
     path = FILES[name](folder)
     size = path.stat().st_size if path.is_file() else sum(each.stat().st_size for each in path.iterdir())
-    before = _peak()
+    before = peak()
     try:
         for tensor in open_container(path).tensors.values():
             tensor.load()
         said = ""
     except ValueError as error:
         said = str(error)
-    return {"bytes": size, "said": said, "mib": _peak() - before}
+    return {"bytes": size, "said": said, "mib": peak() - before}
 
 
-def _peak() -> int:
+def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 

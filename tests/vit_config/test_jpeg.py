@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from vit_config.images import jpeg
-from vit_config.images.pixels import decode
+from vit_config.images.pixels import DamagedImageError, decode
 
 pytestmark = pytest.mark.quick
 
@@ -55,10 +55,10 @@ def test_one_channel_is_what_pil_makes_of_colours():
 
 def test_pil_judges_what_is_damaged():
     data = encoded("4:2:0")
-    with pytest.raises(OSError, match="truncated"):
+    with pytest.raises(DamagedImageError, match="truncated"):
         decode(data[:-40], 3)
     np.testing.assert_array_equal(decode(data + b"more", 3), decode(data, 3))
-    with pytest.raises(OSError, match="cannot identify"):
+    with pytest.raises(DamagedImageError, match=r"^cannot identify image file$"):
         decode(data[:2] + b"no image", 3)
 
 

@@ -1,5 +1,7 @@
 """Images to the pixels that a model is fed, through PIL: opening, colours, fitting to a size.
 
+An image file is a stranger's: what it would take is known from its head, before its pixels are made.
+
 The rule, every rounding included, is that of timm (with PIL); docs/preprocessing.md has what it is equal
 to, measured. The orientation that a camera notes in a file (EXIF) is not applied; whoever wants it
 applied calls ``PIL.ImageOps.exif_transpose`` first.
@@ -8,9 +10,12 @@ applied calls ``PIL.ImageOps.exif_transpose`` first.
 from __future__ import annotations
 
 import io
+import os
+import re
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -24,11 +29,28 @@ if TYPE_CHECKING:
 Picture: TypeAlias = "np.ndarray | Image.Image | str | Path"
 """An image: (H, W) or (H, W, C) uint8, or PIL's, or the path of a file."""
 
+_BUFFER = re.compile(r" <_io\.\w+ .*>$")
+"""What PIL calls an image that it was given open."""
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 FILE_CHANNELS = frozenset(_MODES)
 """In how many channels an image file can be read, whatever it is stored in."""
 _DEEP = ("I", "F")
 """Modes of more than 8 bits, and what their variants begin with; PIL would cut values above 255."""
+_FORMATS = (
+    *("PNG", "JPEG", "MPO", "PPM", "BMP", "DIB", "GIF", "WEBP", "TIFF", "JPEG2000", "AVIF"),
+    *("ICO", "PCX", "SGI", "TGA"),
+)
+"""Of images whose pixels are in the file; for EPS PIL would start Ghostscript, an interpreter."""
+MOST_PIXELS = 2**26
+"""What even the smallest file may have, and what an image may be resized to."""
+PIXELS_A_BYTE = 16
+"""How many pixels a file of more may have for each of its bytes; photographs have five."""
+LONGEST_FILE = 2**28
+"""Bytes of a file with an image; one pixel of `MOST_PIXELS` takes four, unpacked."""
+
+
+class DamagedImageError(InputError):
+    """Bytes that are no image, or not all of one; in PIL's words."""
 
 
 def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
@@ -72,7 +94,7 @@ def prepare_batch(
 
 
 def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray:
-    """Decode PNG, JPEG or whatever PIL reads; a grey or CMYK file becomes RGB, and so on.
+    """Decode PNG, JPEG or another format of `_FORMATS`; a grey or CMYK file becomes RGB, and so on.
 
     Args:
         least: the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or 1/8 of its
@@ -82,16 +104,39 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
         (H, W, channels) uint8, read-only; with and without simplejpeg the same.
 
     Raises:
-        OSError, SyntaxError, ValueError: not an image, or a truncated one, in PIL's words.
+        DamagedImageError: not an image, or a truncated one.
+        InputError: of more pixels than a file of its size has, or of more than 8 bits per channel.
     """
-    from PIL import Image
-
     if (pixels := decode_jpeg(encoded, channels, least)) is not None:
         return pixels
-    with Image.open(io.BytesIO(encoded)) as file:
-        if (scale := scale_for(file.size, least)) > 1 and file.format in ("JPEG", "MPO"):
-            file.draft(None, (file.width // scale, file.height // scale))
-        return _converted(file, channels)
+    return _read(io.BytesIO(encoded), len(encoded), channels, least)
+
+
+def keep_pil_silent() -> None:
+    """PIL warns of what it finds odd in an image: a program that says itself what it refuses has no use
+    for that."""
+    warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
+
+
+def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = None) -> np.ndarray:
+    """(H, W, channels) uint8 of a file of so many bytes."""
+    from PIL import Image
+
+    try:
+        Image.init()
+        with Image.open(source, formats=[each for each in _FORMATS if each in Image.OPEN]) as file:
+            if (scale := scale_for(file.size, least)) > 1 and file.format in ("JPEG", "MPO"):
+                file.draft(None, (file.width // scale, file.height // scale))
+            if file.width * file.height > (most := max(MOST_PIXELS, PIXELS_A_BYTE * nbytes)):
+                raise InputError(
+                    f"{file.width} x {file.height} pixels in {nbytes} bytes; at most {most} are read"
+                )
+            return _converted(file, channels)
+    except InputError:
+        raise
+    except Exception as error:  # each of PIL's readers has errors of its own for damage
+        reason = _BUFFER.sub("", str(error).partition("\n")[0])
+        raise DamagedImageError(reason or type(error).__name__) from None
 
 
 def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
@@ -108,6 +153,11 @@ def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np
     from PIL import Image
 
     height, width = resized_size((pixels.shape[0], pixels.shape[1]), size, preprocess)
+    if height * width > max(MOST_PIXELS, pixels.shape[0] * pixels.shape[1]):
+        raise InputError(
+            f"an image of {pixels.shape[1]} x {pixels.shape[0]} pixels would be resized to {width} x"
+            f" {height} to cover {size[1]} x {size[0]}; cut what is so long, or set crop_mode = squash"
+        )
     resample = Image.Resampling[preprocess.interpolation.upper()]
     if pixels.shape[:2] != (height, width):
         pixels = through_pil(pixels, lambda plane: plane.resize((width, height), resample))
@@ -172,19 +222,16 @@ def _pixels(image: Picture, channels: int) -> np.ndarray:
 
 
 def _opened(path: Path, channels: int) -> np.ndarray:
-    from PIL import Image
-
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "no such file"
         raise MissingFileError(f"{path}: {what}; give the path of an image")
     try:
-        with Image.open(path) as file:
-            return _converted(file, channels)
+        with path.open("rb") as file:
+            return _read(file, os.fstat(file.fileno()).st_size, channels)
+    except DamagedImageError as error:
+        raise InputError(f"{path}: not an image, or damaged ({error})") from None
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: not an image, or damaged ({reason})") from None
 
 
 def _converted(image: Image.Image, channels: int) -> np.ndarray:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from vit_config.errors import DataError, MissingFileError
-from vit_train.dataset import ImageDataset, fingerprint
+from vit_config.images.pixels import LONGEST_FILE
+from vit_train.dataset import ImageDataset, named_classes
 from vit_train.records import ImageShape, Records
-from vit_train.sources.place import Place, files_below, folders_in
+from vit_train.sources.fingerprint import fingerprint
+from vit_train.sources.place import Place, files_below, folders_in, read_all
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 """Of the files that are taken for images, whatever their case; torchvision's list."""
@@ -32,7 +35,7 @@ class ImageFiles(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         path, label = self.files[index]
-        return {"image": (self.root / path).read_bytes(), "label": label}
+        return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
 
     def name(self, index: int) -> str:
         """What messages call a record."""
@@ -45,11 +48,13 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     ``PATH/train/CLASS/...`` is for training and ``PATH/val/CLASS/...`` (or validation, or test) for
     testing; without such a folder, or with the classes directly in PATH, every tenth image of a class is
     held out for testing. Classes are numbered in the order of their sorted names, images in that of
-    their sorted paths, as torchvision does; all are read as RGB, or as a model wants them.
+    their sorted paths, as torchvision does; all are read as RGB, or as a model wants them. Links are
+    followed, but none of a class into a folder that was entered before.
 
     Raises:
         MissingFileError: no such folder.
-        DataError: no classes, a class without images, or other classes to test on than to train on.
+        DataError: no classes, a class without images or a usable name, or other classes to test on than
+            to train on.
     """
     if not path.is_dir():
         raise MissingFileError(f"{spec}: {path} is no folder; give one with a folder for each class")
@@ -76,7 +81,7 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         _records(spec, path, names, part, kind) for part, kind in ((files, "train"), (held, "test"))
     ]
     paths = [file for part in (files, held) for name in names for file in part[name]]
-    listing = hashlib.sha256("\0".join(paths).encode())
+    listing = hashlib.sha256(os.fsencode("\0".join(paths)))
     return ImageDataset(
         spec,
         *splits,
@@ -84,7 +89,9 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
         image_shape=SHAPE,
         class_names=names,
         of_files=True,
-        fingerprint=fingerprint(listing.hexdigest(), names, SHAPE, *splits),
+        fingerprint=fingerprint(
+            listing.hexdigest(), names, SHAPE, *splits, files=[path / file for file in paths]
+        ),
     )
 
 
@@ -92,7 +99,7 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
     names = folders_in(folder)
     if not names:
         raise DataError(f"{spec}: {folder} has no folder in it; expected one for each class")
-    return tuple(names)
+    return named_classes(spec, names)
 
 
 def _images(root: Any, folder: Any) -> Iterator[str]:

@@ -23,17 +23,25 @@ Index = Mapping[str, np.ndarray]
 """Arrays by name; numbers only."""
 
 
-def remembered(kind: str, files: Sequence[Place], find: Callable[[], Index]) -> Index:
+def remembered(
+    kind: str,
+    files: Sequence[Place],
+    find: Callable[[], Index],
+    lasts: Callable[[Index], bool] = lambda _: True,
+) -> Index:
     """The index of some files: as it was found before, or found now and kept.
 
     Args:
         kind: what the index is of, and in which form; another one is another index.
         find: goes through the files; whatever it raises is raised.
+        lasts: whether what was found is kept.
     """
     path = _folder() / f"{_known_by(kind, files)}.npz"
     with contextlib.suppress(OSError, ValueError, EOFError, BadZipFile), path.open("rb") as file:
         return dict(np.load(file))
     found = find()
+    if not lasts(found):
+        return found
     with contextlib.suppress(OSError, ConfigError):  # without a place to keep it, it is found again
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_file(path, force=True) as file:
@@ -49,5 +57,5 @@ def _folder() -> Path:
 def _known_by(kind: str, files: Sequence[Place]) -> str:
     digest = hashlib.sha256(kind.encode())
     for file in files:
-        digest.update(f"\0{version_of(file)}".encode())
+        digest.update(b"\0" + os.fsencode(version_of(file)))
     return digest.hexdigest()

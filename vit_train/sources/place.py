@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from vit_config.errors import DataError
+from vit_config.files.foreign import LONGEST_JSON, check_ordinary, parse_json
 
 SCHEME = "://"
 
@@ -81,13 +81,9 @@ class Remote:
         """Open it for reading."""
         return self.system.open(self._path, mode)
 
-    def read_bytes(self) -> bytes:
-        """All of it."""
-        return self.system.cat_file(self._path)
-
-    def read_text(self) -> str:
-        """All of it, as UTF-8."""
-        return self.read_bytes().decode()
+    def size(self) -> int:
+        """In bytes."""
+        return int(self.system.size(self._path) or 0)
 
     def relative_to(self, root: Remote) -> PurePosixPath:
         """The path from a folder above."""
@@ -115,10 +111,24 @@ def files_below(folder: Place) -> Iterator[tuple[str, str]]:
             (str(path.parent), path.name) for path in paths if not any(map(is_of_a_mac, path.parts))
         )
         return
-    for where, _, names in sorted(os.walk(folder, followlinks=True)):
+    for where, names in sorted(_walk(folder)):
         inside = Path(where).relative_to(folder)
         if not any(map(is_of_a_mac, inside.parts)):
             yield from ((inside.as_posix(), name) for name in sorted(names) if not is_of_a_mac(name))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every folder below one, itself too, with the names of its files; links are followed, but no folder
+    is entered twice, for links may go round in circles."""
+    entered = set()
+    for where, folders, names in os.walk(folder, followlinks=True):
+        about = os.stat(where)
+        if (known := (about.st_dev, about.st_ino)) in entered:
+            folders.clear()
+            continue
+        entered.add(known)
+        folders.sort()
+        yield where, names
 
 
 def folders_in(folder: Place) -> list[str]:
@@ -135,29 +145,139 @@ def folders_in(folder: Place) -> list[str]:
 
 def ending_in(folder: Place, suffix: str) -> list[Any]:
     """The files below a folder whose names end so, in order."""
-    found: list[Any] = (
-        folder.below() if isinstance(folder, Remote) else sorted(folder.rglob(f"*{suffix}"))
-    )
-    return [
-        each
-        for each in found
-        if each.name.endswith(suffix) and not any(map(is_of_a_mac, each.relative_to(folder).parts))
+    found = [
+        folder / name if inside == "." else folder / inside / name
+        for inside, name in files_below(folder)
+        if name.endswith(suffix)
     ]
+    return sorted(found)
+
+
+def below(root: Place, *names: str) -> Place:
+    """The file that a set names, which lies below its own folder.
+
+    Raises:
+        OSError: it would lie elsewhere.
+    """
+    found = root
+    for name in names:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\0" in name or SCHEME in name:
+            raise OSError(f"it names {name!r}, which is not below {root}")
+        found = found / name
+    return found
+
+
+def check_here(root: Place, file: Place) -> None:
+    """That no link leads a file out of a folder. OSError: one does."""
+    if isinstance(file, Path) and not file.resolve().is_relative_to(Path(str(root)).resolve()):
+        raise OSError(f"{file} is a link to what is not below {root}")
+
+
+def read_all(file: Place, most: int) -> bytes:
+    """What an ordinary file holds.
+
+    Raises:
+        OSError: it cannot be read, is a device or a pipe, or has more than `most` bytes.
+    """
+    if isinstance(file, Remote):
+        content = file.system.cat_file(file._path, start=0, end=most + 1)
+    else:
+        with open_ordinary(file) as opened:
+            size = os.fstat(opened.fileno()).st_size  # a buffer is as long as what is asked for
+            content = opened.read(size) if size <= most else None
+    if content is None or len(content) > most:
+        raise OSError(f"more than {most} bytes; so many are never needed")
+    return content
+
+
+def read_text(file: Place) -> str:
+    """The text of an ordinary file.
+
+    Raises:
+        OSError: see `read_all`.
+        ValueError: it is not UTF-8.
+    """
+    return read_all(file, LONGEST_JSON).decode()
+
+
+def read_json(file: Place) -> Any:
+    """What a JSON file says.
+
+    Raises:
+        OSError, ValueError: see `read_all` and `vit_config.files.foreign.parse_json`; with its path.
+    """
+    try:
+        return parse_json(read_text(file))
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
 
 
 def read_part(file: Place, offset: int, size: int) -> bytes:
-    """Some bytes of a file, fewer where it ends."""
+    """Some bytes of an ordinary file.
+
+    Raises:
+        OSError: it ends before them, or cannot be read.
+    """
     if isinstance(file, Remote):
-        return file.system.cat_file(file._path, start=offset, end=offset + size)
-    with file.open("rb") as opened:
-        opened.seek(offset, io.SEEK_SET)
-        return opened.read(size)
+        content = file.system.cat_file(file._path, start=offset, end=offset + size)
+    else:
+        with open_ordinary(file) as opened:
+            opened.seek(offset)
+            content = opened.read(max(min(size, os.fstat(opened.fileno()).st_size - offset), 0))
+    if len(content) < size:
+        raise OSError(f"the file ends {size - len(content)} bytes too early")
+    return content
+
+
+def open_ordinary(file: Place) -> IO[bytes]:
+    """Open a file for reading. OSError: it cannot be, or is a device or a pipe."""
+    if isinstance(file, Path):
+        try:
+            check_ordinary(file)
+        except ValueError as error:
+            raise OSError(f"{file}: {error}") from None
+    return file.open("rb")
+
+
+def size_of(file: Place) -> int:
+    """In bytes; 0 of what is not there."""
+    if isinstance(file, Remote):
+        return file.size()
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def on_disk(file: Place) -> int:
+    """Bytes that are there: a file with holes has fewer than its size."""
+    size = size_of(file)
+    if isinstance(file, Remote) or not size:
+        return size
+    blocks = getattr(file.stat(), "st_blocks", None)  # of 512 bytes; not on Windows
+    return size if blocks is None else min(size, 512 * blocks)
+
+
+def changed_at(file: Place) -> float:
+    """When a file was changed last, in seconds; 0 where its storage says that by a name."""
+    if isinstance(file, Remote):
+        return 0.0
+    try:
+        about = file.stat()
+    except OSError:
+        return 0.0
+    return max(about.st_mtime, about.st_ctime)
 
 
 def version_of(file: Place) -> str:
-    """What is another string when a file is another one: its path, size and time of change, or what the
-    storage knows it by."""
+    """What is another string when a file is another one: its path, size and times of change - of its
+    contents, and of anything, which no program can set - or what the storage knows it by."""
     if isinstance(file, Remote):
         return f"{file.url}\0{file.system.ukey(file._path)}"
-    about = file.stat()
-    return f"{file.absolute()}\0{about.st_size}\0{about.st_mtime_ns}"
+    try:
+        about = file.stat()
+    except OSError:
+        return f"{file.absolute()}\0gone"
+    facts = (about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+    return "\0".join([str(file.absolute()), *map(str, facts)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tarfile
 from collections.abc import Sequence
@@ -12,17 +11,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vit_config.errors import DataError, MissingFileError
-from vit_train.dataset import ImageDataset, fingerprint, train_and_test
+from vit_config.files.foreign import parse_json
+from vit_config.images.pixels import LONGEST_FILE
+from vit_train.dataset import ImageDataset, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
+from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.folder import SUFFIXES
 from vit_train.sources.index_cache import Index, remembered
-from vit_train.sources.place import Place, ending_in, read_part
+from vit_train.sources.place import Place, ending_in, open_ordinary, read_part, read_text
 
 CLASSES = "classes.txt"
 """Beside the tar files: the name of each class, one a line, in the order of the labels."""
 SHAPE: ImageShape = (None, None, 3)
 KEY = re.compile(r"((?:.*/)?[^./][^/.]*)\.([^/]+)")
 """What files of one sample have in common, and the rest: webdataset cuts at the first dot."""
+LONGEST_LABEL = 2**24
+"""Bytes of a file with a label, which may hold more about its image."""
+LARGEST_LABEL = 2**31 - 1
+UNREADABLE = (OverflowError, RecursionError, MemoryError)
+"""What heads of members that lie about sizes, or go on for ever, lead `tarfile` to."""
 
 
 class Sample(NamedTuple):
@@ -45,10 +52,7 @@ class TarImages(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> dict[str, Any]:
         shard, offset, size, label = self.samples[index].tolist()
-        content = read_part(self.shards[shard], offset, size)
-        if len(content) < size:
-            raise OSError(f"the tar file ends {size - len(content)} bytes too early")
-        return {"image": content, "label": label}
+        return {"image": read_part(self.shards[shard], offset, size), "label": label}
 
     def name(self, index: int) -> str:
         """What messages call a record."""
@@ -65,7 +69,8 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
 
     Raises:
         MissingFileError: no such folder, or no tar file in it.
-        DataError: a tar file that is damaged, an image without a label, or only one split.
+        DataError: a tar file that is damaged, an image without a label or with two, two images of one
+            key, two classes of one name, or only one split.
     """
     shards = ending_in(path, ".tar") if path.is_dir() else []
     if not shards:
@@ -78,7 +83,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         own = [each for each in shards if _split(each.relative_to(path)) == split]
         if own:
             raw[split] = _read(spec, own)
-    names = _class_names(path)
+    names = _class_names(spec, path)
     classes = len(names) if names else 1 + max(_labels(each).max(initial=-1) for each in raw.values())
     splits = {
         split: Records(each, where=f"{spec}, split {split}", num_classes=classes, image_shape=SHAPE)
@@ -92,7 +97,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
         image_shape=SHAPE,
         class_names=names,
         of_files=True,
-        fingerprint=fingerprint("tar", names, SHAPE, *pair),
+        fingerprint=fingerprint("tar", names, SHAPE, *pair, files=shards),
     )
 
 
@@ -105,8 +110,9 @@ def _split(path: PurePath) -> str | None:
 
 
 def _read(spec: str, shards: list[Place]) -> TarImages:
-    index = remembered("tar 1", shards, lambda: _index(spec, shards))
-    return TarImages(shards, index["samples"], index["keys"].tobytes().decode().split("\0"))
+    index = remembered("tar 2", shards, lambda: _index(spec, shards))
+    keys = index["keys"].tobytes().decode(errors="surrogateescape")
+    return TarImages(shards, index["samples"], keys.split("\0"))
 
 
 def _index(spec: str, shards: list[Place]) -> Index:
@@ -115,8 +121,8 @@ def _index(spec: str, shards: list[Place]) -> Index:
     for number, shard in enumerate(shards):
         for key, (offset, size, label) in _samples(spec, shard).items():
             samples.append(Sample(number, offset, size, label))
-            keys.append(key)
-    joined = np.frombuffer("\0".join(keys).encode(), np.uint8)
+            keys.append(key.replace("\0", " "))
+    joined = np.frombuffer("\0".join(keys).encode(errors="surrogateescape"), np.uint8)
     return {"samples": np.array(samples, np.int64).reshape(-1, len(Sample._fields)), "keys": joined}
 
 
@@ -124,24 +130,36 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
     """Place, size and label of each image, by its key; images themselves are passed over."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
+    seen: set[str] = set()
+    name = ""
     try:
-        with shard.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with open_ordinary(shard) as file, tarfile.open(fileobj=file, mode="r:") as tar:
             for member in tar:
-                found = KEY.fullmatch(member.name)
-                if not member.isfile() or found is None or "__MACOSX" in member.name.split("/"):
+                tar.members = []  # pyright: ignore[reportAttributeAccessIssue] a kilobyte for each
+                name = member.name
+                found = KEY.fullmatch(name)
+                if member.isdir() or found is None or "__MACOSX" in name.split("/"):
                     continue
                 key, ending = found.groups()
-                if f".{ending.lower()}" in SUFFIXES:
+                is_image = f".{ending.lower()}" in SUFFIXES
+                if not is_image and ending not in ("cls", "json"):
+                    continue
+                _check_member(member, seen)
+                if is_image and key in images:
+                    raise ValueError(f"is a second image of {key}; give it a key of its own")
+                if is_image:
+                    if member.size > LONGEST_FILE:
+                        raise ValueError(f"has {member.size} bytes, which is no image")
                     images[key] = (member.offset_data, member.size)
-                elif ending in ("cls", "json"):
-                    content = tar.extractfile(member)
-                    assert content is not None
-                    label = json.loads(content.read())
-                    labels[key] = int(label["label"] if ending == "json" else label)
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"{spec}: {shard} is damaged ({error}); copy it again") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{spec}: {shard}, {key}.{ending} has no label ({error})") from None
+                    continue
+                label = _label(tar, member, of_json=ending == "json")
+                if labels.setdefault(key, label) != label:
+                    raise ValueError(f"says label {label}, the file beside it {labels[key]}")
+    except (tarfile.TarError, EOFError, OSError, *UNREADABLE) as error:
+        said = str(error) or type(error).__name__
+        raise DataError(f"{spec}: {shard} is damaged ({said}); copy it again") from None
+    except ValueError as error:
+        raise DataError(f"{spec}: {shard}, {name} {error}; correct the data set") from None
     if bare := [key for key in images if key not in labels]:
         raise DataError(
             f"{spec}: {shard}, {bare[0]}: no label beside the image; write its number into"
@@ -150,10 +168,47 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
     return {key: (*place, labels[key]) for key, place in images.items()}
 
 
+def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
+    """ValueError: it holds no bytes of its own, or is there twice."""
+    if not member.isfile() or member.issparse():
+        raise ValueError("is a link, a device or a file with holes, expected one with all of its bytes")
+    if member.name in seen:
+        raise ValueError("is there twice")
+    seen.add(member.name)
+
+
+def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, *, of_json: bool) -> int:
+    """The label that a file holds. ValueError: it holds none."""
+    if member.size > LONGEST_LABEL:
+        raise ValueError(f"has {member.size} bytes, which is no label")
+    file = tar.extractfile(member)
+    assert file is not None
+    try:
+        said = parse_json(file.read())
+    except ValueError as error:
+        raise ValueError(f"has no label ({error})") from None
+    if of_json:
+        if not isinstance(said, dict) or "label" not in said:
+            raise ValueError('has no label (no entry "label")')
+        said = said["label"]
+    is_digits = isinstance(said, str) and re.fullmatch(r"-?[0-9]{1,10}", said)
+    is_whole = isinstance(said, float) and said.is_integer()
+    number = int(said) if is_digits or is_whole else said
+    if type(number) is not int or abs(number) > LARGEST_LABEL:
+        raise ValueError(f"has label {str(said)[:80]}, expected a whole number up to {LARGEST_LABEL}")
+    return number
+
+
 def _labels(raw: TarImages) -> np.ndarray:
     return raw.samples[:, Sample._fields.index("label")]
 
 
-def _class_names(path: Place) -> tuple[str, ...] | None:
+def _class_names(spec: str, path: Place) -> tuple[str, ...] | None:
     file = path / CLASSES
-    return tuple(file.read_text().split("\n")[:-1]) if file.is_file() else None
+    if not file.is_file():
+        return None
+    try:
+        names = re.split("\r?\n", read_text(file))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{spec}: {file} cannot be read ({error}); write it as UTF-8 text") from None
+    return named_classes(spec, names[:-1] if names[-1] == "" else names)

@@ -10,14 +10,18 @@ import numpy as np
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import naming, read_only_builder
 
-from vit_config.errors import DataError, MissingFileError
+from vit_config.errors import DataError, MissingFileError, about
 from vit_train import digits
-from vit_train.dataset import ImageDataset, fingerprint, train_and_test
+from vit_train.dataset import ImageDataset, named_classes, train_and_test
 from vit_train.records import ImageShape, Records
+from vit_train.sources.fingerprint import fingerprint
+from vit_train.sources.place import read_json
 from vit_train.sources.tfrecord import TFRecords
 
 FORMATS = ("array_record", "tfrecord")
 """Of files that can be read, the better first: array_record has a table of contents."""
+OURS = "tensorflow_datasets."
+"""What the names of tfds's own classes begin with."""
 
 
 def open_tfds(spec: str, name: str, data_dir: Path) -> ImageDataset:
@@ -56,6 +60,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
             f'data set {spec!r}: {name!r} is not a name; expected "tfds:name/config:1.0.0", where'
             " config and version may be left out"
         ) from None
+    _check_classes(spec, data_dir / name.partition("/")[0].partition(":")[0])
     try:
         return read_only_builder.builder_from_files(name, data_dir=data_dir)
     except tfds.core.DatasetNotFoundError:
@@ -70,6 +75,30 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
         raise DataError(
             f"{spec}: the set in {data_dir} is damaged ({reason}); copy or prepare it again"
         ) from error
+
+
+def _check_classes(spec: str, folder: Path) -> None:
+    """That the set's features are of tfds itself: it would import whatever module they name.
+
+    Raises:
+        DataError: they are not, or a file that describes them is damaged.
+    """
+    for file in sorted(folder.rglob("features.json")):
+        try:
+            todo = [read_json(file)]
+        except (OSError, ValueError) as error:
+            raise DataError(f"{spec}: {about(file, error)}; copy or prepare the set again") from None
+        while todo:
+            said = todo.pop()
+            if isinstance(said, dict):
+                named = [said.get(key) for key in ("pythonClassName", "python_class_name", "type")]
+                odd = [name for name in named if "." in str(name) and not str(name).startswith(OURS)]
+                if odd:
+                    raise DataError(
+                        f"{spec}: {file} asks for {odd[0]}, which is not of tensorflow-datasets and is"
+                        " not imported; prepare the set with features of its own"
+                    )
+            todo += said.values() if isinstance(said, dict) else said if isinstance(said, list) else ()
 
 
 def _prepared_in(data_dir: Path) -> list[Path]:
@@ -107,14 +136,15 @@ def _dataset(spec: str, builder: Any) -> ImageDataset:
                 image_shape=shape,
             )
     pair = train_and_test(spec, splits, sorted(builder.info.splits))
-    names = tuple(label.names)
+    names = named_classes(spec, label.names)
+    used = [path for split in ("train", "test", "validation") for path in _files(builder, split)]
     return ImageDataset(
         spec,
         *pair,
         num_classes=label.num_classes,
         image_shape=shape,
         class_names=names,
-        fingerprint=fingerprint(builder.info.full_name, names, shape, *pair),
+        fingerprint=fingerprint(builder.info.full_name, names, shape, *pair, files=used),
         shuffled=True,
     )
 
@@ -139,54 +169,61 @@ def _image_shape(spec: str, builder: Any) -> ImageShape:
 
 def _raw_source(spec: str, builder: Any, split: str, file_format: str) -> Any:
     """Undecoded records: tfds decodes by OpenCV where it is installed, other pixels than PIL's."""
-    is_encoded = isinstance(builder.info.features["image"], tfds.features.Image)
-    decoders = {"image": tfds.decode.SkipDecoding()} if is_encoded else None
-    info = builder.info.splits[split]
+    features, info = builder.info.features, builder.info.splits[split]
+    paths = _files(builder, split)
+    for path in paths:
+        if not path.is_file():
+            raise MissingFileError(
+                f"{spec}, split {split}: {path} is gone; copy or prepare the set again"
+            )
     if file_format == "tfrecord":
-        paths = [_there(spec, split, path) for path in info.filepaths]
-        return _TFRecordSource(spec, split, paths, info.shard_lengths, builder.info.features, decoders)
-    source = builder.as_data_source(split, decoders=decoders, file_format=file_format)
-    for path in info.filepaths:
-        _there(spec, split, path)
-    return source
+        records = _tfrecords(f"{spec}, split {split}", paths, info.shard_lengths)
+    else:
+        raw = tfds.decode.DeserializeMethod.RAW_BYTES
+        how: dict[str, Any] = {"file_format": file_format, "deserialize_method": raw}
+        records = builder.as_data_source(split, **how)
+    is_encoded = isinstance(features["image"], tfds.features.Image)
+    decoders = {"image": tfds.decode.SkipDecoding()} if is_encoded else None
+    return _Understood(records, features, decoders)
 
 
-def _there(spec: str, split: str, path: Any) -> Path:
-    if not Path(path).is_file():
-        raise MissingFileError(f"{spec}, split {split}: {path} is gone; copy or prepare the set again")
-    return Path(path)
+def _files(builder: Any, split: str) -> list[Path]:
+    """The files of a split, none if there is no such split."""
+    info = builder.info.splits.get(split)
+    return [Path(path) for path in info.filepaths] if info else []
 
 
-class _TFRecordSource(Sequence[Any]):
-    """Records of TFRECORD files, understood by the features of the set."""
+def _tfrecords(where: str, paths: list[Path], counts: Sequence[int]) -> TFRecords:
+    try:
+        records = TFRecords(paths)
+    except OSError as error:
+        raise DataError(f"{where}: {error}; copy or prepare the set again") from None
+    for path, found, declared in zip(paths, records.counts, counts, strict=True):
+        if found != declared:
+            raise DataError(
+                f"{where}: {path} has {found} records, dataset_info.json says {declared}; copy or"
+                " prepare the set again"
+            )
+    return records
 
-    def __init__(
-        self,
-        spec: str,
-        split: str,
-        paths: list[Path],
-        counts: Sequence[int],
-        features: Any,
-        decoders: Any,
-    ) -> None:
-        self._features, self._decoders = features, decoders
-        try:
-            self._records = TFRecords(paths)
-        except OSError as error:
-            raise DataError(f"{spec}, split {split}: {error}; copy or prepare the set again") from None
-        for path, found, declared in zip(paths, self._records.counts, counts, strict=True):
-            if found != declared:
-                raise DataError(
-                    f"{spec}, split {split}: {path} has {found} records, dataset_info.json says"
-                    f" {declared}; copy or prepare the set again"
-                )
+
+class _Understood(Sequence[Any]):
+    """Records, understood by the features of the set."""
+
+    def __init__(self, records: Any, features: Any, decoders: Any) -> None:
+        self._records, self._features, self._decoders = records, features, decoders
 
     def __len__(self) -> int:
         return len(self._records)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._features.deserialize_example_np(self._records[index], decoders=self._decoders)
+        record = self._records[index]
+        try:
+            return self._features.deserialize_example_np(record, decoders=self._decoders)
+        except Exception as error:  # protobuf and tfds have no common kind of error
+            raise OSError(f"{type(error).__name__}: {error}") from None
 
     def name(self, index: int) -> str:
         """What messages call a record."""
-        return self._records.name(index)
+        own = getattr(self._records, "name", None)
+        return f"record {index}" if own is None else own(index)

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
+from vit_config.images.pixels import LONGEST_FILE
 from vit_train.sources.crc32c import crc32c, masked
 from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.place import open_ordinary
 
 HEAD, TAIL = 12, 4
 """Bytes before and behind the content of a record."""
@@ -44,12 +46,14 @@ class TFRecords(Sequence[bytes]):
         Raises:
             OSError: its bytes are not what was written.
         """
-        with self._path(index).open("rb") as file:
+        with open_ordinary(self._path(index)) as file:
             file.seek(int(self._offsets[index]))
             head = file.read(HEAD)
             length = int.from_bytes(head[:8], "little")
             if len(head) < HEAD or masked(crc32c(head[:8])) != int.from_bytes(head[8:], "little"):
                 raise OSError("the checksum of its length is another")
+            if length > LONGEST_FILE:
+                raise OSError(f"it has {length} bytes; {LONGEST_FILE} are enough")
             content, tail = file.read(length), file.read(TAIL)
         if masked(crc32c(content)) != int.from_bytes(tail, "little"):
             raise OSError("the checksum of its bytes is another")

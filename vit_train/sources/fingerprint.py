@@ -1,0 +1,90 @@
+"""By what a set is known: a digest of every record, which is computed once and remembered."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from vit_config.terminal import complain
+from vit_train.records import DamagedRecordError, ImageShape, Records
+from vit_train.sources.index_cache import Index, remembered
+from vit_train.sources.place import Place, changed_at, on_disk
+
+THREADS = 32
+"""More than there are cores: they wait for disks and networks."""
+CHUNK = 64
+"""Records that a thread takes at once."""
+LARGE = 2**31
+"""Bytes of a set that is announced before it is read."""
+SETTLED = 2.0
+"""Seconds after which another change of a file has another time, on any file system."""
+
+
+def fingerprint(
+    full_name: str,
+    class_names: tuple[str, ...] | None,
+    shape: ImageShape,
+    *splits: Records,
+    files: Sequence[Place],
+) -> str:
+    """SHA-256 (hex) of all that an `ImageDataset` is known by.
+
+    Args:
+        files: what the set is read from: while they are as they were - path, size, times - what their
+            records add up to is remembered.
+
+    Raises:
+        DataError: a label is no whole number.
+    """
+    about = json.dumps([full_name, class_names, shape, [len(records) for records in splits]])
+    found = remembered(
+        f"records 1 {about}",
+        files,
+        lambda: _digest_of(splits, files),
+        lasts=lambda index: not index["unreadable"] and _settled(files),
+    )
+    return hashlib.sha256(about.encode() + found["digest"].tobytes()).hexdigest()
+
+
+def _digest_of(splits: Sequence[Records], files: Sequence[Place]) -> Index:
+    """SHA-256 of all records, and how many could not be read: what becomes of these is decided when
+    their turn comes."""
+    size = sum(map(on_disk, files))
+    if size > LARGE:
+        name = splits[0].where.partition(", split")[0]
+        complain(f"{name}: {size / 1e9:.1f} GB are read once, so that a changed record is noticed")
+    digest, unreadable = hashlib.sha256(), 0
+    with ThreadPoolExecutor(THREADS) as pool:
+        for records in splits:
+            starts = range(0, len(records), CHUNK)
+            for part, missed in pool.map(lambda start, of=records: _chunk(of, start), starts):
+                digest.update(part)
+                unreadable += missed
+    return {
+        "digest": np.frombuffer(digest.digest(), np.uint8),
+        "unreadable": np.array(unreadable),
+    }
+
+
+def _chunk(records: Records, start: int) -> tuple[bytes, int]:
+    digest, unreadable = hashlib.sha256(), 0
+    for index in range(start, min(start + CHUNK, len(records))):
+        try:
+            raw = records.read_raw(index)
+        except DamagedRecordError:
+            digest.update(b"%d unreadable " % index)
+            unreadable += 1
+            continue
+        image = raw["image"] if isinstance(raw["image"], bytes) else raw["image"].tobytes()
+        digest.update(b"%d %d %d " % (index, raw["label"], len(image)) + image)
+    return digest.digest(), unreadable
+
+
+def _settled(files: Sequence[Place]) -> bool:
+    """Whether whatever changes from now on has another time."""
+    return max(map(changed_at, files), default=0.0) < time.time() - SETTLED
