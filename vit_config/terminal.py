@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 from typing import TextIO
 
 _ACTS = re.compile(
@@ -31,6 +32,12 @@ def say(*lines: object, file: TextIO | None = None, flush: bool = False) -> None
 def complain(*lines: object) -> None:
     """Print each text as exactly one line of standard error."""
     say(*lines, file=sys.stderr)
+
+
+def keep_pil_silent() -> None:
+    """PIL warns of what it finds odd in an image: a program that says itself what it refuses has no use
+    for that."""
+    warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
 
 
 def _spelled(found: re.Match[str]) -> str:

@@ -18,8 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any, Generic, TypeVar
 
 from vit_config.errors import DataError
-from vit_config.images.pixels import keep_pil_silent
 from vit_config.processes import signals_withheld
+from vit_config.terminal import keep_pil_silent
 from vit_train.read_ahead import Items
 from vit_train.shared_file import SharedFile
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from parity.cli.support.advice import command_at_hand, here
 from parity.cli.support.former import today
 from vit_config.errors import USER_ERRORS, one_line
-from vit_config.images.pixels import keep_pil_silent
-from vit_config.terminal import complain, say
+from vit_config.terminal import complain, keep_pil_silent, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, TypeAlias
@@ -110,12 +109,6 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
     if (pixels := decode_jpeg(encoded, channels, least)) is not None:
         return pixels
     return _read(io.BytesIO(encoded), len(encoded), channels, least)
-
-
-def keep_pil_silent() -> None:
-    """PIL warns of what it finds odd in an image: a program that says itself what it refuses has no use
-    for that."""
-    warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
 
 
 def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = None) -> np.ndarray:
