@@ -3,10 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
 RATE = 0.1
+
+
+def abstract_mesh(sizes, names):
+    """Axes along which JAX follows no shardings in types, the default until jax 0.10."""
+    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def arrays():
@@ -32,7 +37,7 @@ def one_device(params, x, y):
 
 def data_parallel(fault="", mesh=None):
     """Every device has all parameters and a part of the batch."""
-    mesh = mesh or AbstractMesh((4,), ("data",))
+    mesh = mesh or abstract_mesh((4,), ("data",))
 
     def step(params, x, y):
         value, gradients = jax.value_and_grad(loss)(params, x, y)
@@ -54,7 +59,7 @@ def data_parallel(fault="", mesh=None):
 
 def tensor_parallel(fault="", mesh=None):
     """The hidden layer is split over devices: their products are partial sums."""
-    mesh = mesh or AbstractMesh((2, 4), ("data", "model"))
+    mesh = mesh or abstract_mesh((2, 4), ("data", "model"))
 
     def total(x):
         if fault == "missing":

@@ -13,6 +13,8 @@ from parity.measure.versions.seen import Seen
 from vit_config.errors import InputError
 
 JAX = Seen("jax", "0.10.0", "0.12.0.1")
+JAXLIB = Seen("jaxlib", "0.10.0", "0.12.0.1")
+"""The compiler: each JAX goes with several."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class _Flag:
     quick: Any
     usual: Any
     """XLA's own default."""
-    last: str = JAX.newest
+    last: str = JAXLIB.newest
     """The last version that knows it: an unknown one in `XLA_FLAGS` ends the interpreter."""
 
 
@@ -35,8 +37,8 @@ _FLAGS = (
 
 def quick_flags() -> dict[str, Any]:
     """Flags of XLA with which it compiles quickly code that is slow; of an unknown version none."""
-    known = JAX.say_if_unknown("programs are compiled with XLA's own flags, which takes longer")
-    return {each.name: each.quick for each in _FLAGS if known and JAX.upto(each.last)}
+    known = JAXLIB.say_if_unknown("programs are compiled with XLA's own flags, which takes longer")
+    return {each.name: each.quick for each in _FLAGS if known and JAXLIB.upto(each.last)}
 
 
 def usual_options() -> dict[str, Any]:

@@ -41,7 +41,7 @@ def test_an_unseen_version_gets_no_flags_and_says_so_once(install, version, caps
     of_jax.say_how_programs_are_read()
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    assert all(f"jax {version} is not among what was tested, jax 0.10.0 to " in line for line in said)
+    assert all(f" {version} is not among what was tested, jax" in line for line in said)
 
 
 def _tree(*parts):

@@ -64,9 +64,9 @@ def test_a_collective_of_the_gradients_is_named_on_its_line(one_device, fault):
 @pytest.mark.parametrize(
     "mesh",
     [
-        AbstractMesh((4,), ("data",)),
-        AbstractMesh((8,), ("data",)),
-        lambda: Mesh(np.array(jax.devices()).reshape(8), ("data",)),
+        steps.abstract_mesh((4,), ("data",)),
+        steps.abstract_mesh((8,), ("data",)),
+        lambda: Mesh(np.array(jax.devices()).reshape(8), ("data",), axis_types=(AxisType.Auto,)),
         lambda: jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,)),
     ],
     ids=["abstract", "abstract of 8", "devices", "four devices"],
@@ -136,7 +136,7 @@ def test_fully_sharded_parameters(fault):
         return value, jax.tree.map(lambda p, g: p - steps.RATE * g, params, gradients)
 
     specs = (P("data"), P("data"), P("data"))
-    mesh = AbstractMesh((2,), ("data",))
+    mesh = steps.abstract_mesh((2,), ("data",))
     mapped = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=(P(), P("data")), check_vma=False)
     params, x, y = steps.arrays()
     given = {**params, "up": params["up"][:4]}, x[:, :4], y
@@ -173,7 +173,10 @@ def test_a_fault_that_is_no_collective_is_found_on_the_mesh_too(one_device, tmp_
     assert all("* 1.01" in place.b.formula for place in places)
     _, x, _ = steps.arrays()
     mapped = jax.shard_map(
-        lambda x: jnp.tanh(x) * 2, mesh=AbstractMesh((4,), ("d",)), in_specs=P("d"), out_specs=P("d")
+        lambda x: jnp.tanh(x) * 2,
+        mesh=steps.abstract_mesh((4,), ("d",)),
+        in_specs=P("d"),
+        out_specs=P("d"),
     )
     (place,) = compare((lambda x: jnp.sin(x) * 2, x), (mapped, x)).places
     assert "relative difference 0.0" in write_repro(place, tmp_path / "place.py")
@@ -203,7 +206,7 @@ def mesh():
 
 
 def test_what_cannot_be_recorded_is_said():
-    mesh, x = AbstractMesh((4, 2), ("a", "b")), np.ones((8, 6))
+    mesh, x = steps.abstract_mesh((4, 2), ("a", "b")), np.ones((8, 6))
 
     def mapped(function, mesh=mesh, **options):
         return jax.shard_map(
@@ -224,7 +227,7 @@ def test_what_cannot_be_recorded_is_said():
 def test_an_output_that_is_said_to_be_replicated_and_is_not_is_noted():
     mapped = jax.shard_map(
         lambda x: x.sum(),
-        mesh=AbstractMesh((4,), ("data",)),
+        mesh=steps.abstract_mesh((4,), ("data",)),
         in_specs=P("data"),
         out_specs=P(),
         check_vma=False,
