@@ -8,7 +8,7 @@ rotating/N`` the one that is due: the next one each day and each commit.
 import subprocess
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -61,6 +61,11 @@ def parse(text: str) -> Share:
     if not 1 <= int(index) <= int(parts):
         raise ValueError(text)
     return Share(int(index) - 1, int(parts))
+
+
+def rarely(cases: Iterable[str], always: Collection[str]) -> list:
+    """Cases as parameters of a test: every run has some of them, and a share of the others."""
+    return [pytest.param(each, marks=[] if each in always else pytest.mark.exhaustive) for each in cases]
 
 
 def choose(config: pytest.Config, items: list[pytest.Item]) -> None:

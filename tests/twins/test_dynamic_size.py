@@ -11,6 +11,7 @@ from parity.twins.run_torch import TorchTwin
 from parity.twins.timm_sweep import peer
 from parity.twins.timm_sweep.shrink import shrunk_arguments, shrunk_schema
 from tests.support.peers import EXACT, nchw, redrawn, run_both, run_torch
+from tests.support.share import rarely
 from tests.support.tiny import TINY, error
 from vit_config import PRESETS, InputError, resize_weights
 from vit_config.numerics.resample import RULES
@@ -20,7 +21,6 @@ pytestmark = pytest.mark.slow
 
 LARGER = (28, 25)  # 4 x 5 patches where the schema has 3 x 3
 SMALLER = (14, 10)
-QUICK = {"bicubic_antialias"}
 
 
 def images(size, batch_size=2):
@@ -39,9 +39,7 @@ def agree(cfg, size):
     assert all(level.passed for level in levels), divergence
 
 
-@pytest.mark.parametrize(
-    "rule", [pytest.param(r, marks=[] if r in QUICK else [pytest.mark.slow]) for r in RULES]
-)
+@pytest.mark.parametrize("rule", rarely(RULES, ("bicubic_antialias", "leading_rows")))
 def test_the_twins_agree_by_every_rule(rule):
     # the table is resized once, before the first block
     cfg = TINY.replace(dynamic_image_size=True, pos_embed_resize=rule, register_tokens=2, depth=1)
@@ -55,9 +53,12 @@ def test_the_twins_agree_by_every_rule(rule):
     "changes",
     [
         {"pos_embed": "sincos2d", "hidden_size": 40},
-        {"pos_embed": "sincos1d"},
+        pytest.param({"pos_embed": "sincos1d"}, marks=pytest.mark.exhaustive),
         {"hidden_size": 40, "pos_embed": "none", "rope": Rope(kind="centered", pairs="half")},
-        {"hidden_size": 40, "rope": Rope(reference_grid=(4, 4), offset=1.0)},
+        pytest.param(
+            {"hidden_size": 40, "rope": Rope(reference_grid=(4, 4), offset=1.0)},
+            marks=pytest.mark.exhaustive,
+        ),
         {"hidden_size": 40, "rope": Rope(kind="mixed", theta=10.0)},
         {"pool": "map", "pos_embed_prefix": "none"},
     ],

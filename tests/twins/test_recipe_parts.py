@@ -11,6 +11,7 @@ import vit_jax
 import vit_torch
 from parity.measure.redraw import redraw
 from tests.support.refusals import one_line
+from tests.support.share import rarely
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError, InputError, Recipe, ViTOutput
 from vit_jax import step
@@ -115,7 +116,7 @@ def test_a_model_is_evaluated_by_the_loss_that_it_is_trained_by(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["jit", "jit full", "pmap"])
+@pytest.mark.parametrize("how", rarely(("jit", "jit full", "pmap"), ("jit full",)))
 def test_parts_on_eight_devices(how):
     """Two updates in two parts on eight devices are those of the whole batch on one."""
     parallel, *sharding = how.split()

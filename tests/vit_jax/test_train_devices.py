@@ -18,7 +18,7 @@ CFG = ViTConfig(
     image_size=(21, 15),
     patch_size=(7, 5),
     hidden_size=40,
-    depth=3,
+    depth=2,
     num_heads=5,
     mlp_dim=56,
     num_classes=11,
@@ -81,7 +81,7 @@ def alone():
 @pytest.mark.parametrize(
     "how",
     [
-        pytest.param({"parallel": "jit"}, id="jit", marks=pytest.mark.slow),
+        pytest.param({"parallel": "jit"}, id="jit", marks=pytest.mark.exhaustive),
         pytest.param({"parallel": "jit", "sharding": "full"}, id="jit-full", marks=pytest.mark.slow),
         pytest.param({"parallel": "pmap"}, id="pmap", marks=pytest.mark.slow),
     ],

@@ -11,6 +11,7 @@ import pytest
 
 from parity.measure.redraw import redraw
 from tests.support.same_state import assert_same_state
+from tests.support.share import rarely
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.augmentation import Mix
 from vit_jax.leaves import leaves
@@ -125,16 +126,12 @@ def compilations():
         jax.monitoring.unregister_event_duration_listener(note)
 
 
-TOGETHER = ("tensor=2", "data=2,fsdp=2,tensor=2", ADDED[2], "pmap")
-"""In which each way to lay out a step is once; a share of the others."""
-
-
 @pytest.mark.parametrize(
     "how",
-    [
-        pytest.param(how, marks=[] if how in TOGETHER else pytest.mark.exhaustive)
-        for how in (*MESHES, SCANNED, *ADDED, "pmap")
-    ],
+    rarely(
+        (*MESHES, SCANNED, *ADDED, "pmap"),
+        ("tensor=2", "data=2,fsdp=2,tensor=2", "data=2,fsdp=2,tensor=2 scanned added", "pmap"),
+    ),
 )
 def test_any_layout_trains_as_one_device_does(alone, how):
     with jax.enable_x64(True):

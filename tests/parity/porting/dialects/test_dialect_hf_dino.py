@@ -13,6 +13,7 @@ from parity.porting.conversion import convert
 from parity.porting.files import save as save_own
 from tests.support.dialect_proof import images_for, prove, redraw, twin_logits
 from tests.support.hf_models import CLASSES, MLP, SIZES, SQUARE, build, logits, reload, save, save_memory
+from tests.support.share import rarely
 from tests.support.tiny import TINY, error
 from vit_config import ConfigError
 from vit_torch.model import ViT
@@ -45,7 +46,7 @@ def test_dinov2(case: str, tmp_path: Path) -> None:
     prove(saved, logits(model), to=case.split()[0], out=tmp_path / "back", reload=reload())
 
 
-@pytest.mark.parametrize("case", DINOV2)
+@pytest.mark.parametrize("case", rarely(DINOV2, ("hf-dinov2", "hf-dinov2-registers")))
 def test_dinov2_in_memory(case: str, tmp_path: Path) -> None:
     name, config, entries = DINOV2[case]
     model = build(name, config, **SQUARE, **entries)
