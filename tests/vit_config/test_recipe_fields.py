@@ -1,6 +1,7 @@
 """Every field of a recipe changes something that a run consists of, in both twins where both have it."""
 
 import json
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -152,6 +153,17 @@ def _differ(one, other):
     return max(np.abs(a - b).max() for a, b in zip(one, other, strict=True)) > 1e-6
 
 
+@pytest.fixture(scope="module")
+def seen(data_dir, tmp_path_factory):
+    """``seen(probe, recipe)``: what a probe finds, once for each recipe."""
+
+    @cache
+    def look(probe, recipe):
+        return PROBES[probe](recipe, data_dir, tmp_path_factory.mktemp(probe) / "run")
+
+    return look
+
+
 def test_every_field_has_a_flip():
     assert set(RECIPE_FLIPS) == set(Recipe.fields())
     assert set(AUGMENT_FLIPS) == set(Augment.fields())
@@ -160,37 +172,35 @@ def test_every_field_has_a_flip():
 
 
 @pytest.mark.parametrize("probe", PROBES)
-def test_the_same_recipe_changes_nothing(probe, data_dir, tmp_path, x64):
-    pair = [PROBES[probe](RECIPE, data_dir, tmp_path / name) for name in ("one", "other")]
-    assert not any(_differ(one, other) for one, other in zip(*pair, strict=True))
+def test_the_same_recipe_changes_nothing(probe, seen, data_dir, tmp_path, x64):
+    again = PROBES[probe](RECIPE, data_dir, tmp_path / "again")
+    assert not any(map(_differ, seen(probe, RECIPE), again))
 
 
 @pytest.mark.parametrize("field", RECIPE_FLIPS)
-def test_every_field_changes_the_run(field, data_dir, tmp_path, x64):
+def test_every_field_changes_the_run(field, seen, x64):
     flip = RECIPE_FLIPS[field]
     recipe = RECIPE.replace(**flip.companions)
     assert getattr(recipe, field) != flip.value
-    probe = PROBES[flip.where]
-    before = probe(recipe, data_dir, tmp_path / "before")
-    after = probe(recipe.replace(**{field: flip.value}), data_dir, tmp_path / "after")
+    before, after = (seen(flip.where, r) for r in (recipe, recipe.replace(**{field: flip.value})))
     assert all(_differ(one, other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize("field", AUGMENT_FLIPS)
-def test_every_random_change_changes_the_images(field, data_dir, tmp_path):
+def test_every_random_change_changes_the_images(field, seen):
     base = RECIPE.replace(augment=AUGMENT_BASES.get(field, Augment()))
     changed = RECIPE.replace(augment=AUGMENT_FLIPS[field])
-    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in (base, changed))
+    [one], [other] = (seen("batches", recipe) for recipe in (base, changed))
     assert _differ(one, other)
 
 
 @pytest.mark.parametrize("field", MIX_FLIPS)
-def test_every_way_of_mixing_changes_the_images(field, data_dir, tmp_path):
+def test_every_way_of_mixing_changes_the_images(field, seen):
     pair = [RECIPE.replace(mix=mix) for mix in MIX_FLIPS[field]]
-    [one], [other] = (batches(recipe, data_dir, tmp_path) for recipe in pair)
+    [one], [other] = (seen("batches", recipe) for recipe in pair)
     assert _differ(one, other)
 
 
-def test_the_seed_reaches_dropout(data_dir, tmp_path, x64):
-    one, other = (gradients_of_a_model(r, data_dir, tmp_path) for r in (RECIPE, RECIPE.replace(seed=1)))
+def test_the_seed_reaches_dropout(seen, x64):
+    one, other = (seen("gradients", recipe) for recipe in (RECIPE, RECIPE.replace(seed=1)))
     assert all(_differ(*pair) for pair in zip(one, other, strict=True))

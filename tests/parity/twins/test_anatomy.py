@@ -13,6 +13,7 @@ import vit_torch
 import vit_torch.leaves
 import vit_torch.weights
 from parity.twins.anatomy import Part, _watch, anatomy, count_flops, count_parameters, fold
+from tests.support.share import rarely
 from tests.support.tiny import TINY, VARIANTS, variant
 from vit_config import PRESETS, ConfigError, InputError, ViTConfig, preset
 from vit_config.presets import from_timm
@@ -85,7 +86,7 @@ def test_flops_of_vit_base_by_hand():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", rarely(VARIANTS, BY_HAND))
 def test_a_module_costs_what_is_below_it_and_its_own(name):
     """Only attention's products, and weights that are no layer's, are computed by a module itself."""
     parts = by_path(variant(name))
