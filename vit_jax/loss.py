@@ -52,9 +52,7 @@ def _at_labels(values: jax.Array, labels: jax.Array) -> jax.Array:
     return jnp.take_along_axis(values, labels[:, None], axis=-1)[:, 0]
 
 
-def distillation(
-    logits: jax.Array, teacher: jax.Array, *, kind: str, temperature: float = 1.0
-) -> jax.Array:
+def distillation(logits: jax.Array, teacher: jax.Array, *, kind: str, temperature: float) -> jax.Array:
     """What DeiT's distillation head learns from a teacher (arXiv 2012.12877, section 4), of each image.
 
     ``soft`` is temperature^2 / classes times the divergence from the teacher's distribution: DeiT's code

@@ -53,7 +53,7 @@ def _at_labels(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 def distillation(
-    logits: torch.Tensor, teacher: torch.Tensor, *, kind: str, temperature: float = 1.0
+    logits: torch.Tensor, teacher: torch.Tensor, *, kind: str, temperature: float
 ) -> torch.Tensor:
     """What DeiT's distillation head learns from a teacher (arXiv 2012.12877, section 4), of each image.
 

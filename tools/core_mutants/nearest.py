@@ -95,6 +95,7 @@ GROUPS = {
                 for each in ("losses", "averages", "clipping", "layers", "parts", "updates")
             ),
             "twins/test_drop.py",
+            "vit_train/test_distillation.py",
         ),
     ),
     "leaves": Group(
