@@ -20,6 +20,10 @@ SILENT = {
 each with the letters that stand for its value in a question."""
 
 
+ROPE = ("kind", "theta", "axes", "pairs")
+"""What has to be said of rotary positions."""
+
+
 def decided(dialect: Dialect, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The silent fields of which the library's code has one value alone.
 
@@ -83,7 +87,7 @@ def _explained(dialect: Dialect, name: str, shapes: Shapes) -> str:
         values = shapes["patch_embed.proj.weight"][-1]
         return f"a patch has {values} values, such as {' or '.join(_patches(values))}"
     if name == "rope":
-        return "rope: null for none, or JSON with " + ", ".join(("kind", "theta", "axes", "pairs"))
+        return "rope: null for none, or JSON with " + ", ".join(ROPE)
     if name == "pos_embed":
         kinds = [kind for kind in _words(name) if kind != "learned"]
         return f"the file has no position table, so pos_embed is {', '.join(kinds)}"

@@ -251,6 +251,20 @@ def _tops(opened: Opened) -> list[str]:
     return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
 
 
+def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
+    """The dialect all of whose tensors are there, and others beside them that its models have not."""
+    for each in dialects:
+        own = each.within_body(tensors)
+        names = [mark for mark in each.marks if not mark.startswith("!")]
+        beside = [mark[1:] for mark in each.marks if mark.startswith("!") and _is_there(mark[1:], own)]
+        if names and beside and all(_is_there(mark, own) for mark in names):
+            return (
+                f"its tensors are named as those of {each.title}, but for {', '.join(beside)};"
+                f" give --dialect {each.name} if that is what it is"
+            )
+    return ""
+
+
 def _listed(found: Sequence[Found]) -> str:
     said = [f"{each.branch or 'the names as they are'} ({each.dialect.name})" for each in found]
     return ", ".join(sorted(said))
@@ -276,6 +290,8 @@ def _refusal(
         return said
     for each in dialects:
         opened.sidecars.fields(each)  # a config file says more of what it is not
+    if part is None and (said := _nearest(opened.container.tensors, dialects)):
+        return said
     where = f" under {part!r}" if part else ""
     told = opened.sidecars.model_type
     of = f" (config.json says model_type = {told})" if told else ""

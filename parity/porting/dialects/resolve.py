@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parity.porting.dialects.dialect import NEUTRAL, Dialect, Unsaid, agree
-from parity.porting.dialects.questions import decided, question, unstated
+from parity.porting.dialects.questions import ROPE, decided, question, unstated
 from parity.porting.dialects.shapes import Shapes, fields_of, prefix_rows, square_grid
 from vit_config import ConfigError, ViTConfig, WeightsError
 from vit_config.errors import UnstatedError
@@ -67,6 +67,7 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
     known.take(_from_shapes(shapes, letters), SHAPES)
     known.take(told.override, OVERRIDDEN)
     known.take(told.given, GIVEN)
+    _refuse_half_a_rope({**told.given, **told.override})
     for where, stated in told.stated:
         known.take(_without_overruled(stated, told.override), where)
     _settle_heads(known, shapes)
@@ -107,7 +108,8 @@ class _Known:
             if isinstance(value, Unsaid):
                 self._take_unsaid(name, value, where)
                 continue
-            _check_counts(name, value, where)
+            if self.origins.get(name) not in (GIVEN, OVERRIDDEN):
+                _check_counts(name, value, where)
             if name not in self.fields:
                 self.fields[name], self.origins[name] = value, where
                 continue
@@ -147,6 +149,15 @@ class _Known:
         self.take({name: v for name, v in stated.items() if name not in self.fields}, where)
 
 
+def _refuse_half_a_rope(stated: Mapping[str, Any]) -> None:
+    """Ask for what decides the angles and is left out, for a schema would have a default for it."""
+    rope = stated.get("rope")
+    left = [name for name in ROPE if name not in rope] if isinstance(rope, dict) else []
+    if left:
+        said = f"rope = {json.dumps(rope)} leaves {', '.join(left)} open"
+        raise UnstatedError(f"{said}; give JSON with {', '.join(ROPE)}", ("rope",))
+
+
 def _without_overruled(stated: Mapping[str, Any], override: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a source states, but for what it states of something that the user overrides: an activation
     is that of the MLP beside it."""
@@ -168,10 +179,13 @@ def _check_counts(name: str, value: Any, where: str) -> None:
     """Refuse what cannot be counted with, where more follows from it; a schema checks the rest."""
     if name in COUNTS and value is not None:
         counts = value if isinstance(value, tuple) else (value,)
-        if any(type(each) is not int or each <= 0 for each in counts):
-            raise WeightsError(f"{name} = {value!r} ({where}); expected positive whole numbers")
-        if isinstance(value, tuple) != (name in SIDES) or len(counts) != (name in SIDES) + 1:
-            raise WeightsError(f"{name} = {value!r} ({where}); expected {1 + (name in SIDES)} of them")
+        number = 2 if name in SIDES else 1
+        positive = all(type(each) is int and each > 0 for each in counts)
+        if not positive or isinstance(value, tuple) != (number > 1) or len(counts) != number:
+            what = "a height and a width" if number > 1 else "a positive whole number"
+            advice = f"; give --override {name}={'HxW' if number > 1 else 'N'}"
+            said = f"{name} = {json.dumps(value)} ({where}); expected {what}"
+            raise WeightsError(said + advice * (where not in (GIVEN, OVERRIDDEN, SHAPES)))
 
 
 def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:
@@ -263,7 +277,10 @@ def _compare(cfg: ViTConfig, shapes: Shapes) -> None:
     ]
     if problems:
         shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
-        raise WeightsError(f"{len(problems)} tensors do not fit the schema: {shown}")
+        number = "1 tensor does" if len(problems) == 1 else f"{len(problems)} tensors do"
+        left = all(each.endswith(": unexpected") for each in problems)
+        advice = "; if no part of the model uses them, save the file without them" if left else ""
+        raise WeightsError(f"{number} not fit the schema: {shown}{advice}")
 
 
 def word(value: Any) -> str:

@@ -23,14 +23,13 @@ TABLE = (
     *layer("norm", "encoder.ln"),
     *layer("pre_logits", "heads.pre_logits"),
     *layer("head", "heads.head"),
+    *layer("head", "heads"),  # a layer in place of the whole of `heads`
 )
 OLDER = respelled(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
 CODE = "torchvision/models/vision_transformer.py"
 
 
 def _limits(cfg: ViTConfig) -> Iterator[str]:
-    if not cfg.num_classes:
-        yield "its model always has a head (num_classes is 0)"
     if cfg.image_size[0] != cfg.image_size[1] or cfg.patch_size[0] != cfg.patch_size[1]:
         yield f"its images and patches are square, not {cfg.image_size} and {cfg.patch_size}"
     if cfg.in_channels != 3:
@@ -44,7 +43,9 @@ DIALECTS = (
         family="torchvision",
         tables=(TABLE, OLDER),
         marks=("class_token", "encoder.pos_embedding", "encoder.ln.weight"),
-        can={"head_hidden": ANY},
+        can={"head_hidden": ANY, "num_classes": lambda cfg: (cfg.num_classes or "a number",)},
+        older={"num_classes": (0,)},  # with heads that somebody took off, or put others in place of
+        ignored=("heads.*",),
         limits=_limits,
         fixed={
             **by_code(f"{CODE}: norm_layer = partial(nn.LayerNorm, eps=1e-6)", norm_eps=1e-6),

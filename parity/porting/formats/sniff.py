@@ -27,9 +27,10 @@ _EQUINOX = (
     " writes them; load it by its own code and save the arrays by name, as .npz or safetensors"
 )
 _LONGEST_LINE = 2**16
+_KERAS = "is a file of Keras (HDF5); save model.weights by name, as .npz or safetensors"
 _HINTS = {
     b"\x1f\x8b": "is compressed with gzip; unpack it first",
-    b"\x89HDF": "is an HDF5 file (Keras); export the weights as safetensors or .npz",
+    b"\x89HDF": _KERAS,
     b"<!DO": "is a web page, not a checkpoint; download it again",
     b"<htm": "is a web page, not a checkpoint; download it again",
     b"\x89PNG": "is an image, not a checkpoint",
@@ -118,6 +119,8 @@ def _read_zip(path: Path) -> Container:
         from parity.porting.formats.npz import read_npz
 
         return _container(path, "npz", read_npz(archive), archive.metadata)
+    if any(name.endswith(".weights.h5") for name in archive.names):
+        raise WeightsError(f"{path}: {_KERAS}")
     raise WeightsError(
         f"{path}: a zip archive of {len(archive.names)} files, neither of torch.save (no data.pkl) nor"
         " of numpy.savez (.npy files alone); unpack it if the checkpoint is inside"

@@ -6,9 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from parity.porting.dialects.dialect import Unsaid
+from parity.porting.dialects.questions import SILENT
 from vit_config import ConfigError, ViTConfig
 
 CONFIG = "config.json"
+ASKED = ("num_heads", "norm_eps", "act")
+"""Fields for which the user is asked where the entry has no value, or one that is none."""
 Entries = Mapping[str, Any]
 
 ACTS = {
@@ -59,6 +63,12 @@ class Key:
             ConfigError: not a value that the schema can say.
         """
         value = entries.get(self.name, self.default)
+        asked = self.fields if self.fields in ASKED else ""
+        if value is None and asked:
+            return {}
+        if asked and isinstance(value, list | dict):
+            said = f"{self.name} = {value!r}"
+            return {asked: Unsaid(said, f"that is no value; give --set {asked}={SILENT[asked]}")}
         try:
             return dict.fromkeys(self._names, self.read(value))
         except ConfigError as error:

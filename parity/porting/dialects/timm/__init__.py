@@ -101,7 +101,7 @@ DIALECTS = (
         older={"head_hidden": ANY},  # of models for 21k classes, before 2022
         limits=vit_limits,
         follows=vit_follows,
-        ignored=(*INDEX, PROJECTOR),
+        ignored=(*INDEX, PROJECTOR, "mask_token"),
         foreign={"head.0.running_*": "a linear probe, a batch norm and a classifier"},
         asks=("rope", "block", "pool_prefix", "pos_embed"),
     ),

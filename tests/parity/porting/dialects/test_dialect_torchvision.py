@@ -68,6 +68,20 @@ def test_heads_are_asked_for_at_its_own_widths_too(tmp_path):
     assert source.origins["norm_eps"] == "code of torchvision"
 
 
+def test_other_heads(tmp_path):
+    """A layer in place of all is the head; of several, or behind others, it is not dropped unasked."""
+    model, linear = build(), torch.nn.Linear(30, 5)
+    for heads, classes in ((linear, 5), (torch.nn.Identity(), 0)):
+        model.heads = heads
+        assert read_checkpoint(save_torch(model, tmp_path), given=HEADS).config.num_classes == classes
+    for heads in ([torch.nn.Dropout(), linear], [torch.nn.Linear(30, 30), torch.nn.ReLU(), linear]):
+        model.heads = torch.nn.Sequential(*heads)
+        path, out = save_torch(model, tmp_path), tmp_path / f"{len(heads)}.safetensors"
+        with pytest.raises(ConfigError, match=r"its classifier, heads.* --num-classes 0 takes it off"):
+            convert(path, to="parity", out=out, given=HEADS)
+        convert(path, to="parity", out=out, given=HEADS, num_classes=0)
+
+
 def test_a_stem_of_convolutions_is_refused(tmp_path):
     stem = [vision_transformer.ConvStemConfig(8, 3, 3)]
     with pytest.raises(WeightsError, match=r"conv_proj\.conv_bn_relu_0.* a stem of convolutions"):
@@ -77,7 +91,7 @@ def test_a_stem_of_convolutions_is_refused(tmp_path):
 def test_what_it_cannot_say(tmp_path):
     convert(save_torch(build(), tmp_path), to="parity", out=tmp_path / "own.safetensors", given=HEADS)
     source = read_checkpoint(tmp_path / "own.safetensors")
-    with pytest.raises(ConfigError, match="its model always has a head"):
+    with pytest.raises(ConfigError, match=r"num_classes = 0 .torchvision has a number"):
         convert(source, to="torchvision", out=tmp_path / "no.pth", num_classes=0)
     with pytest.raises(ConfigError, match="its images and patches are square"):
         convert(source, to="torchvision", out=tmp_path / "no.pth", image_size=(12, 9))

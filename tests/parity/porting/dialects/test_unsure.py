@@ -179,3 +179,53 @@ def test_a_spectrogram_transformer_of_its_own_code_is_called_what_it_is(state, t
     torch.save({**names, "module.mlp_head.1.weight": torch.ones(7, 30)}, tmp_path / "ast.pth")
     with pytest.raises(WeightsError, match="is of an Audio Spectrogram Transformer"):
         read_checkpoint(tmp_path / "ast.pth", given=GIVEN)
+
+
+def test_axes_of_a_cube_that_nothing_tells_are_asked_for(state, tmp_path):
+    cube = {**state, PATCHES: torch.ones(30, 6, 6, 6)}
+    save_file(cube, tmp_path / "bare.safetensors")
+    with pytest.raises(UnstatedError, match=r'metadata={"format": "pt"}'):
+        read_checkpoint(tmp_path / "bare.safetensors", given=GIVEN)
+    save_file(cube, tmp_path / "told.safetensors", metadata={"format": "pt"})
+    given = {**GIVEN, "block": "pre_norm"}
+    assert read_checkpoint(tmp_path / "told.safetensors", given=given).config.in_channels == 6
+
+
+def test_half_a_rope_leaves_the_rest_open(state, tmp_path):
+    torch.save(state, tmp_path / "timm.pth")
+    with pytest.raises(UnstatedError, match="leaves theta, axes, pairs open"):
+        read_checkpoint(tmp_path / "timm.pth", given={**GIVEN, "rope": {"kind": "axial"}})
+
+
+def test_a_tensor_that_a_dialect_has_not_names_the_dialect(state, tmp_path):
+    torch.save({**state, "mask_token": torch.zeros(1, 1, 30)}, tmp_path / "masked.pth")
+    with pytest.raises(WeightsError, match="ViT and DeiT, but for mask_token; give --dialect timm-vit"):
+        read_checkpoint(tmp_path / "masked.pth", given=GIVEN)
+    found = read_checkpoint(
+        tmp_path / "masked.pth", dialect="timm-vit", given={**GIVEN, "block": "pre_norm"}
+    )
+    assert found.notes == ("left out 1 tensor that is no part of the encoder: mask_token",)
+    torch.save({**state, "mask": torch.zeros(3)}, tmp_path / "extra.pth")
+    with pytest.raises(WeightsError, match=r"1 tensor does not fit .* mask: unexpected; if no part of"):
+        read_checkpoint(tmp_path / "extra.pth", given={**GIVEN, "block": "pre_norm"})
+
+
+@pytest.mark.parametrize(
+    ("entry", "value", "asked"),
+    [
+        ("num_attention_heads", None, "cannot infer num_heads; give --set num_heads=N"),
+        ("num_attention_heads", [3, 3], "num_attention_heads = .3, 3., .* give --set num_heads=N"),
+        ("hidden_act", ["gelu"], "hidden_act = .'gelu'., .* give --set act=ACT"),
+        ("layer_norm_eps", None, "cannot infer norm_eps; give --set norm_eps=EPS"),
+    ],
+)
+def test_an_entry_without_a_value_is_asked_for(entry, value, asked, tmp_path):
+    model = transformers.ViTModel(transformers.ViTConfig(**SIZES), add_pooling_layer=False)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, entry: value}))
+    with pytest.raises(UnstatedError, match=asked) as refused:
+        read_checkpoint(tmp_path)
+    answers = {"num_heads": 3, "act": "gelu", "norm_eps": 1e-12}
+    found = read_checkpoint(tmp_path, given={name: answers[name] for name in refused.value.fields})
+    assert found.config.num_heads == 3
