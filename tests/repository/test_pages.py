@@ -18,13 +18,36 @@ def test_a_page_says_first_for_whom_it_is(page):
     assert first.startswith("For ")
 
 
+COMPARED = (
+    "porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md", "tutorial.md",
+)  # fmt: skip
+NOT_COMPARED = {
+    "exporting.md": "its command is tried by test_export.py",
+    "family.md": "the whole sweep; `make family` runs it",
+    "operations.md": "commands in the repository itself, which other pages show as well",
+    "parity.md": "hours of checks",
+    "reports.md": "its command prints what that of operations.md prints",
+    "scaling.md": "measurements of one machine",
+    "training.md": "measurements of one machine",
+    "training_parity.md": "a hundred steps; `make steps` runs them",
+    "twins.md": "nothing of what they print is shown",
+}
+"""Pages whose commands are not run here, and why."""
+
+
+def test_each_page_with_commands_is_compared_or_says_why_not():
+    shown = {
+        page.name
+        for page in (REPOSITORY / "docs").glob("*.md")
+        if any(line.startswith("$ ") for line in page.read_text(encoding="utf-8").splitlines())
+    }
+    assert shown == {*COMPARED, *NOT_COMPARED}
+
+
 @pytest.mark.slow
 @pytest.mark.exhaustive
 @pytest.mark.filterwarnings("ignore")  # of the library that makes the example
-@pytest.mark.parametrize(
-    "page",
-    ["porting.md", "matching.md", "verifying.md", "moving.md", "certificate.md", "tutorial.md"],
-)
+@pytest.mark.parametrize("page", COMPARED)
 def test_the_page_is_what_happens(page, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(REPOSITORY / "tools")
     transcript = importlib.import_module("transcript")

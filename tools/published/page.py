@@ -8,6 +8,7 @@ from datetime import date
 from importlib.metadata import version
 from typing import NamedTuple
 
+from published.facts import published
 from published.ways import Way
 
 TARGETS = {"timm": "timm", "hf": "Hugging Face", "parity": "JAX"}
@@ -50,8 +51,8 @@ def markdown(lines: Sequence[Line]) -> str:
         "",
         f"{len(lines)} checkpoints by the entries of config.json or model_args that `tools/published`",
         "holds. The weights are random, as nothing is downloaded. Each is made by its own library,",
-        f"converted, and converted back. {ran} of them, all of sizes S and B that are models by",
-        "themselves, were drawn, saved and run on an image in float64, in both twins and in the",
+        f"converted, and converted back. {ran} of them, {_which(lines)}",
+        "were drawn, saved and run on an image in float64, in both twins and in the",
         "libraries of both ends; `error` is the largest of logits, or of the pooled vector (larger than",
         "rounding in float64 where a library computes rotary angles or positions in float32), and what",
         "came back unrewritten came back bit for bit. Of the others names and shapes were compared with",
@@ -81,6 +82,14 @@ def markdown(lines: Sequence[Line]) -> str:
                 said = f"{WORDS[way.back]}{way.back_said}"
                 page.append(f"- {line.name} back from {TARGETS[way.target]}: {said}")
     return "\n".join(page) + "\n"
+
+
+def _which(lines: Sequence[Line]) -> str:
+    """Which were run, in words."""
+    full = [name for name, one in published().items() if one.full]
+    left = set(full) - {line.name for line in lines if line.run}
+    every = "all of sizes S and B that are models by themselves,"
+    return every if not left else f"of the {len(full)} of sizes S and B that are models by themselves,"
 
 
 def shown(line: Line) -> str:
