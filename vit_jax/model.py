@@ -227,3 +227,14 @@ class ViT(Features, Pretrained, nnx.Module):
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,
         )
+
+    def logits(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
+        """What a call of timm's model gives: (B, num_classes), or without a head what it would see.
+
+        Args:
+            images: (B, H, W, C), normalised.
+
+        Raises:
+            InputError: images that the model was not built for.
+        """
+        return self(images, return_tokens=False, rngs=rngs).logits

@@ -1,9 +1,11 @@
 """From images to patch tokens."""
 
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from vit_config import ViTConfig
+from vit_config.images.types import check_image_type
 from vit_jax.linear import Conv, Linear
 from vit_jax.norm import make_norm
 
@@ -53,7 +55,12 @@ class PatchEmbed(nnx.Module):
         return x.reshape(x.shape[0], -1, x.shape[-1])  # (B, N, D)
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        """(B, H, W, C) to patch tokens (B, N, D)."""
+        """(B, H, W, C) to patch tokens (B, N, D).
+
+        Raises:
+            InputError: images of another type than the parameters.
+        """
+        check_image_type(str(jnp.result_type(images)), str(self.proj.kernel[...].dtype))
         x = self.project(images)
         return x if self.norm is None else self.norm(x)
 

@@ -214,3 +214,14 @@ class ViT(Features, Pretrained, nn.Module):
             attention=tuple(attention) if return_attention else None,
             blocks=tuple(blocks) if return_blocks else None,
         )
+
+    def logits(self, images: torch.Tensor) -> torch.Tensor:
+        """What a call of timm's model gives: (B, num_classes), or without a head what it would see.
+
+        Args:
+            images: (B, C, H, W), normalised.
+
+        Raises:
+            InputError: images that the model was not built for.
+        """
+        return self(images, return_tokens=False).logits

@@ -4,6 +4,7 @@ import torch
 from torch import nn
 
 from vit_config import ViTConfig
+from vit_config.images.types import check_image_type
 from vit_torch.norm import make_norm
 
 
@@ -52,7 +53,14 @@ class PatchEmbed(nn.Module):
         return x.flatten(2).transpose(1, 2)  # (B, N, D)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) to patch tokens (B, N, D)."""
+        """(B, C, H, W) to patch tokens (B, N, D).
+
+        Raises:
+            InputError: images of another type than the parameters; `torch.autocast` casts floating ones.
+        """
+        types = [str(each.dtype).removeprefix("torch.") for each in (images, self.proj.weight)]
+        if not (images.is_floating_point() and torch.is_autocast_enabled(images.device.type)):
+            check_image_type(*types)
         x = self.project(images)
         return x if self.norm is None else self.norm(x)
 

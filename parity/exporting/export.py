@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from parity.exporting.compare import Compared, compare, pictures, prepared
 from parity.exporting.formats import FORMATS, PLATFORMS, Format
 from parity.exporting.programs import example
 from parity.exporting.replay import replay
-from parity.exporting.subject import Subject, subject_of
+from parity.exporting.subject import DType, Input, Subject, subject_of
 from parity.porting.provenance import versions
+from parity.porting.reading import Reading
 from vit_config import ConfigError, WeightsError
 from vit_config.files.atomic import atomic_file, check_writable
+
+To = Literal["stablehlo", "onnx", "torch-export"]
 
 
 class DifferentError(WeightsError):
@@ -43,12 +46,12 @@ def export(
     source: Any,
     out: str | Path,
     *,
-    to: str,
-    input: str = "uint8",
-    dtype: str | None = None,
+    to: To,
+    input: Input = "uint8",
+    dtype: DType | None = None,
     platforms: Sequence[str] = PLATFORMS,
     force: bool = False,
-    **reading: Any,
+    **reading: Unpack[Reading],
 ) -> Exported:
     """Write a model as a program of another format, for any batch.
 
@@ -78,7 +81,7 @@ def export(
     form, out = FORMATS[to], Path(out)
     beside = out.with_name(f"{out.name}.json")
     check_writable(out)
-    subject = subject_of(source, input=input, dtype=dtype, **reading)  # type: ignore[arg-type]
+    subject = subject_of(source, input=input, dtype=dtype, **reading)
     about = describe(subject, form, platforms)
     compared: tuple[Compared, ...] = ()
 

@@ -6,20 +6,30 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Unpack
 
 from parity.porting.checkpoint import read_checkpoint
+from parity.porting.dialects.rewrites import State
 from parity.porting.loaded import Loaded
 from parity.porting.opened import Opened
 from parity.porting.provenance import digest_of, to_json
+from parity.porting.reading import Reading
+from parity.porting.transform import as_type
 from vit_config import ConfigError, Preprocess, write_weights
 from vit_config.errors import naming
 from vit_config.pretrained import About
 from vit_train.frameworks import Framework
 
+DType = Literal["float64", "float32", "float16", "bfloat16"]
+
 
 def load(
-    source: str | Path | Opened, *, framework: Framework, kernel: str = "auto", **reading: Any
+    source: str | Path | Opened,
+    *,
+    framework: Framework,
+    kernel: str = "auto",
+    dtype: DType | None = None,
+    **reading: Unpack[Reading],
 ) -> Loaded:
     """Read a checkpoint of any dialect into one twin; the other framework is not imported.
 
@@ -27,6 +37,7 @@ def load(
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
             ``timm:name.tag``, see `parity.porting.hub`; or what `open_checkpoint` made of one.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
+        dtype: of the parameters, and so of what is computed; by default the type they have.
         reading: what the checkpoint does not say itself, see `read_checkpoint`.
 
     Raises:
@@ -39,15 +50,17 @@ def load(
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
         digest = beside.submit(digest_of, checkpoint.container.files)  # meanwhile
-        arrays = {name: stored.load() for name, stored in checkpoint.arrays.items()}
+        state = State(checkpoint.config, checkpoint.arrays)
+        state = state if dtype is None else as_type(state, dtype)
+        arrays = {name: stored.load() for name, stored in state.arrays.items()}
         model = twin.from_arrays(checkpoint.config, arrays, kernel=kernel)
-    hops = (*checkpoint.hops, checkpoint.hop(digest.result()))
+    hops = (*checkpoint.hops, checkpoint.hop(digest.result(), state.said))
     model.about = About(checkpoint.preprocess, to_json(hops))
     return Loaded(
         config=checkpoint.config,
         metadata=checkpoint.metadata,
         origins=checkpoint.origins,
-        notes=checkpoint.notes,
+        notes=(*checkpoint.notes, *state.said),
         framework=framework,
         model=model,
     )

@@ -6,14 +6,15 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from parity.porting.conversion import Converted, convert
-from parity.porting.files import load, save
+from parity.porting.files import DType, load, save
 from parity.porting.hub import HUB, first_line, is_name
 from parity.porting.loaded import Loaded
 from parity.porting.opened import open_checkpoint
 from parity.porting.provenance import Hop
+from parity.porting.reading import Reading
 from vit_config import ConfigError, Preprocess, WeightsError
 from vit_config.files.atomic import check_parent, put_in_place
 from vit_train.frameworks import Framework
@@ -41,7 +42,8 @@ def from_pretrained(
     force_download: bool = False,
     local_files_only: bool = False,
     kernel: str = "auto",
-    **reading: Any,
+    dtype: DType | None = None,
+    **reading: Unpack[Reading],
 ) -> Any:
     """A model from a folder, a file, or a repository of the Hub; of PyTorch in evaluation mode.
 
@@ -56,6 +58,7 @@ def from_pretrained(
         force_download: even if the cache has it.
         local_files_only: nothing is downloaded.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
+        dtype: of the parameters, and so of what is computed; by default the type they have.
         reading: what the checkpoint does not say itself, see `read_checkpoint`.
 
     Raises:
@@ -76,7 +79,7 @@ def from_pretrained(
         force_download=force_download,
         local_files_only=local_files_only,
     )
-    return load(opened, framework=framework, kernel=kernel, **reading).model
+    return load(opened, framework=framework, kernel=kernel, dtype=dtype, **reading).model
 
 
 def save_pretrained(

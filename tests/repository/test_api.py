@@ -1,21 +1,26 @@
 """The public face: what the README sells is importable, lazy, and does what it says."""
 
 import importlib
+import inspect
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import jax
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
 
 import parity
+from parity.porting.reading import Reading
 from tests.support.peers import redrawn
 from tests.support.tiny import TINY
 from vit_config import ConfigError, write_weights
 
 NAME = "vit_tiny_patch16_224"
+ROOT = Path(__file__).parents[2]
 
 
 def test_every_public_name_is_there_and_nothing_is_imported_early():
@@ -28,6 +33,49 @@ def test_every_public_name_is_there_and_nothing_is_imported_early():
     assert parity.__version__.count(".") == 2
     with pytest.raises(AttributeError, match="no attribute 'wrong'"):
         parity.wrong  # noqa: B018
+
+
+def test_arguments_that_are_handed_on_are_those_of_reading():
+    handed = inspect.signature(parity.read_checkpoint).parameters
+    assert [*Reading.__annotations__] == [n for n, p in handed.items() if p.kind is p.KEYWORD_ONLY]
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_model_is_loaded_in_the_type_that_is_asked_for(framework, tmp_path):
+    path = tmp_path / "model.safetensors"
+    write_weights(path, TINY, {n: each.astype(np.float32) for n, each in redrawn(TINY).items()})
+    loaded = parity.load(path, framework=framework, dtype="bfloat16")
+    assert "float32 rounded to bfloat16" in loaded.notes
+    assert "bfloat16" in loaded.model.about.provenance
+    images = np.zeros((2, *TINY.image_size, 3), np.float32)
+    assert loaded.of_batch(images).shape == (2, 11)
+    model, given = loaded.model, images.astype(ml_dtypes.bfloat16)
+    if framework == "torch":
+        given = torch.from_numpy(images).permute(0, 3, 1, 2).bfloat16()
+    assert str(model.logits(given).dtype).endswith("bfloat16")
+    with pytest.raises(ConfigError, match="expected one of"):
+        parity.load(path, framework=framework, dtype="int8")
+
+
+def test_a_users_file_is_checked_by_its_types(tmp_path):
+    """Its two mistakes are reported, and nothing else."""
+    (tmp_path / "user.py").write_text(
+        "import parity\n"
+        "from vit_config import Preprocess\n"
+        'loaded = parity.load("a", framework="jax", dtype="bfloat16", preprocess=Preprocess())\n'
+        'best: str | int = loaded.predict("cat.jpg")[0][0].label\n'
+        'done = parity.export("a", "b", to="onnx", like="vit_tiny_patch16_224")\n'
+        "bytes_written: int = done.path.stat().st_size\n"
+        'parity.load("a", framework="keras")\n'
+        'parity.load("a", framework="jax", likes="vit_tiny_patch16_224")\n'
+    )
+    command = [str(Path(sys.executable).with_name("pyright")), "--outputjson", "user.py"]
+    command += ["--pythonpath", sys.executable]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    assert [each["range"]["start"]["line"] for each in found] == [6, 7], found
+    for package in ("parity", "vit_config", "vit_jax", "vit_torch", "vit_train"):
+        assert (ROOT / package / "py.typed").is_file()
 
 
 def test_a_module_that_moved_says_where_it_is():

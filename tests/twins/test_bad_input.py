@@ -53,6 +53,28 @@ def test_a_single_image_is_not_a_batch():
         twin(np.zeros((21, 15, 3)))
 
 
+@pytest.mark.parametrize("cfg", [SMALL, SMALL.replace(patch_embed="linear_hwc")])
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ("uint8", "images are uint8, the model takes normalised ones in float32"),
+        ("bfloat16", "images are bfloat16, the model computes in float32"),
+    ],
+)
+def test_images_are_of_the_type_that_the_model_computes_in(cfg, dtype, said):
+    arrays = {name: each.astype(np.float32) for name, each in redrawn(cfg).items()}
+    with pytest.raises(InputError, match=said):
+        vit_torch.from_arrays(cfg, arrays)(torch.zeros(1, 3, 21, 15, dtype=getattr(torch, dtype)))
+    with pytest.raises(InputError, match=said):
+        vit_jax.from_arrays(cfg, arrays)(jax.numpy.zeros((1, 21, 15, 3), dtype))
+
+
+def test_under_autocast_images_need_no_cast():
+    model = vit_torch.from_arrays(SMALL, redrawn(SMALL)).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.logits(torch.zeros(1, 3, 21, 15)).shape == (1, 11)
+
+
 def test_pixels_are_bytes_with_the_channels_that_are_normalised():
     with pytest.raises(InputError, match="images are float32, expected uint8"):
         Preprocess().normalise(np.zeros((2, 21, 15, 3), np.float32))

@@ -1,0 +1,24 @@
+"""The type of images that a model is given."""
+
+from __future__ import annotations
+
+from vit_config.errors import InputError
+
+
+def check_image_type(images: str, parameters: str) -> None:
+    """Refuse images of another type than the model computes in, given the names of both.
+
+    Raises:
+        InputError: pixels that were not normalised, or another floating type.
+    """
+    if images == parameters:
+        return
+    if "float" not in images:
+        raise InputError(
+            f"images are {images}, the model takes normalised ones in {parameters}; Preprocess.normalise"
+            " makes them of uint8 pixels, and parity.load(...).logits takes pictures as they are"
+        )
+    raise InputError(
+        f"images are {images}, the model computes in {parameters}, as its parameters are; cast the images"
+        f" to {parameters}, or load the model with dtype = {images}"
+    )
