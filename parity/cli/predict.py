@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from parity.cli.support.reading import shown_as
 from parity.cli.support.run_url import runs_here
 from parity.cli.support.run_weights import weights_of
 from vit_config.errors import InputError, MissingFileError, one_line
-from vit_config.terminal import complain, say
+from vit_config.terminal import complain
 from vit_train.frameworks import Framework
 
 
@@ -29,7 +29,7 @@ class Arguments:
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("IMAGE ...")]
-    """Files of images, or folders of them."""
+    """Files of images, or folders of them; - reads their names from standard input, a line each."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
@@ -38,6 +38,13 @@ class Arguments:
     """Which twin computes."""
     k: int = 5
     """Classes to name."""
+    json: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write the answers to this file, a JSON object a line."""
+    csv: Annotated[Path | None, shown_as("FILE")] = None
+    """Also write them to this file, a row an image."""
+    features: Annotated[Path | None, shown_as("FILE.npy")] = None
+    """Also write what the head sees, (images, D) float32, in the order of the answers; a model without a
+    head names no classes then."""
 
 
 def main(argv: list[str], prog: str = "parity predict") -> int:
@@ -50,32 +57,41 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
 
     import numpy as np
 
+    from parity.cli.support.answers import Answers, names_of
     from parity.porting.files import load
     from parity.porting.loaded import BATCH
     from vit_config.images.pixels import prepare
 
     with weights_of(arguments.source, arguments.step) as weights:
         loaded = load(weights, framework=arguments.framework or installed())
-    loaded.check_predicts(arguments.k)
+    k = arguments.k
+    if loaded.config.num_classes or arguments.features is None:
+        loaded.check_predicts(k)
+    else:
+        k = 0
     preprocess = stated_preprocess(loaded)
-    waiting, answered, refused = images_of(arguments.images), 0, 0
-    while some := list(islice(waiting, BATCH)):
-        ready = {}
-        for number, (path, error) in enumerate(some):
-            try:
-                if error is not None:
-                    raise error
-                ready[number] = prepare(path, loaded.config.image_size, preprocess)
-            except (InputError, MissingFileError) as error:
-                refused += 1
-                complain(f"{prog}: {one_line(str(error))}")
-        if not ready:
-            continue
-        logits = loaded.of_batch(preprocess.normalise(np.stack([*ready.values()])))
-        for number, classes in zip(ready, loaded.most_probable(logits, arguments.k), strict=True):
-            named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
-            say(f"{some[number][0]}  {named}", flush=True)
-        answered += len(ready)
+    found = list(images_of(names_of(arguments.images, sys.stdin)))
+    files = {"as_json": arguments.json, "as_csv": arguments.csv, "features": arguments.features}
+    answered = refused = 0
+    with Answers(prog, k=k, **files) as answers:
+        for begin in range(0, len(found), BATCH):
+            some, ready = found[begin : begin + BATCH], []
+            for path, error in some:
+                try:
+                    if error is not None:
+                        raise error
+                    ready.append((path, prepare(path, loaded.config.image_size, preprocess)))
+                except (InputError, MissingFileError) as error:
+                    refused += 1
+                    complain(f"{prog}: {one_line(str(error))}")
+            if ready:
+                batch = np.stack([pixels for _, pixels in ready])
+                logits, pooled = loaded.seen_in_batch(preprocess.normalise(batch))
+                classes = loaded.most_probable(logits, k)
+                for number, (path, _) in enumerate(ready):
+                    answers.add(path, classes[number], pooled[number])
+                answered += len(ready)
+            answers.tell(begin + len(some), len(found))
     if refused and answered:
         what = "1 image was" if refused == 1 else f"{refused} images were"
         complain(f"{prog}: {what} passed over, {answered} answered")

@@ -120,7 +120,7 @@ class Loaded:
         waiting = iter(_each(images))
         found = []
         while batch := list(islice(waiting, BATCH)):
-            found.append(self._run(prepare_batch(batch, self.config.image_size, self.preprocess)))
+            found.append(self.of_batch(prepare_batch(batch, self.config.image_size, self.preprocess)))
         if not found:
             raise InputError("no images given; give at least one")
         return np.concatenate(found)
@@ -134,11 +134,15 @@ class Loaded:
         Returns:
             (B, classes), float32, or float64 of a float64 model.
         """
+        return self.seen_in_batch(images)[0]
+
+    def seen_in_batch(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """`of_batch`, and beside it the features (B, D) that the head sees."""
         return self._run(images)
 
     @cached_property
-    def _run(self) -> Callable[[np.ndarray], np.ndarray]:
-        """From images (B, H, W, C) float32 to logits."""
+    def _run(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
+        """From images (B, H, W, C) float32 to logits and what was pooled."""
         return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
 
 
@@ -156,28 +160,29 @@ def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:
             ) from None
 
 
-def _run_jax(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+def _run_jax(model: Any) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     import jax
 
     from vit_jax.functional import get_params, make_apply
 
     apply = make_apply(model.cfg)
-    compiled = jax.jit(lambda params, images: apply(params, images, return_tokens=False).logits)
+    compiled = jax.jit(lambda params, images: apply(params, images, return_tokens=False)[:2])
 
-    def run(images: np.ndarray) -> np.ndarray:
+    def run(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         params = get_params(model)
         dtype = next(iter(params.values())).dtype
         with jax.enable_x64(dtype == np.float64):
-            logits = np.asarray(compiled(params, jax.numpy.asarray(images, dtype)))
-        return logits if logits.dtype == np.float64 else logits.astype(np.float32)
+            logits, pooled = compiled(params, jax.numpy.asarray(images, dtype))
+        wide = np.float64 if dtype == np.float64 else np.float32
+        return np.asarray(logits).astype(wide), np.asarray(pooled).astype(wide)
 
     return run
 
 
-def _run_torch(model: Any) -> Callable[[np.ndarray], np.ndarray]:
+def _run_torch(model: Any) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
     import torch
 
-    def run(images: np.ndarray) -> np.ndarray:
+    def run(images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         parameter = next(model.parameters())
         batch = torch.from_numpy(images.transpose(0, 3, 1, 2).copy())
         training = model.training
@@ -185,9 +190,10 @@ def _run_torch(model: Any) -> Callable[[np.ndarray], np.ndarray]:
         try:
             with torch.no_grad():
                 batch = batch.to(parameter.device, parameter.dtype)
-                logits = model(batch, return_tokens=False).logits
+                logits, pooled, *_ = model(batch, return_tokens=False)
         finally:
             model.train(training)
-        return (logits if logits.dtype == torch.float64 else logits.float()).cpu().numpy()
+        wide = torch.float64 if logits.dtype == torch.float64 else torch.float32
+        return logits.to(wide).cpu().numpy(), pooled.to(wide).cpu().numpy()
 
     return run

@@ -19,6 +19,6 @@ def check_image_type(images: str, parameters: str) -> None:
             " makes them of uint8 pixels, and parity.load(...).logits takes pictures as they are"
         )
     raise InputError(
-        f"images are {images}, the model computes in {parameters}, as its parameters are; cast the images"
-        f" to {parameters}, or load the model with dtype = {images}"
+        f"images are {images}, the model computes in {parameters}, as its parameters are; cast the"
+        f" images to {parameters}, or load the model with dtype = {images}"
     )

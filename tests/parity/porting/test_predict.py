@@ -1,5 +1,9 @@
 """Predicting: a model of any dialect, from images to named classes, in both twins."""
 
+import io
+import json
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -7,6 +11,8 @@ import torch
 from PIL import Image
 
 import parity
+from parity.cli import main
+from parity.cli.support.answers import Answers
 from parity.porting.loaded import BATCH, Prediction
 from tests.support.dialect_proof import redraw
 from tests.support.peers import import_timm, redrawn
@@ -202,6 +208,54 @@ def test_a_file_of_another_library_is_loaded_and_its_notes_are_kept(tmp_path, tw
         image = PREPROCESS.normalise(np.full((1, 14, 14, 3), 99, np.uint8)).transpose(0, 3, 1, 2)
         expected = model(torch.from_numpy(image.copy())).numpy()
     assert error(loaded.logits(np.full((14, 14, 3), 99, np.uint8)), expected) < 1e-5
+
+
+def test_many_images_are_answered_in_files(tmp_path, file, capsys, monkeypatch):
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number, picture in enumerate(pictures(3)):
+        picture.save(folder / f"{number}.png")
+    (folder / "bad.png").write_text("no image")
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{folder}/2.png\n\n{folder}/0.png\n"))
+    argv = ["predict", str(file), "-", str(folder / "bad.png"), str(folder / "1.png"), "--k", "2"]
+    for flag in ("json", "csv", "features"):
+        argv += [f"--{flag}", str(tmp_path / f"out.{flag}")]
+    assert main([*argv, "--framework", "torch"]) == 1
+    said = capsys.readouterr()
+    assert "bad.png" in said.err
+    told = [json.loads(line) for line in (tmp_path / "out.json").read_text().splitlines()]
+    assert [Path(each["image"]).name for each in told] == ["1.png", "2.png", "0.png"]
+    loaded = parity.load(file, framework="torch")
+    for each, answers in zip(told, loaded.predict([t["image"] for t in told], k=2), strict=True):
+        assert [c["label"] for c in each["classes"]] == [a.label for a in answers]
+        assert each["classes"][0]["probability"] == pytest.approx(answers[0].probability, rel=1e-5)
+    rows = (tmp_path / "out.csv").read_text().splitlines()
+    assert rows[0] == "image,label_1,probability_1,label_2,probability_2"
+    assert rows[3].split(",")[1] == told[2]["classes"][0]["label"]
+    features = np.load(tmp_path / "out.features")
+    batch = np.stack([PREPROCESS.normalise(_fitted(Image.open(t["image"]))) for t in told])
+    with torch.no_grad():
+        wanted = loaded.model(torch.from_numpy(batch).permute(0, 3, 1, 2)).pooled.numpy()
+    np.testing.assert_allclose(features, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_without_a_head_gives_features_alone(tmp_path, capsys):
+    file = written(tmp_path / "it.safetensors", num_classes=0)
+    pictures(1)[0].save(tmp_path / "one.png")
+    argv = ["predict", str(file), str(tmp_path / "one.png"), "--framework", "torch"]
+    assert main(argv) == 2
+    assert main([*argv, "--features", str(tmp_path / "out.npy")]) == 0
+    assert np.load(tmp_path / "out.npy").shape == (1, TINY.hidden_size)
+
+
+def test_how_far_it_is_is_told(capsys, monkeypatch):
+    now = iter([0.0, 5.0, 20.0, 90.0])
+    monkeypatch.setattr("parity.cli.support.answers.time.monotonic", lambda: next(now))
+    answers = Answers("parity predict", as_json=None, as_csv=None, features=None, k=1)
+    answers.tell(1, 8)
+    answers.tell(2, 8)
+    answers.tell(8, 8)
+    assert capsys.readouterr().err == "parity predict: 2 of 8 images, 0.1 a second, 0:01:00 left\n"
 
 
 @pytest.mark.parametrize("twin", TWINS)

@@ -1,0 +1,109 @@
+"""Where the answers to many images go: the terminal, JSON lines, CSV, an array of features."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Self
+
+import numpy as np
+
+from vit_config.files.atomic import atomic_file
+from vit_config.terminal import complain, say
+
+if TYPE_CHECKING:
+    from parity.porting.loaded import Prediction
+
+EVERY = 10.0
+"""Seconds between two lines that say how far it is."""
+_HEADER = 128
+"""Bytes before the numbers of an .npy file, whatever the number of rows."""
+
+
+class Answers:
+    """Writes each answer when it is there; files get their names when all are written."""
+
+    def __init__(
+        self, prog: str, *, as_json: Path | None, as_csv: Path | None, features: Path | None, k: int
+    ):
+        self._prog, self._rows, self._width = prog, 0, 0
+        self._open, self._k = ExitStack(), k
+        self._paths = as_json, as_csv, features
+        self._began = self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            opened = [p and stack.enter_context(atomic_file(p, force=True)) for p in self._paths]
+            self._json, self._csv, self._features = opened
+            self._open = stack.pop_all()
+        if self._csv is not None:
+            places = range(1, self._k + 1)
+            head = [f"{what}_{place}" for place in places for what in ("label", "probability")]
+            self._csv.write(_line(["image", *head]))
+        if self._features is not None:
+            self._features.write(bytes(_HEADER))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._features is not None and error[0] is None:
+            self._features.seek(0)
+            self._features.write(_header(self._rows, self._width))
+            self._features.seek(0, io.SEEK_END)
+        self._open.__exit__(*error)  # type: ignore[arg-type]
+
+    def add(self, path: str, classes: Sequence[Prediction], pooled: np.ndarray) -> None:
+        """One image's: classes, none of a model without a head, and features (D,)."""
+        if classes:
+            named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
+            say(f"{path}  {named}", flush=True)
+        if self._json is not None:
+            told = [{"label": each.label, "probability": each.probability} for each in classes]
+            self._json.write(f"{json.dumps({'image': path, 'classes': told})}\n".encode())
+        if self._csv is not None:
+            told = [part for each in classes for part in (each.label, f"{each.probability:.6g}")]
+            self._csv.write(_line([path, *told]))
+        if self._features is not None:
+            self._width = pooled.size
+            self._features.write(pooled.astype("<f4").tobytes())
+        self._rows += 1
+
+    def tell(self, done: int, total: int | None) -> None:
+        """Say how far it is, now and then, where answers do not scroll by."""
+        now = time.monotonic()
+        if now - self._told < EVERY or done == total or (self._rows and sys.stdout.isatty()):
+            return
+        self._told = now
+        taken, of, left = now - self._began, "", ""
+        if total:
+            of = f" of {total}"
+            left = f", {timedelta(seconds=round(taken / done * (total - done)))} left"
+        complain(f"{self._prog}: {done}{of} images, {done / taken:.1f} a second{left}")
+
+
+def _line(values: Sequence[object]) -> bytes:
+    """One line of a CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue().encode()
+
+
+def _header(rows: int, width: int) -> bytes:
+    """The beginning of an .npy file of float32 numbers (rows, width)."""
+    file = io.BytesIO()
+    told = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
+    np.lib.format.write_array_header_1_0(file, told)
+    assert file.tell() == _HEADER
+    return file.getvalue()
+
+
+def names_of(given: Sequence[str], stdin: IO[str]) -> list[str]:
+    """What the command line names; of ``-`` the lines of standard input."""
+    lines = (line.rstrip("\n") for name in given if name == "-" for line in stdin)
+    return [*(name for name in given if name != "-"), *(line for line in lines if line)]
