@@ -13,8 +13,9 @@ from parity.exporting import pixels, programs
 from parity.exporting.formats import FORMATS
 from parity.faults import inject
 from tests.support.convert_cases import arrays_of
+from tests.support.peers import import_timm
 from tests.support.tiny import TINY
-from vit_config import ConfigError, InputError, MissingFileError, Preprocess, write_weights
+from vit_config import ConfigError, InputError, MissingFileError, Preprocess, preset, write_weights
 
 CFG = TINY.replace(depth=1)
 NAMES = tuple(f"class {number}" for number in range(11))
@@ -146,3 +147,36 @@ def test_files_are_replaced_only_when_told(weights, tmp_path):
     with pytest.raises(MissingFileError):
         parity.export(weights, tmp_path / "no" / "out", to="stablehlo")
     assert (tmp_path / "out").read_text() == "mine"
+
+
+@pytest.mark.exhaustive
+def test_a_picture_has_timms_own_top_five(tmp_path):
+    """By timm's model and transform, and by ONNX Runtime from the pixels of the picture."""
+    import onnxruntime
+    import torch
+    from PIL import Image
+
+    timm = import_timm()
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", depth=1, num_classes=37).eval()
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.1 * torch.randn_like(value))
+    write_weights(
+        tmp_path / "own.safetensors",
+        preset("vit_tiny_patch16_224").replace(depth=1, num_classes=37),
+        {name: value.numpy() for name, value in model.state_dict().items()},
+        Preprocess(crop_fraction=0.9),
+    )
+    parity.export(tmp_path / "own.safetensors", tmp_path / "out.onnx", to="onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "out.onnx"))
+    transform = timm.data.create_transform(
+        input_size=224, interpolation="bicubic", mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=0.9
+    )
+    coarse = np.random.default_rng(5).integers(0, 256, (9, 13, 3), dtype=np.uint8)
+    picture = Image.fromarray(coarse).resize((417, 301))
+    with torch.no_grad():
+        wanted = model(transform(picture)[None])[0].numpy()
+    found = session.run(["logits"], {"images": np.asarray(picture)[None]})[0][0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert np.argsort(-found)[:5].tolist() == np.argsort(-wanted)[:5].tolist()
