@@ -9,6 +9,7 @@
 # make mutants     mutants of the core, and the nearest tests, which must fail for them; with SHARE a minute of them
 # make environments   PyTorch and JAX in environments of their own, compared in a third
 # make versions    the oldest and the newest frameworks that pyproject.toml admits
+# make tomorrow    the newest of everything, candidates too: says what breaks, and never fails
 # make tpu         what the step of ViT-B/16 consists of on eight v5e chips, compiled without one, in three minutes
 # make published   published checkpoints at their own sizes, there and back: a thirtieth a day, in a minute
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
@@ -32,7 +33,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tpu published real-weights lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -72,6 +73,9 @@ versions: versions-oldest versions-newest
 
 versions-%:
 	PYTHON=$(PYTHON) ./tests/versions.sh $* .environments
+
+tomorrow:
+	PYTHON=$(PYTHON) ./tests/tomorrow.sh .environments
 
 # beside the environment, where every other command would look for a TPU
 LIBTPU := .environments/libtpu

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from parity.cli.support.command_line import parse
+from parity.cli.support.reading import shown_as
 from parity.twins.bench.sides import SIDES
 from vit_config import ConfigError
 
@@ -39,6 +41,9 @@ class Arguments:
     """Runs of each pass after the first, which compiles."""
     sides: tuple[str, ...] = tuple(SIDES)
     """What to time; a library that is not installed is said and left out."""
+    beside: Annotated[Path | None, shown_as("PYTHON")] = None
+    """Another interpreter, such as one with a newer JAX, by which each side is timed too, its run
+    between two of the first side like all others: has a compiler become slower?"""
     peak: float | None = None
     """FLOP/s that the utilisation (MFU) is of; unless given, those of the fastest product of two
     matrices by numpy, PyTorch or JAX, measured before."""
@@ -68,6 +73,8 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
             raise ConfigError(f"--{name} = {getattr(arguments, name)}: must be at least 1")
     if arguments.peak is not None and arguments.peak <= 0:
         raise ConfigError(f"--peak = {arguments.peak}: must be greater than 0")
+    if arguments.beside and not shutil.which(arguments.beside):
+        raise ConfigError(f"--beside = {arguments.beside}: no program that can be run; name a Python")
     flops = costs(arguments.preset).flops
     if arguments.json:
         check_writable(arguments.json)
@@ -76,7 +83,12 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
     peak, whose = (arguments.peak, "given") if arguments.peak else peak_flops()
     with screen(stderr=True).status("") as status:
         results = measure(
-            arguments.sides, arguments.preset, arguments.batch, arguments.repeats, status.update
+            arguments.sides,
+            arguments.preset,
+            arguments.batch,
+            arguments.repeats,
+            status.update,
+            arguments.beside,
         )
     _print(console, arguments, described, results, flops, peak, whose)
     if arguments.json:

@@ -14,9 +14,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 PASSES = ("forward", "step")
+_ROOT = str(Path(__file__).parents[3])
+"""Where this package is, for an interpreter that may not have it."""
 
 
 class Run(NamedTuple):
@@ -74,13 +77,22 @@ class Result:
 class Worker:
     """The process of one side."""
 
-    def __init__(self, side: str, model: str, batch_size: int) -> None:
+    def __init__(self, side: str, model: str, batch_size: int, python: Path | None = None) -> None:
         self.result = Result(side)
-        command = [sys.executable, "-m", "parity.twins.bench.worker", side, model, str(batch_size)]
+        own = str(python or sys.executable)
+        command = [own, "-m", "parity.twins.bench.worker", side, model, str(batch_size)]
+        paths = (
+            [] if "site-packages" in _ROOT else [_ROOT]
+        )  # where this environment's libraries are, too
+        paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        self.result.device = self._reply().get("device")
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+        )  # fmt: skip
+        reply = self._reply()
+        self.result.device = reply.get("device")
+        if python:
+            self.result.side = f"{side}, {reply.get('library', python)}"
 
     def _reply(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -121,13 +133,20 @@ def measure(
     batch_size: int,
     repeats: int,
     progress: Callable[[str], None] = lambda text: None,
+    beside: Path | None = None,
 ) -> list[Result]:
-    """Run each pass of each side `repeats` times after a first one, between two of the first side."""
+    """Run each pass of each side `repeats` times after a first one, between two of the first side.
+
+    Args:
+        beside: another interpreter, in which each side runs once more.
+    """
     workers: list[Worker] = []
     try:
         for side in sides:
             progress(f"{side}: starts")
             workers.append(Worker(side, model, batch_size))
+            if beside:
+                workers.append(Worker(side, model, batch_size, beside))
         for which in PASSES:
             for worker in workers:
                 progress(f"{which}, first run: {worker.result.side}")

@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import time
+from importlib.metadata import version
 
 from parity.twins.bench.sides import make_side
 from vit_config.errors import USER_ERRORS
@@ -17,6 +18,12 @@ from vit_config.errors import USER_ERRORS
 def _cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
+
+
+def _library() -> str:
+    """What compiles or runs the side, with its version."""
+    name = "jaxlib" if "jaxlib" in sys.modules else "torch"
+    return f"{name} {version(name)}"
 
 
 def main(argv: list[str]) -> int:
@@ -29,7 +36,7 @@ def main(argv: list[str]) -> int:
     except (*USER_ERRORS, ModuleNotFoundError) as error:
         say({"error": str(error)})
         return 2
-    say({"device": side.device})
+    say({"device": side.device, "library": _library()})
     for line in sys.stdin:
         started, used = time.perf_counter(), _cpu_seconds()
         try:

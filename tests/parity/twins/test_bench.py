@@ -1,6 +1,8 @@
 """`parity bench`: what it refuses, and one run of it."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,7 @@ from parity.twins.bench.measure import Result, Run, Worker
         (["--sides", "tim"], "unknown side 'tim'"),
         (["--batch", "0"], "--batch = 0: must be at least 1"),
         (["--repeats", "0"], "--repeats = 0: must be at least 1"),
+        (["--beside", "no/python"], "--beside = no/python: no program that can be run; name a Python"),
         (["--peak", "0"], "--peak = 0.0: must be greater than 0"),
         (["vit_tiny_patch99"], "vit_tiny_patch99"),
     ],
@@ -29,13 +32,14 @@ def test_what_cannot_be_timed_is_said_in_one_line(argv, said, capsys):
 
 
 def test_a_side_that_cannot_be_made_does_not_end_the_others():
-    worker = Worker("transformers", "deit_tiny_distilled_patch16_224", 2)
+    worker = Worker("transformers", "deit_tiny_distilled_patch16_224", 2, Path(sys.executable))
     try:
         worker.run("forward")
     finally:
         worker.close()
     assert "transformers has only the plain Vision Transformer" in (worker.result.error or "")
     assert worker.result.seconds == {}
+    assert worker.result.side == f"transformers, {sys.executable}"
 
 
 def test_medians_are_of_the_runs_after_the_first():
@@ -64,8 +68,8 @@ class Slow:
 
     clock = 0.0
 
-    def __init__(self, side, *_):
-        self.result = Result(side)
+    def __init__(self, side, model, batch_size, python=None):
+        self.result = Result(str(python or side))
         self.first = set()
 
     def run(self, which):
@@ -94,6 +98,9 @@ def test_every_run_is_between_two_of_the_first_side(monkeypatch):
     assert other.ratios["step"] == pytest.approx([2.0] * 4)
     assert third.ratios["forward"] == pytest.approx([0.5] * 4)
     assert first.ratios["step"] == pytest.approx([1.21] * 8)  # two turns of the clock between its runs
+    own, other = bench.measure(["first"], "any", 1, 4, beside="other")
+    assert own.side == "first"
+    assert other.ratios["step"] == pytest.approx([2.0] * 4)
     (alone,) = bench.measure(["first"], "any", 1, 3)
     assert alone.ratios["step"] == pytest.approx([1.1] * 3)
 
