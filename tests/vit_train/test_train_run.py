@@ -337,7 +337,13 @@ def test_a_batch_that_does_not_divide_is_refused_at_the_start(data_dir, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "kept"), [("bfloat16", np.float32), ("float64", np.float64)])
+@pytest.mark.parametrize(
+    ("dtype", "kept"),
+    [
+        ("bfloat16", np.float32),
+        pytest.param("float64", np.float64, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_other_types(data_dir, tmp_path, dtype, kept):
     recipe = RECIPE.replace(dtype=dtype, epochs=1, warmup_epochs=0.0, matmul_precision="highest")
     trained = train(
