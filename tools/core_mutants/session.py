@@ -32,6 +32,8 @@ from core_mutants.draw import Mutant, telling
 
 SLOWER, SLACK = 5.0, 20.0
 """A mutant is ended, and killed, after this many times its tests' CPU seconds, and these on top."""
+LEAST = 5
+"""Mutants that are judged however long the tests took without any."""
 _BROKEN = 70
 PATIENCE = 30.0
 """Seconds that a process may take for one of the processor's, where others use the machine."""
@@ -60,7 +62,7 @@ class Session:
     """The tests of a group, which judge mutants of the files in `copy`.
 
     Args:
-        seconds: of the processor, after which no other mutant is begun.
+        seconds: of the processor, after which no other mutant is begun, but for `LEAST`.
     """
 
     def __init__(
@@ -187,8 +189,8 @@ class _Loop:
         """Judge every mutant by a fork of this process."""
         items = {item.nodeid: item for item in session.items}
         self._owner.measure(session)
-        for job in self._jobs:
-            if self._owner.spent:
+        for at, job in enumerate(self._jobs):
+            if self._owner.spent and at >= LEAST:
                 break
 
             def run(chosen: list[str], job: Job = job) -> int:
