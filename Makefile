@@ -66,7 +66,7 @@ mutants: $(VENV)/ready
 	$(RUN) tools/mutate_core.py $(if $(SHARE),--share rotating/11 --seconds 60)
 
 environments:
-	./tests/environments.sh .environments
+	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments
 
 # of another Python: make versions-newest PYTHON=python3.12
 versions: versions-oldest versions-newest
