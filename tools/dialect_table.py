@@ -57,6 +57,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "timm-eva": {"rope": Rope(), "k_bias": False, "layer_scale": 1e-5},
     "timm-eva-split": {"rope": Rope(), "k_bias": False, "mlp": "swiglu", "act": "silu"},
     "vit-pytorch-one-head": {"num_heads": 1},
+    "hf-flax-dinov2": {"layer_scale": 1.0, "mlp_dim": 80, "num_classes": 0},
+    "eva-clip": {"rope": Rope(), "k_bias": False, "attention_norm": True, "mlp": "swiglu", "act": "silu",
+                 "mlp_norm": True},
     "hf-beit": {"rel_pos_bias": True, "pos_embed": "none", "layer_scale": 0.1, "final_norm": "post_pool",
                 "pool": "mean"},
     "hf-deit": {"distill_token": True},
@@ -67,6 +70,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hf-dinov3": {**DINOV3, "k_bias": False, "num_classes": 0},
     "hf-siglip-vision": TOWER,
     "hf-siglip2-vision": {**TOWER, "patch_embed": "linear_hwc"},
+    "hf-siglip-tokens": {**TOWER, "pool": "mean"},
+    "hf-siglip2-tokens": {**TOWER, "pool": "mean", "patch_embed": "linear_hwc"},
+    "hf-janus-vision": {**TOWER, "pool": "mean"},
 }  # fmt: skip
 """What the sample of a dialect has beyond the first value that the dialect allows of each field."""
 DINOV2 = {"layer_scale": 1e-5, "mlp_dim": 160, "dynamic_image_size": True}

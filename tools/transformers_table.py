@@ -130,7 +130,14 @@ MODELS: dict[str, Model] = {
         "CLIPVisionModelWithProjection", "CLIPVisionConfig", {**VISION, "projection_dim": 11}
     ),
     **dict(_towers("Siglip", VISION)),
+    "SiglipVisionModel, no pooling head": Model(
+        "SiglipVisionModel", "SiglipVisionConfig", {**VISION, "vision_use_head": False}
+    ),
     **dict(_towers("Siglip2", FLAT)),
+    "Siglip2VisionModel, no pooling head": Model(
+        "Siglip2VisionModel", "Siglip2VisionConfig", {**FLAT, "vision_use_head": False}
+    ),
+    "JanusVisionModel": Model("JanusVisionModel", "JanusVisionConfig", {**SIZES, "mlp_ratio": 1.5}),
 }
 
 

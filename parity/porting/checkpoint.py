@@ -204,6 +204,7 @@ def read_checkpoint(
             *resolved.overridden,
             *opened.sidecars.notes(found.dialect),
             *assumed(found.dialect, resolved),
+            *filter(None, (found.dialect.note,)),
         ),
     )
 

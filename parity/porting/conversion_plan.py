@@ -79,7 +79,7 @@ def plan(
         metadata = metadata if same else metadata.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
-    dialect, state = _expressed(state, to)
+    dialect, state = _expressed(state, to, source.dialect)
     tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
@@ -87,8 +87,9 @@ def plan(
     return Target(source, dialect, state, metadata, tensors, unchanged)
 
 
-def _expressed(state: State, to: str) -> tuple[Dialect, State]:
-    """The dialect that needs the fewest rewritings, of those that can say the model."""
+def _expressed(state: State, to: str, own: Dialect) -> tuple[Dialect, State]:
+    """The dialect that needs the fewest rewritings, of those that can say the model; of several that of
+    the source, else the first."""
     found: list[tuple[Dialect, State]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
@@ -100,7 +101,7 @@ def _expressed(state: State, to: str) -> tuple[Dialect, State]:
             refused.append(error)
     if not found:
         raise ConfigError(_refusal(to, refused))
-    return min(found, key=lambda each: len(each[1].said))
+    return min(found, key=lambda each: (len(each[1].said), each[0] != own))
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
 from parity.porting.dialects.recognise import Found
-from parity.porting.dialects.resolve import GIVEN, SHAPES, Origins
+from parity.porting.dialects.resolve import GIVEN, PRESET, SHAPES, Origins
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.metadata import Metadata
 from parity.porting.opened import Opened
@@ -51,7 +51,7 @@ def schema_origins(
     if opened.preset is not None and like is None:  # one repository may serve several of timm's names
         cfg = preset(opened.preset)
         fields = {name: getattr(cfg, name) for name in cfg.fields()}
-        origins.stated.append((f"preset {opened.preset}", fields))
+        origins.stated.append((f"{PRESET}{opened.preset}", fields))
     else:
         origins.stated.append(("config.json", opened.sidecars.fields(dialect)))
         if found.asked:
@@ -66,8 +66,8 @@ def schema_origins(
         cfg = preset(like)
         fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in {*given, *override}}
         weak = {name: fields.pop(name) for name in FALLBACK_FIELDS if name in fields}
-        origins.stated.append((f"preset {like}", fields))
-        origins.fallback.append((f"preset {like}", weak))
+        origins.stated.append((f"{PRESET}{like}", fields))
+        origins.fallback.append((f"{PRESET}{like}", weak))
     return origins
 
 
@@ -115,7 +115,7 @@ def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) 
         told = Metadata.of(preset_preprocess(like))
         if like != opened.preset:  # somebody's weights of that architecture, not the ones of that name
             told = told.replace(license=None)
-        return told, f"preset {like}"
+        return told, f"{PRESET}{like}"
     silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
     convention = dialect.preprocess
     if convention is not None and silent and len(convention.mean) == channels:

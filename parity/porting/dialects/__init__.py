@@ -14,8 +14,9 @@ from parity.porting.dialects.dialect import Dialect
 from vit_config import ConfigError
 
 MODULES = (
-    "own", "nnx", "dino", "native", "timm", "clip", "torchvision", "google", "big_vision", "vit_pytorch",
-    "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3", "hf.clip", "hf.siglip", "hf_flax",
+    "own", "nnx", "dino", "native", "eva_clip", "openmmlab", "timm", "clip", "torchvision", "scenic",
+    "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3",
+    "hf.clip", "hf.janus", "hf.siglip", "hf_flax",
 )  # fmt: skip
 """The modules here that hold dialects, the more special spellings first."""
 

@@ -145,6 +145,9 @@ class Dialect:
     asks: tuple[str, ...] = ()
     """Fields in which files of these names differ though the library's code has one value: another model
     class spells its tensors alike."""
+    unshown: tuple[str, ...] = ()
+    """Fields that shapes show in other formats and not in this one, as its code makes several functions
+    of the same shapes."""
     trained: Callable[[Mapping[str, Any]], Trained] = lambda objects: Trained({}, {})
     """What the numbers and names say that a training script keeps beside the tensors."""
     settings: Settings | None = None
@@ -180,6 +183,8 @@ class Dialect:
     """What the library wants to see in the header of safetensors."""
     writes: bool = True
     """Whether it is written too."""
+    note: str = ""
+    """What whoever reads such a file is told: something of the schema that its library does not do."""
 
     def within_body(self, tensors: Mapping[str, T]) -> dict[str, T]:
         """Tensors of a file by the names that the tables have."""

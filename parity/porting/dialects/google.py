@@ -46,7 +46,8 @@ def encoder(theirs: str, numbers: tuple[int, int, int, int], *, stack: str = "")
     )
 
 
-def _table(numbers: tuple[int, int, int, int]) -> Table:
+def table(numbers: tuple[int, int, int, int]) -> Table:
+    """A whole model, its blocks' layers so numbered."""
     return (
         *PATCH,
         *row("pos_embed", "Transformer/posembed_input/pos_embedding"),
@@ -55,7 +56,8 @@ def _table(numbers: tuple[int, int, int, int]) -> Table:
     )
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
+def pooled_by_token(cfg: ViTConfig) -> Iterator[str]:
+    """What keeps a model from this code: it pools a class token if there is one."""
     if cfg.class_token != (cfg.pool == "class"):
         yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
 
@@ -65,7 +67,7 @@ def _dialect(name: str, title: str, numbers: tuple[int, int, int, int]) -> Diale
         name=name,
         title=title,
         family="google",
-        tables=(_table(numbers),),
+        tables=(table(numbers),),
         marks=(
             "embedding/kernel",
             "Transformer/posembed_input/pos_embedding",
@@ -79,7 +81,7 @@ def _dialect(name: str, title: str, numbers: tuple[int, int, int, int]) -> Diale
             "head_hidden": ANY,
             "pool": ("class", "mean"),
         },
-        limits=_limits,
+        limits=pooled_by_token,
         fixed={
             **by_code(f"{CODE}/models_vit.py: nn.gelu, which approximates", act="gelu_tanh"),
             **by_code("flax.linen.LayerNorm: epsilon = 1e-6", norm_eps=1e-6),

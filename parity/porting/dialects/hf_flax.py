@@ -6,10 +6,13 @@ joined by ``/``, a layer's ``weight`` is a ``kernel`` with its inputs first, a n
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.hf import beit, clip, vit
+from parity.porting.dialects.hf import beit, clip, dinov2, vit
+from parity.porting.dialects.hf.config import HfSettings
 from parity.porting.dialects.table import Row, Table
 
 CONV, DENSE = "p q c o -> o c p q", "i o -> o i"
@@ -46,6 +49,7 @@ def _flax(dialect: Dialect, *tables: Table) -> Dialect:
         family="hf-flax",
         tables=tuple(tuple(map(_row, table)) for table in tables),
         marks=tuple(map(_mark, dialect.marks)),
+        buffers={_spelled(name): made for name, made in dialect.buffers.items()},
         ignored=tuple(map(_spelled, dialect.ignored)),
         foreign={_spelled(name): what for name, what in dialect.foreign.items()},
         body=dialect.body.replace(".", "/"),
@@ -73,7 +77,23 @@ def _rooted(dialect: Dialect) -> Dialect:
     )
 
 
+def _scaled_twice(told: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
+    """Its ``FlaxDinov2LayerScale`` multiplied what it learned by the initial value, and once more."""
+    value = told.get("layerscale_value", 1.0)
+    if value != 1:
+        yield f"layerscale_value = {value}, by whose square its Flax code multiplied its layer scales"
+
+
+def _ungated(dialect: Dialect) -> Dialect:
+    """DINOv2 as the Flax code could build it: the one with a gated MLP never ran."""
+    assert isinstance(dialect.settings, HfSettings)
+    settings = replace(dialect.settings, differs=_scaled_twice, only={"use_swiglu_ffn": (False,)})
+    can = {**dialect.can, "mlp": ("mlp",), "layer_scale": (1.0,)}
+    return replace(dialect, settings=settings, can=can)
+
+
 DIALECTS = (
+    _flax(_ungated(dinov2.DIALECTS[0]), dinov2.TABLES[0]),
     _flax(vit.DIALECTS[0], vit.CLASSIFIER, vit.POOLED),
     _flax(beit.DIALECTS[1], beit.TABLE),
     _rooted(_flax(clip.DIALECTS[0], *clip.DIALECTS[0].tables)),

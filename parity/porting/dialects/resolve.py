@@ -25,6 +25,8 @@ SQUARE = "shapes, taking the grid to be square"
 SQUARE_PATCH = "shapes and in_channels, taking patches to be square"
 SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
+PRESET = "preset "
+"""What the origin begins with where `--like` says it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
         UnstatedError: a field that nobody states and that must not be guessed; it names the flags.
     """
     known = _Known()
-    known.take(_from_shapes(shapes, letters), SHAPES)
+    shown = _from_shapes(shapes, letters)
+    known.take({name: each for name, each in shown.items() if name not in dialect.unshown}, SHAPES)
     known.take(told.override, OVERRIDDEN)
     known.take(told.given, GIVEN)
     _refuse_half_a_rope({**told.given, **told.override})
@@ -132,9 +135,13 @@ class _Known:
                     " be overridden"
                 )
             elif not agree(name, before, value) and (name not in NEUTRAL or origin == SHAPES):
+                ways = f"to go with the first, give --override {name}={word(before)}"
+                if where.startswith(PRESET) and origin == SHAPES:
+                    ways = (
+                        f"give --like another preset, or none; --override {name}={word(before)} keeps it"
+                    )
                 raise WeightsError(
-                    f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); to go with the"
-                    f" first, give --override {name}={word(before)}"
+                    f"{name} = {word(before)} ({origin}), but {word(value)} ({where}); {ways}"
                 )
 
     def _take_unsaid(self, name: str, value: Unsaid, where: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from parity.porting.dialects.dialect import Dialect
@@ -14,6 +14,8 @@ from vit_config.errors import USER_ERRORS
 T = TypeVar("T")
 
 CONFIG = "config.json"
+DEEPEST = 3
+"""Levels of configs inside of configs that are looked at."""
 
 
 class Sidecars:
@@ -103,20 +105,22 @@ class Sidecars:
         every = list(dialects)
         if not self.model_type or any(self.are_of(each) for each in every):
             return self, ""
-        sections = {
-            name: Sidecars({**self.contents, CONFIG: section}, name)
-            for name, section in self.contents[CONFIG].items()
-            if isinstance(section, dict)
-        }
         known = [
-            name
-            for name, inner in sections.items()
+            (name, inner)
+            for name, inner in self._sections(self.contents[CONFIG])
             if inner.model_type and any(inner.are_of(each) for each in every)
         ]
         if len(known) != 1:
             return self, ""
-        (name,) = known
-        return sections[name], f"took {name} of config.json, which is of a {self.model_type}"
+        ((name, inner),) = known
+        return inner, f"took {name} of config.json, which is of a {self.model_type}"
+
+    def _sections(self, config: dict[str, Any], within: str = "") -> Iterator[tuple[str, Sidecars]]:
+        """Every config inside of a config, by where it is: ColPali's tower is two levels down."""
+        for name, section in config.items():
+            if isinstance(section, dict) and within.count(".") < DEEPEST:
+                yield f"{within}{name}", Sidecars({**self.contents, CONFIG: section}, name)
+                yield from self._sections(section, f"{within}{name}.")
 
     def _recognised(self, dialect: Dialect) -> bool:
         try:

@@ -83,7 +83,8 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
     if name.endswith(("ForMaskedImageModeling", "ForPreTraining")):
         model = model.base_model
     output = model(**inputs)
-    for part in ("logits", "image_embeds", "pooler_output"):
+    parts = ("logits", "image_embeds", *([] if name.startswith("Janus") else ["pooler_output"]))
+    for part in parts:
         if getattr(output, part, None) is not None:
             return getattr(output, part)
     tokens = output.last_hidden_state
@@ -117,7 +118,9 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
         config = transformers.AutoConfig.from_pretrained(checkpoint.path)
         if _is_inside(checkpoint):
             module = _tower(_class_of(config), config, checkpoint)
-            return _class_of(module.config, type(module).__name__), module.config
+            inner = type(module)
+            is_backbone = "Backbone" in inner.__name__
+            return _class_of(module.config, inner.__name__) if is_backbone else inner, module.config
     else:
         settings = checkpoint.dialect.settings
         assert settings is not None
@@ -165,11 +168,12 @@ def _tower(kind: Any, config: Any, checkpoint: Checkpoint) -> Any:
         host = kind(config)
     if host.base_model is not host and config.model_type == checkpoint.opened.sidecars.model_type:
         return host.base_model
+    kinds = getattr(checkpoint.dialect.settings, "model_types", ())
     found: dict[str, Any] = {}
     for name, module in host.named_modules():
         if not name or not isinstance(module, transformers.PreTrainedModel):
             continue
-        fits = module.config.model_type == checkpoint.opened.sidecars.model_type
+        fits = module.config.model_type in kinds and not hasattr(module.config, "vision_config")
         if fits and not any(name.startswith(f"{outer}.") for outer in found):
             found[name] = module
     keys = checkpoint.place.branch.split(".")

@@ -42,6 +42,11 @@ class HfSettings:
     """And back."""
     refuse: Callable[[Mapping[str, Any]], Iterator[str]] = lambda fields: iter(())
     """What the library computes in another way than any schema, given the fields, a sentence each."""
+    differs: Callable[[Entries, Mapping[str, Any]], Iterator[str]] = lambda told, fields: iter(())
+    """The same, given the entries too."""
+    defaults: Mapping[str, Entries] = field(default_factory=dict)
+    """What the library takes for entries that are not there, by ``model_type``, where that is not the
+    default of the key."""
     processor: str = "ViTImageProcessor"
     """What prepares pixels if ``preprocessor_config.json`` does not say."""
 
@@ -57,6 +62,7 @@ class HfSettings:
         """
         told = self._section(sidecars) or {}
         self._check(told)
+        told = {**self.defaults.get(str(told.get("model_type")), {}), **told}
         found: dict[str, Any] = {}
         for key in self.keys:
             found |= key.into_fields(told)
@@ -64,7 +70,7 @@ class HfSettings:
             found |= self.derive({**{key.name: key.default for key in self.keys}, **told})
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{CONFIG}: {error}") from None
-        if said := "; ".join(self.refuse(found)):
+        if said := "; ".join((*self.refuse(found), *self.differs(told, found))):
             raise ConfigError(f"{CONFIG}: {said}")
         return {**found, **labels.num_classes(sidecars[CONFIG])}
 
@@ -127,6 +133,8 @@ class HfSettings:
         if not isinstance(config, dict) or config.get("model_type") not in self.model_types:
             return None
         section = self.model_types[config["model_type"]]
+        if not section and isinstance(config.get("vision_config"), dict):
+            return None  # of a larger model, whose tower older files call by the same name
         inner = config.get(section, {}) if section else config
         return inner if isinstance(inner, dict) else None
 

@@ -1,4 +1,5 @@
-"""transformers' SigLIP and SigLIP 2: the image tower that pools by attention, and the classifier on it.
+"""transformers' SigLIP and SigLIP 2: the image tower that pools by attention, the one that gives tokens
+alone, and the classifier.
 
 SigLIP 2 takes patches instead of images and fits its square table to any grid; here it is the model of
 images of the table's own grid, for which nothing is fitted.
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from parity.porting.dialects.dialect import ANY, Dialect, by_code
@@ -16,6 +18,7 @@ from parity.porting.dialects.hf import preprocessor
 from parity.porting.dialects.hf.clip import BLOCKS, EMBEDDINGS, KEYS, TEXT
 from parity.porting.dialects.hf.config import HfSettings, oblong
 from parity.porting.dialects.hf.keys import ACTS, sizes
+from parity.porting.dialects.hf.relatives import DEFAULTS, RELATIVES, mistaken_places
 from parity.porting.dialects.table import layer, row
 from parity.porting.metadata import Metadata
 from vit_config import ViTConfig
@@ -34,6 +37,11 @@ POOL = (
 SIZES = (*sizes(norm_eps=1e-6, act="gelu_pytorch_tanh"), *KEYS)
 CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "class_token": (False,)}
 PATCHES = "embeddings.patch_embedding.weight"
+MARKS = ("embeddings.position_embedding.weight", "post_layernorm.weight", "!embeddings.class_embedding")
+IDS = ("embeddings.position_ids",)
+TOKENS_ALONE = (
+    "its library pools nothing; pool = mean is what the schema calls that, and changes no token"
+)
 
 
 @dataclass(frozen=True)
@@ -54,27 +62,36 @@ def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
     return {"image_size": side * int(entries["patch_size"])}
 
 
-def _limits(cfg: ViTConfig) -> Iterator[str]:
+def square(cfg: ViTConfig) -> Iterator[str]:
+    """What keeps a model from this code: it fits positions to square images of square patches."""
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
-    if cfg.pool == "map" and cfg.num_classes:
+
+
+def no_head(cfg: ViTConfig) -> Iterator[str]:
+    """The same of a tower."""
+    yield from square(cfg)
+    if cfg.num_classes:
         yield f"its tower has no classifier (num_classes = {cfg.num_classes})"
-    if cfg.pool == "mean" and not cfg.num_classes:
+
+
+def _head(cfg: ViTConfig) -> Iterator[str]:
+    yield from square(cfg)
+    if not cfg.num_classes:
         yield "it always has a classifier (num_classes is 0)"
 
 
-def _dialects(
-    family: str, version: str, axes: int, settings: type[HfSettings], **own: Any
-) -> tuple[Dialect, ...]:
-    """The tower and the classifier of one version."""
+def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) -> tuple[Dialect, ...]:
+    """The towers and the classifier of one version."""
     model = family.capitalize()
     title = f"transformers' SigLIP{version}"
     flat = axes == 2
-    shared: dict[str, Any] = {
-        "keys": tuple(key for key in SIZES if not (flat and key.name == "image_size")),
-        "refuse": (lambda fields: iter(())) if flat else oblong,
-        "derive": _image_size if flat else (lambda entries: {}),
-        "processor": "Siglip2ImageProcessor" if flat else "SiglipImageProcessor",
-    }
+    made = partial(
+        settings,
+        keys=tuple(key for key in SIZES if not (flat and key.name == "image_size")),
+        refuse=(lambda fields: iter(())) if flat else oblong,
+        derive=_image_size if flat else (lambda entries: {}),
+        processor="Siglip2ImageProcessor" if flat else "SiglipImageProcessor",
+    )
     grid = (lambda cfg: {"num_patches": cfg.num_patches}) if flat else (lambda cfg: {})
     kind = {"patch_embed": "linear_hwc"} if flat else {}
     can = {**CAN, **{name: (value,) for name, value in kind.items()}}
@@ -83,45 +100,57 @@ def _dialects(
         **by_code(f"{model}VisionEmbeddings", pos_embed_resize=resize),
         **by_code("Siglip2ImageProcessor: convert_image_to_patches", **kind),
     }
-    square = f"{model}VisionEmbeddings: position_embedding, of a square number of patches"
-    marks = (f"{PATCHES}:{axes}", "embeddings.position_embedding.weight", "!embeddings.class_embedding")
+    marks = (f"{PATCHES}:{axes}", *MARKS)
+    dialect = partial(
+        Dialect,
+        family="hf",
+        square=f"{model}VisionEmbeddings: position_embedding, of a square number of patches",
+    )
+    tower = {f"{family}_vision_model": "", family: "vision_config"}
+    whole = {"architecture": lambda cfg: f"{model}VisionModel", "model_types": tower}
+    pools_nothing = by_code(f"{model}VisionModel: pooler_output = None without a head", pool="mean")
     return (
-        Dialect(
+        dialect(
             name=f"hf-{family}-vision",
             title=title,
-            family="hf",
             tables=((*ENCODER, *POOL),),
             marks=(*marks, "head.probe", "!classifier.weight"),
             can={**can, "pool": ("map",)},
-            limits=_limits,
+            limits=no_head,
             fixed=fixed,
-            square=square,
-            settings=settings(
-                model_types={f"{family}_vision_model": "", family: "vision_config"},
-                architecture=lambda cfg: f"{model}VisionModel",
-                only={"vision_use_head": (True,)},
-                entries=grid,
-                **shared,
-            ),
+            settings=made(only={"vision_use_head": (True,)}, entries=grid, **whole),
             ignored=TEXT,
             body="vision_model.",
         ),
-        Dialect(
+        dialect(
+            name=f"hf-{family}-tokens",
+            title=f"{title} without a pooling head",
+            tables=(ENCODER,),
+            marks=(*marks, "!head.probe", "!classifier.weight"),
+            can={**can, "pool": ("mean",)},
+            limits=no_head,
+            fixed={**fixed, **pools_nothing},
+            note=TOKENS_ALONE,
+            settings=made(
+                entries=lambda cfg: {**grid(cfg), "vision_use_head": False},
+                **{**whole, "model_types": tower if flat else {**tower, **RELATIVES}},
+                **({} if flat else {"defaults": DEFAULTS, "differs": mistaken_places}),
+            ),
+            ignored=IDS,
+        ),
+        dialect(
             name=f"hf-{family}-classifier",
             title=f"{title} with a classifier",
-            family="hf",
             tables=((*ENCODER, *layer("head", "classifier")),),
             marks=(*marks, "classifier.weight"),
             can={**can, "pool": ("mean",)},
-            limits=_limits,
+            limits=_head,
             fixed=fixed,
-            square=square,
-            settings=settings(
+            settings=made(
                 model_types={family: "vision_config"},
                 architecture=lambda cfg: f"{model}ForImageClassification",
                 # without its pooling, which the classifier does not look at
                 entries=lambda cfg: {**grid(cfg), "vision_use_head": False},
-                **shared,
             ),
             ignored=("head.*", *TEXT),
             body="vision_model.",

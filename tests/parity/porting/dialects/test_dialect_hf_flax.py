@@ -6,6 +6,7 @@ it, written down here once more, and saved by flax itself.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import flax.serialization
@@ -37,6 +38,12 @@ MODELS = {
         logits,
     ),
     "beit without a head": ("BeitModel", "BeitConfig", BEIT, logits),
+    "dinov2 classifier": (
+        "Dinov2ForImageClassification",
+        "Dinov2Config",
+        {**SQUARE, **CLASSES, "mlp_ratio": 2},
+        logits,
+    ),
     "clip projection": (
         "CLIPVisionModelWithProjection",
         "CLIPVisionConfig",
@@ -45,7 +52,12 @@ MODELS = {
     ),
     "clip tower": ("CLIPVisionModel", "CLIPVisionConfig", {**SQUARE, **MLP}, logits),
 }
-NAMES = {"vit": "hf-flax-vit", "beit": "hf-flax-beit", "clip": "hf-flax-clip-vision"}
+NAMES = {
+    "dinov2": "hf-flax-dinov2",
+    "vit": "hf-flax-vit",
+    "beit": "hf-flax-beit",
+    "clip": "hf-flax-clip-vision",
+}
 
 
 def flax_tree(files: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -100,7 +112,7 @@ def test_there_and_back(tmp_path, case):
     converted = convert(folder, to="parity", out=tmp_path / "own.safetensors")
 
     assert converted.target.source.dialect.name == dialect
-    assert converted.target.source.notes == ()
+    assert all("mask_token" in note for note in converted.target.source.notes)
     images = images_for(converted.config)
     expected = reference(images)
     for logits_of_twin in twin_logits(tmp_path / "own.safetensors", images).values():
@@ -173,6 +185,21 @@ def test_without_its_config_file_what_nobody_says_is_asked_for(tmp_path):
 
     with pytest.raises(ConfigError, match="cannot infer num_heads, norm_eps, act"):
         read_checkpoint(tmp_path / "saved", given={"image_size": (21, 10)})
+
+
+@pytest.mark.parametrize(
+    ("entries", "said"),
+    [
+        ({"layerscale_value": 0.5}, "layerscale_value = 0.5, by whose square"),
+        ({"use_swiglu_ffn": True}, "use_swiglu_ffn = True, but a schema supports only False"),
+    ],
+)
+def test_what_its_code_of_dinov2_did_otherwise_is_refused(entries, said, tmp_path):
+    saved(tmp_path / "saved", "dinov2 classifier")
+    config = json.loads((tmp_path / "saved/config.json").read_text())
+    (tmp_path / "saved/config.json").write_text(json.dumps({**config, **entries}))
+    with pytest.raises(ConfigError, match=said):
+        read_checkpoint(tmp_path / "saved")
 
 
 def test_a_kernel_that_was_not_transposed_is_refused(tmp_path):

@@ -11,8 +11,17 @@ import torch
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from parity.porting.dialects.hf.relatives import mistaken_places, places
 from tests.support.dialect_proof import Logits, images_for, prove, redraw, twin_logits
-from tests.support.hf_models import CLASSES, build, logits, reload, save, transformers
+from tests.support.hf_models import (
+    CLASSES,
+    build,
+    logits,
+    outputs,
+    reload,
+    save,
+    transformers,
+)
 from tests.support.tiny import error
 from vit_config import ConfigError, WeightsError
 
@@ -138,13 +147,67 @@ def test_siglip_is_siglip2_of_images(tmp_path):
     assert error(reload()(tmp_path / "one")(images), logits(model)(images)) <= 1e-12
 
 
-def test_what_no_schema_says(tmp_path):
-    saved = save(
-        build("SiglipVisionModel", "SiglipVisionConfig", **VISION, vision_use_head=False),
-        tmp_path / "saved",
+def mean_of_tokens(model: torch.nn.Module) -> Logits:
+    """What a schema's mean pooling makes of a library's tokens."""
+    return outputs(model, lambda out: out.last_hidden_state.mean(dim=1))
+
+
+def test_the_tower_without_a_pooling_head(tmp_path):
+    """It gives tokens; nothing has to be said, and whoever reads it is told."""
+    model = build("SiglipVisionModel", "SiglipVisionConfig", **VISION, vision_use_head=False)
+    saved = save(model, tmp_path / "saved", transformers.SiglipImageProcessor())
+    prove(
+        saved,
+        mean_of_tokens(model),
+        to="hf-siglip-tokens",
+        out=tmp_path / "back",
+        reload=reload(mean_of_tokens),
     )
-    with pytest.raises((ConfigError, WeightsError), match=r"vision_use_head|no Vision Transformer"):
-        read_checkpoint(saved)
+    source = read_checkpoint(saved)
+    assert source.config.pool == "mean"
+    assert any("its library pools nothing" in note for note in source.notes)
+    assert convert(source, to="hf", out=tmp_path / "hf").dialect == "hf-siglip-tokens"
+
+
+def test_the_tower_of_janus(tmp_path):
+    """Names of its own, a width of its MLP from a ratio, and queries without biases where it says so."""
+    sizes = {**{n: v for n, v in VISION.items() if n != "intermediate_size"}, "mlp_ratio": 1.5}
+    model = build("JanusVisionModel", "JanusVisionConfig", **sizes, attention_bias=False)
+    saved = save(model, tmp_path / "saved")
+    again = reload(mean_of_tokens, auto="JanusVisionModel")
+    prove(saved, mean_of_tokens(model), to="hf-janus-vision", out=tmp_path / "back", reload=again)
+    assert read_checkpoint(saved).config.act == "gelu"
+
+
+def test_defaults_of_relatives(tmp_path):
+    """What a config of Idefics 3 leaves out is not what one of SigLIP leaves out."""
+    convert_headless(tmp_path / "saved", hidden_size=1152, num_attention_heads=16)
+    told = json.loads((tmp_path / "saved/config.json").read_text())
+    kept = {name: told[name] for name in ("num_hidden_layers", "intermediate_size", "image_size")}
+    kept["image_size"] = 64
+    (tmp_path / "saved/config.json").write_text(json.dumps({**kept, "model_type": "idefics3"}))
+    with pytest.raises(WeightsError, match=r"patch_size = 8x8 \(shapes\), but 32x32 \(config.json\)"):
+        read_checkpoint(tmp_path / "saved")
+
+
+def convert_headless(folder, **entries: Any) -> None:
+    """A tower with patches of 8x8."""
+    sizes = {"num_hidden_layers": 1, "intermediate_size": 8, "image_size": 16, "patch_size": 8}
+    config = transformers.SiglipVisionConfig(**{**sizes, **entries}, vision_use_head=False)
+    save(transformers.SiglipVisionModel(config), folder)
+
+
+def test_positions_that_the_code_of_idefics_mistakes():
+    """Where float32 puts two patches at one position, the function is not the schema's."""
+    fields = {"image_size": (125, 125), "patch_size": (5, 5)}
+    assert (places(27) == np.arange(27)).all()
+    (said,) = mistaken_places({"model_type": "smolvlm_vision"}, fields)
+    assert "a grid of 25x25" in said
+    assert not list(mistaken_places({"model_type": "siglip_vision_model"}, fields))
+    assert not list(mistaken_places({"model_type": "idefics3"}, {**fields, "image_size": (135, 135)}))
+
+
+def test_what_no_schema_says(tmp_path):
     saved = save(build("Siglip2VisionModel", "Siglip2VisionConfig", **PATCHES), tmp_path / "two")
     config = json.loads((saved / "config.json").read_text())
     (saved / "config.json").write_text(json.dumps({**config, "num_patches": 8}))
