@@ -32,6 +32,11 @@ class ConvertFiles:
     to: Annotated[str, shown_as("DIALECT")] = ""
     """A dialect, or a family of them that chooses by the model: parity, jax and torch (the project's own
     file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows all."""
+    into: Annotated[Path | None, shown_as("HOST")] = None
+    """In place of --to: write HOST, a larger model, to DST with this tower in it; all else of it stays
+    byte for byte, and what changed is listed, also in DST/tower.json."""
+    into_part: Annotated[str | None, shown_as("NAME")] = None
+    """With --into: which tower of HOST, where it has several; what its names begin with."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
@@ -74,7 +79,9 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
     from vit_config.screen import screen
 
     console = screen(120, highlight=False)
-    if not arguments.to:
+    if arguments.into is not None:
+        _check_into(arguments)
+    elif not arguments.to:
         raise ConfigError("give --to DIALECT, such as --to hf; `parity list --dialects` shows all")
     if arguments.manifest is not None:
         return _convert_manifest(arguments, console)
@@ -90,7 +97,49 @@ def main(argv: list[str], prog: str = "parity convert") -> int:
 
 def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
     with weights_of(str(source), arguments.step) as weights:
-        return _convert_file(arguments, Path(weights), out, console)
+        write = _convert_file if arguments.into is None else _put_into_host
+        return write(arguments, Path(weights), out, console)
+
+
+def _check_into(arguments: ConvertFiles) -> None:
+    """Refuse flags that say how a file of its own is written, where a host says it."""
+    given = {
+        "--to": arguments.to,
+        "--dtype": arguments.dtype,
+        "--image-size": arguments.image_size,
+        "--allow-nonfinite": arguments.allow_nonfinite,
+        "--verify": arguments.verify,
+        "--manifest": arguments.manifest,
+    }
+    if names := [name for name, value in given.items() if value]:
+        raise ConfigError(
+            f"{', '.join(names)}: not with --into, where the host says what is written; convert to a"
+            " file first"
+        )
+
+
+def _put_into_host(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:
+    from rich.markup import escape
+
+    from parity.porting.hosts.into import put_into
+
+    assert arguments.into is not None
+    done = put_into(
+        source,
+        arguments.into,
+        out,
+        host_part=arguments.into_part,
+        num_classes=arguments.num_classes,
+        license_allow=arguments.license_allow,
+        force=arguments.force,
+        **arguments.reading.options(),
+    )
+    for note in done.notes:
+        console.print(f"  {escape(note)}")
+    console.print(f"[bold]{escape(str(done.path))}[/]  {escape(done.said)}", soft_wrap=True)
+    for name, change in done.changed.items():
+        console.print(f"  {escape(name)}  {change:.1e}", soft_wrap=True)
+    return 0
 
 
 def _convert_file(arguments: ConvertFiles, source: Path, out: Path, console: Console) -> int:

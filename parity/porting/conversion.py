@@ -109,7 +109,7 @@ def convert(
     if not isinstance(source, Checkpoint):
         source = read_checkpoint(source, **reading)
     out = Path(out)
-    _check_license(source, license_allow)
+    check_license(source, license_allow)
     check_out(source, out, force)
     target = plan(
         source,
@@ -197,7 +197,8 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
         yield f"no config.json can express this model; {files} in the folder builds it: {made_by}"
 
 
-def _check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
+def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
+    """Refuse weights under a licence that may not pass. ConfigError: so they are, or none is stated."""
     if allow is None:
         return
     told = source.license

@@ -51,12 +51,14 @@ def plan(
     image_size: tuple[int, int] | None = None,
     num_classes: int | None = None,
     allow_nonfinite: bool = False,
+    inside: bool = False,
 ) -> Target:
     """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
 
     Args:
         allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
             WeightsError.
+        inside: the tensors go into a larger model, so that a dialect will do that is only read.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
@@ -79,7 +81,7 @@ def plan(
         metadata = metadata if same else metadata.replace(class_names=None)
     if dtype is not None:
         state = as_type(state, dtype)
-    dialect, state = _expressed(state, to, source.dialect)
+    dialect, state = _expressed(state, to, source.dialect, inside)
     tensors = write(bind(dialect, state.config, state.arrays), state.arrays, state.config)
     dtype_of_all = next(iter(state.arrays.values())).dtype
     tensors = dialect.with_body(tensors | make_buffers(dialect, state.config, dtype_of_all))
@@ -87,13 +89,13 @@ def plan(
     return Target(source, dialect, state, metadata, tensors, unchanged)
 
 
-def _expressed(state: State, to: str, own: Dialect) -> tuple[Dialect, State]:
+def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:
     """The dialect that needs the fewest rewritings, of those that can say the model; of several that of
     the source, else the first."""
     found: list[tuple[Dialect, State]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
-        if not dialect.writes:
+        if not dialect.writes and not inside:
             continue
         try:
             found.append((dialect, express(state, dialect)))

@@ -20,8 +20,10 @@ DINOV2: dict[str, Any] = {
     **SQUARE, "model_type": "dinov2", "mlp_ratio": 2, "out_indices": [0, 1, 2, 3],
     "reshape_hidden_states": False,
 }  # fmt: skip
-WORDS: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20,
-         "vocab_size": 30, "pad_token_id": 0}  # fmt: skip
+WORDS: dict[str, Any] = {
+    "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20,
+    "vocab_size": 30, "pad_token_id": 0,
+}  # fmt: skip
 LLAMA: dict[str, Any] = {**WORDS, "model_type": "llama", "num_key_value_heads": 1, "head_dim": 8}
 GEMMA = {**LLAMA, "model_type": "gemma"}
 GEMMA3 = {**LLAMA, "model_type": "gemma3_text", "layer_types": ["full_attention"]}

@@ -1,0 +1,1 @@
+"""A tower put back into the larger model that it is a part of."""

@@ -1,0 +1,102 @@
+"""Whether a tower fits into a host, and which of the host's tensors it takes the place of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.porting.checkpoint import Checkpoint
+from parity.porting.conversion_plan import plan
+from parity.porting.dialects.dialect import NEUTRAL, agree
+from parity.porting.dialects.resolve import word
+from parity.porting.formats.base import Stored
+from vit_config import ConfigError, ViTConfig, WeightsError
+
+OF_IMAGES = ("init", "image_size")
+"""Fields that may differ where every shape is the same."""
+MOST_SAID = 8
+
+
+class Fitted(NamedTuple):
+    """What of a host is replaced."""
+
+    tensors: dict[str, Stored]
+    """By the names of the host's file, of the host's types and shapes."""
+    said: tuple[str, ...]
+    """What was done to the tower for that, a sentence each."""
+
+
+def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) -> Fitted:
+    """A tower's tensors as those of a host.
+
+    Args:
+        tower: of any dialect.
+        host: read for the tower in it.
+        num_classes: 0 takes the tower's head off first.
+
+    Raises:
+        ConfigError: it does not fit; everything that differs is named, with both values.
+    """
+    target = plan(tower, host.dialect.name, num_classes=num_classes, inside=True)
+    made = target.dialect.within_body(target.tensors)
+    if said := list(_misfits(made, host)):
+        more = f"; and {len(said) - MOST_SAID} more" if len(said) > MOST_SAID else ""
+        raise ConfigError(
+            f"{tower.name} does not fit into {host.name}: {'; '.join(said[:MOST_SAID])}{more}"
+        )
+    if said := list(_differences(target.state.config, host.config)):
+        raise ConfigError(
+            f"{tower.name} has the shapes of {host.name}, and computes otherwise: {'; '.join(said)};"
+            " --override FIELD=VALUE states that the tower is what the host says"
+        )
+    names = {id(stored): name for name, stored in host.container.tensors.items()}
+    replaced, cast = {}, 0
+    for name, stored in host.tensors.items():
+        if id(stored) not in names:
+            raise ConfigError(
+                f"{host.name}: {name} lies there in another order of axes, and is not put back so"
+            )
+        cast += made[name].dtype != stored.dtype
+        replaced[names[id(stored)]] = _as(made[name], stored.dtype, name)
+    types = " and ".join(sorted({stored.dtype.name for stored in host.tensors.values()}))
+    said = [f"{cast} tensors rounded to the host's {types}"] if cast else []
+    return Fitted(replaced, (*target.state.said, *said))
+
+
+def _misfits(made: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:
+    """Which names and shapes differ, a phrase each."""
+    for name, stored in host.tensors.items():
+        if name not in made:
+            yield f"{name} is missing, in the host {stored.shape}"
+        elif made[name].shape != stored.shape:
+            yield f"{name} is {made[name].shape}, in the host {stored.shape}"
+    buffers = {each for each in host.dialect.buffers if "{" not in each}
+    for name, stored in made.items():
+        if name not in host.place.tensors and name not in buffers and "{" not in name:
+            yield f"{name} {stored.shape} is not in the host"
+
+
+def _differences(tower: ViTConfig, host: ViTConfig) -> Iterator[str]:
+    """What two schemas of the same shapes compute otherwise, a phrase each."""
+    for name in ViTConfig.fields():
+        ours, theirs = getattr(tower, name), getattr(host, name)
+        if name not in (*NEUTRAL, *OF_IMAGES) and not agree(name, ours, theirs):
+            yield f"{name} = {word(ours)}, in the host {word(theirs)}"
+
+
+def _as(stored: Stored, dtype: np.dtype, name: str) -> Stored:
+    """A tensor of another type, every value finite that was."""
+    if stored.dtype == dtype:
+        return stored
+
+    def load() -> np.ndarray:
+        array = stored.load()
+        with np.errstate(over="ignore"):
+            rounded = array.astype(dtype)
+        if np.isfinite(array.astype(np.float64)).all() > np.isfinite(rounded.astype(np.float64)).all():
+            raise WeightsError(f"{name}: has values that the host's {dtype} cannot hold")
+        return rounded
+
+    return Stored(stored.shape, dtype, load)

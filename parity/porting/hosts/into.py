@@ -1,0 +1,182 @@
+"""`put_into`: a tower of any dialect back into a host, everything else of which stays byte for byte."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.porting.checkpoint import Checkpoint, read_checkpoint
+from parity.porting.conversion import check_license
+from parity.porting.dialects.resolve import word
+from parity.porting.hosts.fitting import Fitted, fit
+from parity.porting.hosts.rewriting import check_kind, copied, rewrite, touched
+from parity.porting.opened import Opened, open_checkpoint
+from parity.porting.provenance import digest_of, to_json
+from vit_config import ConfigError, WeightsError
+from vit_config.errors import UnstatedError
+from vit_config.files.atomic import atomic_folder, check_writable, put_in_place
+
+REPORT = "tower.json"
+"""What is written beside a host: where its tower is from and what that changed."""
+
+
+@dataclass(frozen=True)
+class Put:
+    """What was written."""
+
+    path: Path
+    dialect: str
+    """Of the host's tower."""
+    changed: dict[str, float]
+    """By the names of the host, how far each tensor is from the one before, relatively; those that are
+    the same are left out."""
+    same: int
+    """How many tensors of the tower were in the host already, bit for bit."""
+    others: int
+    """How many tensors the host has beside its tower."""
+    files: tuple[str, ...]
+    """The files that were touched."""
+    notes: tuple[str, ...]
+    """What was done, a sentence each."""
+
+    @property
+    def said(self) -> str:
+        """What became of the host, in words."""
+        where = f" in {', '.join(self.files)}" if self.changed else ""
+        return (
+            f"{len(self.changed)} tensors of its {self.dialect} changed{where}, {self.same} as they"
+            f" were; {self.others} others untouched"
+        )
+
+
+def put_into(
+    tower: Checkpoint | str | Path,
+    host: str | Path,
+    out: str | Path,
+    *,
+    host_part: str | None = None,
+    num_classes: int | None = None,
+    license_allow: tuple[str, ...] | None = None,
+    force: bool = False,
+    **reading: Any,
+) -> Put:
+    """Write a host again with another tower in it.
+
+    Args:
+        tower: a file or folder of any dialect; with `reading`, options of `read_checkpoint`.
+        host: a file or folder, such as that of a PaliGemma.
+        out: where to write, a folder for a folder and a file for a file.
+        host_part: which tower of the host, where it has several.
+        num_classes: 0 takes the tower's head off first.
+        license_allow: licences of the tower that may pass; None lets everything pass.
+        force: replace what is at `out`.
+
+    Raises:
+        ConfigError: it does not fit, with both values; or the host is of a kind that is not written.
+        WeightsError: see `read_checkpoint`.
+    """
+    tower = tower if isinstance(tower, Checkpoint) else read_checkpoint(tower, **reading)
+    check_license(tower, license_allow)
+    opened, out = open_checkpoint(host), Path(out)
+    check_kind(opened.container)
+    found, said = _read(opened, tower, host_part)
+    _check_out(opened.path, tower, out, force)
+    fitted = fit(tower, found, num_classes=num_classes)
+    changed = {name: change for name, change in _changes(found, fitted) if change}
+    files = [str(each) for each in touched(opened.container, [*changed])]
+    done = (*said, *fitted.said)
+    hops = (*tower.hops, tower.hop(digest_of(tower.container.files), done))
+    report = {
+        "tower": json.loads(to_json(hops)),
+        "host": {"source": opened.name, "digest": digest_of(opened.container.files)},
+        "files": [Path(each).name for each in files],
+        "changed": changed,
+    }
+
+    def write(copy: Path) -> None:
+        copied(opened.path, copy)
+        rewrite(opened.container, copy, {name: fitted.tensors[name] for name in changed})
+        _check(copy, out, opened, fitted)
+        beside = copy / REPORT if copy.is_dir() else copy.with_name(f"{out.name}.{REPORT}")
+        beside.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+    if opened.path.is_dir():
+        with atomic_folder(out, force=force) as folder:
+            write(folder)
+    else:
+        _write_file(out, write)
+    return Put(
+        path=out,
+        dialect=found.dialect.name,
+        changed=changed,
+        same=len(fitted.tensors) - len(changed),
+        others=len(opened.container.tensors) - len(fitted.tensors),
+        files=tuple(Path(each).name for each in files),
+        notes=(*tower.notes, *done),
+    )
+
+
+def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
+    """The tower in a host; where its file leaves something open, it is what the new tower says."""
+    try:
+        return read_checkpoint(opened, part=part), ()
+    except UnstatedError as error:
+        if not error.fields:
+            raise ConfigError(str(error).replace("--part", "--into-part")) from None
+        given = {name: getattr(tower.config, name) for name in error.fields}
+    said = ", ".join(f"{name} = {word(value)}" for name, value in given.items())
+    note = f"the host's file does not say {', '.join(given)}; the tower has {said}"
+    return read_checkpoint(opened, part=part, given=given), (note,)
+
+
+def _check_out(host: Path, tower: Checkpoint, out: Path, force: bool) -> None:
+    if out.exists() and not force:
+        raise ConfigError(f"{out}: already exists; give another path, or --force to replace it")
+    if out.resolve() in {each.resolve() for each in (host, tower.path, *tower.container.files)}:
+        raise ConfigError(f"{out}: is what is read; give another path")
+    if host.is_file() and out.suffix != host.suffix:
+        raise ConfigError(f"{out}: expected a file that ends in {host.suffix}, as the host {host} does")
+
+
+def _changes(host: Checkpoint, fitted: Fitted) -> Iterator[tuple[str, float]]:
+    """How far each tensor is from the host's own, relatively; 0 where every bit is the same."""
+    for name, stored in fitted.tensors.items():
+        new, old = stored.load(), host.container.tensors[name].load()
+        if new.tobytes() == old.tobytes():
+            yield name, 0.0
+            continue
+        new, old = new.astype(np.float64), old.astype(np.float64)
+        size = float(np.linalg.norm(old))
+        change = float(np.linalg.norm(new - old))
+        yield name, (change / size if size else change) or float(np.finfo(np.float64).tiny)
+
+
+def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
+    """Read what was written: the tower's tensors as they should be, and all others as they were."""
+    written = open_checkpoint(copy).container.tensors
+    before = host.container.tensors
+    if written.keys() != before.keys():
+        raise WeightsError(f"{out}: what was written has not the tensors of the host; nothing is left")
+    for name, stored in written.items():
+        meant = fitted.tensors.get(name, before[name])
+        if stored.dtype != meant.dtype or stored.load().tobytes() != meant.load().tobytes():
+            raise WeightsError(f"{out}: {name} was not written as it should be; nothing is left")
+
+
+def _write_file(out: Path, write: Callable[[Path], None]) -> None:
+    """A file and its report, written in a folder of their own first."""
+    check_writable(out)
+    folder = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
+    try:
+        write(folder / out.name)
+        for each in folder.iterdir():
+            put_in_place(each, out.absolute().parent / each.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

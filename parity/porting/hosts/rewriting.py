@@ -1,0 +1,160 @@
+"""Files of a host, written again with other tensors in some places; every other byte stays.
+
+Safetensors are copied and overwritten in place, so that headers, indices and all else are the same.
+Archives of numpy are copied member by member. Orbax's arrays are overwritten by tensorstore. A file of
+``torch.save`` is loaded by PyTorch, with nothing executed, and saved again.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parity.porting.formats.base import Container, Stored
+from vit_config import ConfigError
+from vit_config.files.stored import Extent
+
+Tensors = Mapping[str, Stored]
+
+
+def check_kind(host: Container) -> None:
+    """Refuse a host of a kind that is not written again.
+
+    Raises:
+        ConfigError: with the reason.
+    """
+    if "vit.seal" in host.metadata:
+        raise ConfigError(
+            f"{host.path}: is a file of this project's own, sealed, and no host; convert the tower into"
+            " its dialect"
+        )
+    if not host.kind.startswith(("safetensors", "npz", "torch", "orbax")) or "legacy" in host.kind:
+        raise ConfigError(
+            f"{host.path}: a host of the kind {host.kind} is not written again; save it as safetensors,"
+            " npz, a zip file of torch.save or an Orbax checkpoint first"
+        )
+
+
+def touched(host: Container, names: Iterable[str]) -> list[Path]:
+    """The files that hold tensors which are replaced."""
+    if not host.kind.startswith("safetensors"):
+        return list(host.files)
+    paths = (_extent(host, name).path for name in names)
+    return list(dict.fromkeys(paths))
+
+
+def rewrite(host: Container, copy: Path, tensors: Tensors) -> None:
+    """Put tensors into a copy of a host.
+
+    Args:
+        host: as it was read.
+        copy: a copy of its path, a file or a folder; changed in place.
+        tensors: by the names of the host, of its types and shapes.
+    """
+    if host.kind.startswith("safetensors"):
+        _safetensors(host, copy, tensors)
+    elif host.kind.startswith("npz"):
+        _npz(_in_copy(host, host.files[0], copy), tensors)
+    elif host.kind.startswith("torch"):
+        _torch(_in_copy(host, host.files[0], copy), tensors)
+    else:
+        _orbax(_in_copy(host, host.files[0], copy), tensors)
+
+
+def _in_copy(host: Container, path: Path, copy: Path) -> Path:
+    """Where a file of the host is in its copy."""
+    root = host.path
+    return copy if path == root else copy / path.relative_to(root)
+
+
+def _extent(host: Container, name: str) -> Extent:
+    load = host.tensors[name].load
+    if not isinstance(load, Extent):
+        raise ConfigError(f"{host.path}: {name} is not stored as it is read, and is not put back so")
+    return load
+
+
+def _safetensors(host: Container, copy: Path, tensors: Tensors) -> None:
+    for path in touched(host, tensors):
+        with _in_copy(host, path, copy).open("r+b") as file:
+            for name, stored in tensors.items():
+                place = _extent(host, name)
+                if place.path == path:
+                    file.seek(place.begin)
+                    file.write(np.ascontiguousarray(stored.load()).view(np.uint8).data)
+
+
+def _npz(path: Path, tensors: Tensors) -> None:
+    written = path.with_name(f"{path.name}.new")
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(written, "w") as out:
+        for member in source.infolist():
+            stored = tensors.get(member.filename.removesuffix(".npy"))
+            if stored is None:
+                out.writestr(member, source.read(member))
+                continue
+            with out.open(member.filename, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, stored.load(), allow_pickle=False)
+    written.replace(path)
+
+
+def _torch(path: Path, tensors: Tensors) -> None:
+    try:
+        import torch
+    except ImportError:
+        raise ConfigError(f"{path}: a file of torch.save, which takes PyTorch to write again") from None
+    from vit_torch.weights import from_numpy
+
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    with torch.no_grad():
+        for name, tensor in _leaves(content, ""):
+            if name in tensors:
+                tensor.copy_(from_numpy(tensors[name].load()))
+    torch.save(content, path)
+
+
+def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The tensors in dicts and lists, by flat name."""
+    if hasattr(value, "data_ptr"):
+        yield name, value
+        return
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(each, f"{name}.{key}" if name else str(key))
+
+
+def _orbax(item: Path, tensors: Tensors) -> None:
+    try:
+        import tensorstore
+    except ImportError as error:
+        raise ConfigError(f"{item}: an Orbax checkpoint, which takes orbax to write ({error})") from None
+    joint = (item / "manifest.ocdbt").is_file()
+    for name, stored in tensors.items():
+        key = name.replace("/", ".")
+        store: dict[str, Any] = {"driver": "file", "path": f"{item.absolute()}/{key}/"}
+        if joint:
+            store = {"driver": "ocdbt", "base": f"file://{item.absolute()}/", "path": f"{key}/"}
+        array = _open(tensorstore, store)
+        array.write(stored.load()).result()
+
+
+def _open(tensorstore: Any, store: dict[str, Any]) -> Any:
+    """An array of either version of zarr."""
+    try:
+        return tensorstore.open({"driver": "zarr", "kvstore": store}, open=True).result()
+    except ValueError:
+        return tensorstore.open({"driver": "zarr3", "kvstore": store}, open=True).result()
+
+
+def copied(host: Path, to: Path) -> None:
+    """Copy a host, a file or a folder, links followed."""
+    if host.is_dir():
+        shutil.copytree(host, to, dirs_exist_ok=True)
+    else:
+        shutil.copyfile(host, to)
