@@ -6,15 +6,20 @@ marks that turn the direction of writing. Rich's tables pass `vit_config.screen`
 
 from __future__ import annotations
 
+import _thread
 import re
 import sys
+import threading
 import warnings
-from typing import TextIO
+from typing import Any, TextIO
 
 _ACTS = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _BREAKS = re.compile(r"[\t\n]")
+
+_MOMENT = 0.05
+"""Seconds in which the garbage collector is done."""
 
 
 def harmless(text: str) -> str:
@@ -38,6 +43,22 @@ def keep_pil_silent() -> None:
     """PIL warns of what it finds odd in an image: a program that says itself what it refuses has no use
     for that."""
     warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
+
+
+def let_interrupts_through() -> None:
+    """Ctrl-C counts wherever it arrives: within what the garbage collector calls Python can only print
+    the exception, so it is raised again a moment later."""
+    usual = sys.unraisablehook
+
+    def again(found: Any) -> None:
+        if not isinstance(found.exc_value, KeyboardInterrupt):
+            usual(found)
+            return
+        later = threading.Timer(_MOMENT, _thread.interrupt_main)
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = again
 
 
 def _spelled(found: re.Match[str]) -> str:

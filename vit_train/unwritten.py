@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from vit_config import CheckpointError
+from vit_train.manifest import FILE
 
 
 def unwritten(folder: Path, reason: str) -> CheckpointError:
-    """The error of a checkpoint that the disk refused, with what room there is and what is left.
+    """The error of a checkpoint that the disk refused, with what room there is and what is left; or that
+    the run's folder is gone, of which writing may have left an empty folder.
 
     Args:
         folder: that of the checkpoints.
         reason: what was refused; a disk that is full is not always called so.
     """
+    if not (folder.parent / FILE).is_file() and not (folder.is_dir() and any(folder.iterdir())):
+        for left in (folder, folder.parent):
+            with suppress(OSError):  # it is not empty, or not there
+                left.rmdir()
+        return CheckpointError(
+            f"{folder.parent}: the run's folder was deleted or moved while it ran, and its checkpoints"
+            " with it; put it back and give the same command, or start again"
+        )
     try:
         room = f"{shutil.disk_usage(folder).free / 1e9:.1f} GB are free there"
     except OSError:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from parity.cli.support.advice import command_at_hand, here
 from parity.cli.support.former import today
 from vit_config.errors import USER_ERRORS, one_line
-from vit_config.terminal import complain, keep_pil_silent, say
+from vit_config.terminal import complain, keep_pil_silent, let_interrupts_through, say
 
 COMMANDS = {
     "check": "show that the twins are the same function, for a preset or a weights file",
@@ -39,6 +39,8 @@ COMMANDS = {
 }
 FAULT = 70
 """The exit status of a fault of this program."""
+NO_ROOM = ("failed to map segment", "annot allocate memory", "cannot allocate")
+"""What the loader says when a library does not fit into what a process may map."""
 OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
 """What is never missing because somebody did not install it."""
 
@@ -84,8 +86,13 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
 def in_one_line(main: Callable[[], int], prog: str) -> int:
     """Run a program that the user calls `prog`; a user's mistake becomes one line and status 2."""
     keep_pil_silent()
-    with command_at_hand():
-        return _in_one_line(main, prog)
+    usual = sys.unraisablehook
+    let_interrupts_through()
+    try:
+        with command_at_hand():
+            return _in_one_line(main, prog)
+    finally:
+        sys.unraisablehook = usual
 
 
 def _in_one_line(main: Callable[[], int], prog: str) -> int:
@@ -99,6 +106,10 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
             return _fault(error, prog)
         extra = "all,peers" if package == "timm" else "all"
         said = f"needs the package {package}; pip install 'vit-parity[{extra}]'"
+    except ImportError as error:
+        if not any(words in str(error) for words in NO_ROOM):
+            return _fault(error, prog)
+        said = f"there is no memory left to load a library into ({error}); see `ulimit -v`"
     except OSError as error:
         if error.strerror is None:
             return _fault(error, prog)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -132,6 +133,16 @@ def _legacy(folder: Path, program: bytes) -> Path:
     return folder / "a.pt"
 
 
+def _zarr(folder: Path, shape: int, chunk: int) -> Path:
+    """One array, whose one chunk is of zeros."""
+    (folder / "w").mkdir()
+    about = {"dtype": "<f4", "shape": [shape], "chunks": [chunk], "fill_value": None, "filters": None}
+    about |= {"order": "C", "zarr_format": 2, "compressor": {"id": "zlib", "level": 1}}
+    (folder / "w" / ".zarray").write_text(json.dumps(about))
+    (folder / "w" / "0").write_bytes(zlib.compress(bytes(4 * chunk), 1))
+    return folder
+
+
 FILES: dict[str, Callable[[Path], Path]] = {
     "tensors of one number each": _expanded,
     "a path of one long text again and again": _joined,
@@ -151,6 +162,12 @@ FILES: dict[str, Callable[[Path], Path]] = {
     "empty maps": lambda folder: _msgpack(folder, b"\x80"),
     "empty lists": lambda folder: _msgpack(folder, b"\x90"),
     "numbers": lambda folder: _msgpack(folder, b"\xca\0\0\0\0"),
+    "an array of zeros in a folder": lambda folder: _zarr(folder, 32 * MIB, 32 * MIB),
+    "a number in a chunk of zeros": lambda folder: _zarr(folder, 1, 32 * MIB),
+    "a name of 20 MB": lambda folder: _header(
+        folder,
+        json.dumps({"w" * 20_000_000: {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}).encode(),
+    ),
     "brackets in a header": lambda folder: _header(folder, b'{"a":[' + b"[]," * 3_000_000 + b"[]]}"),
     "brackets in a config": lambda folder: _beside(
         folder, "config.json", b"[" + b"[]," * 3_000_000 + b"0]"
@@ -167,7 +184,11 @@ def opened(name: str, folder: Path) -> dict[str, Any]:
     from parity.porting.formats import open_container
 
     path = FILES[name](folder)
-    size = path.stat().st_size if path.is_file() else sum(each.stat().st_size for each in path.iterdir())
+    size = (
+        path.stat().st_size
+        if path.is_file()
+        else sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    )
     before = peak()
     try:
         for tensor in open_container(path).tensors.values():

@@ -18,6 +18,7 @@ from parity.cli.support.train_flags import Options, Source, lora_flags, read_lor
 from vit_config import ConfigError, Recipe
 from vit_config.fine_tuning import told
 from vit_config.job import Job
+from vit_config.processes import check_mapped
 from vit_config.recipe import ONLY_JAX
 from vit_train.frameworks import Framework
 from vit_train.saving import SaveEvery, read_save_every
@@ -143,11 +144,12 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     """Understand a command line.
 
     Raises:
-        ConfigError: an unknown flag, or values that are not valid.
+        ConfigError: an unknown flag, values that are not valid, or too little memory to map.
         MissingFileError: --config names no file.
         SystemExit: after printing help.
     """
     rest = [word for word in argv if word not in ("-h", "--help")]
+    check_mapped()
     source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
     images = partial(count_images, rest)
     base = base_job(source.preset, source.config, source.init, source.init_part, images)

@@ -7,6 +7,7 @@ deflated zeros or strides of 0 need no bytes for it.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from vit_config.errors import WeightsError
 
@@ -16,6 +17,17 @@ MULTIPLE = 8
 """How many times its own bytes a file may make beyond that."""
 MOST_OBJECTS = 2**29
 """Bytes of Python's objects - names, numbers, containers - that a file of any size may make."""
+
+
+def folder_budget(folder: Path) -> Budget:
+    """The budget of a folder whose files are one checkpoint: of the bytes that they have on the disk."""
+    found = [each.stat() for each in folder.rglob("*") if each.is_file()]
+    return Budget(folder, sum(min(each.st_size, _on_disk(each)) for each in found))
+
+
+def _on_disk(about: Any) -> int:
+    blocks = getattr(about, "st_blocks", None)  # of 512 bytes; not on Windows
+    return about.st_size if blocks is None else 512 * blocks
 
 
 class Budget:

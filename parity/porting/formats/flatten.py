@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +16,30 @@ from vit_config.files.stored import Stored
 
 _DEEPEST = 100
 _MOST_ENTRIES = 500_000
-_MOST_CHARACTERS = 2**28
+_MOST_CHARACTERS = 2**25
 _LONGEST_NAME = 4096
 _TEXT = 64
 """Bytes of a text beside its letters."""
+
+
+def check_names(names: Iterable[str]) -> None:
+    """That names are of a length, and as many, as tensors have. WeightsError: they are not."""
+    characters = 0
+    for entries, name in enumerate(names, 1):
+        characters += len(name)
+        _check_name(name, entries, characters)
+
+
+def _check_name(name: str, entries: int, characters: int) -> None:
+    if entries > _MOST_ENTRIES or characters > _MOST_CHARACTERS:
+        raise WeightsError(
+            f"more than {_MOST_ENTRIES} entries, or {_MOST_CHARACTERS} letters in their names; no"
+            " checkpoint has so many"
+        )
+    if len(name) > _LONGEST_NAME:
+        raise WeightsError(
+            f"{name[:80]}...: a name of {len(name)} characters; no checkpoint has such names"
+        )
 
 
 class Flat:
@@ -48,12 +68,7 @@ class Flat:
         """
         self._entries += 1
         self._characters += len(name)
-        if self._entries > _MOST_ENTRIES or self._characters > _MOST_CHARACTERS:
-            raise WeightsError(f"more than {_MOST_ENTRIES} entries; no checkpoint has so many")
-        if len(name) > _LONGEST_NAME:
-            raise WeightsError(
-                f"{name[:80]}...: a name of {len(name)} characters; no checkpoint has such names"
-            )
+        _check_name(name, self._entries, self._characters)
         if isinstance(value, NumpyArray):
             value = self._text_or_tensor(value)
         if isinstance(value, Refused):

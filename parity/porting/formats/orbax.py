@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.budget import folder_budget
 from parity.porting.formats.flatten import Flat
 from vit_config.errors import ConfigError, MissingFileError, WeightsError
+from vit_config.files.foreign import parse_json, read_text
 from vit_config.files.stored import checked_shape
 
 _TREE = "_METADATA"
@@ -70,6 +72,7 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
         ) from None
     item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
     with guarded(checkpoint.item, "Orbax checkpoint"):
+        parse_json(read_text(checkpoint.item / _TREE))  # which orbax reads without a limit
         tree = handler.metadata(item).tree
         leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
         numbers = iter(range(len(leaves)))
@@ -98,7 +101,7 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
                 )
             return described
 
-        flat = Flat("/")
+        flat = Flat("/", folder_budget(checkpoint.item))
         flat.add("", jax.tree_util.tree_map(leaf, tree, is_leaf=_is_leaf))
     return Container(
         checkpoint.item, (checkpoint.item,), f"orbax{checkpoint.step}", flat.tensors, flat.objects

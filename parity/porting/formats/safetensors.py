@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parity.porting.formats.base import Container, Progress, Stored
+from parity.porting.formats.flatten import check_names
+from vit_config.errors import naming
 from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_header import read_file_header
 from vit_config.files.safetensors_stream import Late, ignore, write_stream
@@ -19,6 +21,8 @@ def read_safetensors(path: Path) -> Container:
         WeightsError: truncated, a header that contradicts itself, or a broken seal.
     """
     header = read_file_header(path)
+    with naming(path):
+        check_names(header.entries)
     return Container(path, (path,), "safetensors", tensors_of(header, path), metadata=header.metadata)
 
 

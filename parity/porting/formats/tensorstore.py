@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from parity.porting.formats.base import Container, Stored, guarded
+from parity.porting.formats.budget import Budget, folder_budget
 from parity.porting.formats.flatten import Flat
 from vit_config.errors import ConfigError, MissingFileError, WeightsError
 from vit_config.files.foreign import parse_json, read_text
@@ -62,21 +63,29 @@ def read_tensorstore(folder: Path) -> Container:
         ConfigError: tensorstore is not installed.
         WeightsError: damaged.
     """
-    flat = Flat("/")
+    budget = folder_budget(folder)
+    flat = Flat("/", budget)
     for place in sorted(folder.iterdir()):
         if (place / DESCRIPTION).is_file():
             with guarded(place, "zarr array"):
-                flat.add(place.name.replace(SLASH, "/"), _stored(place))
+                flat.add(place.name.replace(SLASH, "/"), _stored(place, budget))
     return Container(folder, (folder,), "tensorstore", flat.tensors, flat.objects)
 
 
-def _stored(place: Path) -> Stored:
+def _stored(place: Path, budget: Budget) -> Stored:
     described = parse_json(read_text(place / DESCRIPTION))
     name = described["dtype"]
     dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
     shape = checked_shape(described["shape"], dtype.itemsize)
-    chunks = [math.ceil(side / cut) for side, cut in zip(shape, described["chunks"], strict=True)]
-    return Stored(shape, dtype, lambda: _load(place, shape, dtype, math.prod(chunks)))
+    cuts = checked_shape(described["chunks"], dtype.itemsize)
+    chunks = [math.ceil(side / cut) for side, cut in zip(shape, cuts, strict=True)]
+    of_chunk = math.prod(cuts) * dtype.itemsize
+
+    def load() -> np.ndarray:
+        budget.values(of_chunk)  # a chunk is unpacked whole, however little of it is in the array
+        return _load(place, shape, dtype, math.prod(chunks))
+
+    return Stored(shape, dtype, load)
 
 
 def _load(place: Path, shape: tuple[int, ...], dtype: np.dtype, chunks: int) -> np.ndarray:

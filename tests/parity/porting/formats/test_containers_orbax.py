@@ -106,3 +106,14 @@ def test_a_damaged_array_of_orbax(tmp_path):
     for path in (tmp_path / "run").rglob("d/*"):
         path.write_bytes(path.read_bytes()[:-30])
     refused(tmp_path / "run")
+
+
+def test_orbax_has_the_budget_of_its_folder(tmp_path, monkeypatch):
+    ocp.PyTreeCheckpointer().save(tmp_path / "zeros", {"w": np.zeros((300, 1000), np.float32)})
+    assert_same_bits(
+        loaded(open_container(tmp_path / "zeros").tensors), {"w": np.zeros((300, 1000), np.float32)}
+    )
+    monkeypatch.setattr("parity.porting.formats.budget.FLOOR", 1000)
+    refused(tmp_path / "zeros", "would make more than", "of tensors")
+    (tmp_path / "zeros" / "_METADATA").write_text("[" * 100_000)
+    refused(tmp_path / "zeros", "too deep")

@@ -1,0 +1,64 @@
+"""What a machine does to a run: Ctrl-C where Python cannot raise, no memory, a folder that is gone."""
+
+import gc
+import sys
+import time
+
+import pytest
+
+from parity.cli.dispatch import in_one_line
+from vit_config import processes
+from vit_config.terminal import let_interrupts_through
+from vit_train.unwritten import unwritten
+
+
+def test_an_interrupt_within_the_garbage_collector_arrives_later_and_prints_nothing(monkeypatch, capfd):
+    said = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    let_interrupts_through()
+    todo = [KeyboardInterrupt, RuntimeError]
+
+    def callback(*_: object) -> None:
+        if todo:
+            raise todo.pop()
+
+    gc.callbacks.append(callback)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gc.collect()
+            gc.collect()
+            time.sleep(5)
+    finally:
+        gc.callbacks.remove(callback)
+    assert [each.exc_type for each in said] == [RuntimeError]  # which nobody asked for
+    assert capfd.readouterr() == ("", "")
+
+
+def test_too_little_memory_to_map_is_one_line(monkeypatch, capsys):
+    resource = pytest.importorskip("resource")  # not on Windows
+    processes.check_mapped()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (2**31, 2**31))
+
+    def load() -> int:
+        raise ImportError("libtorch.so: failed to map segment from shared object")
+
+    def other() -> int:
+        raise ImportError("cannot import name 'a' from 'b'")
+
+    assert in_one_line(lambda: processes.check_mapped() or 0, "train") == 2
+    assert in_one_line(load, "train") == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "may map 2.0 GiB (ulimit -v), but JAX and PyTorch take 3" in first
+    assert "no memory left to load a library into" in second
+    assert in_one_line(other, "train") == 70
+
+
+def test_a_run_whose_folder_is_gone_is_not_told_to_make_room(tmp_path):
+    checkpoints = tmp_path / "run" / "checkpoints"
+    checkpoints.mkdir(parents=True)  # as Orbax does
+    assert "deleted or moved" in str(unwritten(checkpoints, "No such file or directory"))
+    assert not checkpoints.parent.exists()
+    checkpoints.mkdir(parents=True)
+    (tmp_path / "run" / "run.json").touch()
+    assert "GB are free there" in str(unwritten(checkpoints, "No space left on device"))
+    assert checkpoints.exists()
