@@ -15,8 +15,8 @@ except ImportError:  # on Windows, where there are no such limits
     resource = None
 
 LEAST_MAPPED = 3 * 2**30
-"""Bytes of addresses that JAX or PyTorch take before they compute anything: with 2 GiB, importing PyTorch
-fails and a thread of XLA ends the process."""
+"""Bytes of addresses that JAX or PyTorch take before they compute anything: with 2 GiB, importing
+PyTorch fails and a thread of XLA ends the process."""
 
 
 @contextmanager

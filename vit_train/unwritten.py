@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vit_config import CheckpointError
 from vit_train.manifest import FILE
+from vit_train.mirror import CHECKPOINTS
 
 
 def unwritten(folder: Path, reason: str) -> CheckpointError:
@@ -18,7 +19,8 @@ def unwritten(folder: Path, reason: str) -> CheckpointError:
         folder: that of the checkpoints.
         reason: what was refused; a disk that is full is not always called so.
     """
-    if not (folder.parent / FILE).is_file() and not (folder.is_dir() and any(folder.iterdir())):
+    is_empty = not (folder.is_dir() and any(folder.iterdir()))
+    if folder.name == CHECKPOINTS and is_empty and not (folder.parent / FILE).is_file():
         for left in (folder, folder.parent):
             with suppress(OSError):  # it is not empty, or not there
                 left.rmdir()
