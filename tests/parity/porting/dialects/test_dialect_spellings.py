@@ -17,7 +17,7 @@ from parity.porting.verification.peers import import_timm
 from tests.support.dialect_proof import assert_same_tensors, images_for, redraw
 from tests.support.linen_vit import LINEN, LinenViT
 from tests.support.tiny import TINY, error
-from vit_config import ConfigError, WeightsError
+from vit_config import ConfigError, Rope, WeightsError
 from vit_config.errors import UnstatedError
 
 timm = import_timm()
@@ -117,7 +117,7 @@ def test_eva_clip(tmp_path):
     model = model_of(name, **sizes)
     state = renamed(model.state_dict(), EVA)
     torch.save({f"visual.{key}": value for key, value in state.items()}, tmp_path / "eva.pt")
-    given = {"num_heads": 5, "block": "pre_norm", "rope": {"reference_grid": (4, 4)}}
+    given = {"num_heads": 5, "block": "pre_norm", "rope": Rope(reference_grid=(4, 4))}
     back = tmp_path / "back.pt"
     source = read_checkpoint(tmp_path / "eva.pt", given=given)
     assert source.dialect.name == "eva-clip"
