@@ -8,7 +8,7 @@ from datetime import date
 from importlib.metadata import version
 from typing import NamedTuple
 
-from published.facts import published
+from published.facts import Published, published
 from published.ways import Way
 
 TARGETS = {"timm": "timm", "hf": "Hugging Face", "parity": "JAX"}
@@ -40,13 +40,14 @@ def markdown(lines: Sequence[Line]) -> str:
     asked = ("transformers", "timm", "open_clip_torch", "torchvision", "torch", "jax")
     versions = ", ".join(f"{name} {version(name)}" for name in asked)
     ran = sum(line.run for line in lines)
-    ours = sum(line.library in ("timm", "torchvision", "open_clip") for line in lines)
+    ours = sum(_is_installed(published()[line.name]) for line in lines)
+    others = len(lines) - ours
     page = [
         "# Published checkpoints, at their own sizes",
         "",
         "For those who want to know whether the checkpoint that they have goes where they want it.",
         "",
-        "Written by `python tools/published_sizes.py --write docs/published.md`",
+        f"Written by `python tools/published_sizes.py {_flags(lines)}--write docs/published.md`",
         f"on {date.today().isoformat()} ({versions}; Python {platform.python_version()}).",
         "",
         f"{len(lines)} checkpoints by the entries of config.json or model_args that `tools/published`",
@@ -61,9 +62,9 @@ def markdown(lines: Sequence[Line]) -> str:
         "",
         f"Where the entries are from: those of {ours} are what timm, torchvision and OpenCLIP, as",
         "installed, hold of the checkpoint of that name or of its architecture. Those of the other",
-        f"{len(lines) - ours} (transformers' config.json, and files without one) are what is publicly",
-        "known of the models: **none was held against the real file**, and no table of random weights",
-        "shows whether a real file has other entries than these.",
+        f"{others} (transformers' config.json, timm's of other people, and files without one) are",
+        "what is publicly known of the models: **none was held against the real file**, and no table of",
+        "random weights shows whether a real file has other entries than these.",
         "",
         "`=` the same, `~` the same after an exact rewriting, `-` refused, `!` different;",
         "the second sign is the way back to the source's dialect.",
@@ -84,10 +85,26 @@ def markdown(lines: Sequence[Line]) -> str:
     return "\n".join(page) + "\n"
 
 
+def _is_installed(one: Published) -> bool:
+    """Whether its entries are those of the library itself, as installed."""
+    return one.library in ("timm", "torchvision", "open_clip") and one.model_args is None
+
+
+def _left(lines: Sequence[Line]) -> set[str]:
+    """Those of sizes S and B that were not run."""
+    full = {name for name, one in published().items() if one.full}
+    return full - {line.name for line in lines if line.run}
+
+
+def _flags(lines: Sequence[Line]) -> str:
+    """How the call said that it is not to run what others before it did not."""
+    return "--kept build/published.jsonl --shapes " if _left(lines) else ""
+
+
 def _which(lines: Sequence[Line]) -> str:
     """Which were run, in words."""
     full = [name for name, one in published().items() if one.full]
-    left = set(full) - {line.name for line in lines if line.run}
+    left = _left(lines)
     every = "all of sizes S and B that are models by themselves,"
     return every if not left else f"of the {len(full)} of sizes S and B that are models by themselves,"
 
