@@ -59,7 +59,10 @@ class PatchEmbed(nn.Module):
             InputError: images of another type than the parameters; `torch.autocast` casts floating ones.
         """
         types = [str(each.dtype).removeprefix("torch.") for each in (images, self.proj.weight)]
-        if not (images.is_floating_point() and torch.is_autocast_enabled(images.device.type)):
+        # of the meta device autocast knows nothing, so it is asked only where the types differ
+        if types[0] != types[1] and not (
+            images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
+        ):
             check_image_type(*types)
         x = self.project(images)
         return x if self.norm is None else self.norm(x)
