@@ -65,11 +65,6 @@ def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -
         as_last = _fits(stated, last, (first, second))
         if as_second != as_last:
             return where if as_last else ""
-    if first == second == last:
-        raise UnstatedError(
-            f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
-            ' them; save it as safetensors with metadata={"format": "pt"}, or "mlx" for the latter'
-        )
     if first == second != last:
         raise UnstatedError(
             f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"

@@ -160,7 +160,6 @@ def test_without_a_config_file_what_is_unknown_is_asked_for(tmp_path: Path) -> N
         ("hidden_act", "gelu_fast", "hidden_act = 'gelu_fast' is none of gelu, "),
         ("pooler_act", "relu", "pooler_act = 'relu', but a schema supports only 'tanh'"),
         ("image_size", "large", "image_size = 'large'"),
-        ("layer_norm_eps", None, "layer_norm_eps = None"),
         ("patch_size", [7, 5, 3], "patch_size = "),
     ],
 )

@@ -181,16 +181,6 @@ def test_a_spectrogram_transformer_of_its_own_code_is_called_what_it_is(state, t
         read_checkpoint(tmp_path / "ast.pth", given=GIVEN)
 
 
-def test_axes_of_a_cube_that_nothing_tells_are_asked_for(state, tmp_path):
-    cube = {**state, PATCHES: torch.ones(30, 6, 6, 6)}
-    save_file(cube, tmp_path / "bare.safetensors")
-    with pytest.raises(UnstatedError, match=r'metadata={"format": "pt"}'):
-        read_checkpoint(tmp_path / "bare.safetensors", given=GIVEN)
-    save_file(cube, tmp_path / "told.safetensors", metadata={"format": "pt"})
-    given = {**GIVEN, "block": "pre_norm"}
-    assert read_checkpoint(tmp_path / "told.safetensors", given=given).config.in_channels == 6
-
-
 def test_half_a_rope_leaves_the_rest_open(state, tmp_path):
     torch.save(state, tmp_path / "timm.pth")
     with pytest.raises(UnstatedError, match="leaves theta, axes, pairs open"):
