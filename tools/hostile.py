@@ -7,8 +7,11 @@ python tools/hostile.py --write docs/hostile.md
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib.metadata import version
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from parity.porting.formats.budget import FLOOR, MOST_OBJECTS, MULTIPLE
 from tests.support.hostile import FILES, MIB, in_a_child

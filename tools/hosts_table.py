@@ -20,6 +20,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import numpy as np
 
 from parity.porting.checkpoint import read_checkpoint

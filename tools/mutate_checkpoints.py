@@ -19,6 +19,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from checkpoint_mutations.changes import Mutation, change, change_config
 from checkpoint_mutations.samples import Sample, of_transformers, resaved, samples, write_sample
 from checkpoint_mutations.verdicts import Verdict, judge

@@ -17,6 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 import dialect_table
 
 from parity.porting.checkpoint import Checkpoint

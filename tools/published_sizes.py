@@ -21,6 +21,8 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from published.facts import Published, published
 from published.page import TARGETS, Line, markdown, shown
 from published.sources import drawn, names_and_shapes

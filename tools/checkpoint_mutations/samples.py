@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
@@ -142,8 +141,6 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 def of_transformers(folder: Path) -> Iterator[Sample]:
     """What transformers itself saves: config files and safetensors without any digest."""
-    root = str(Path(__file__).parent.parent.parent)
-    sys.path += [root] * (root not in sys.path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from tests.support.hf_models import CLASSES, SQUARE, build, save, transformers
