@@ -5,11 +5,8 @@ Nothing is imported before it is used: ``import parity`` loads neither framework
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from parity._moved import Moved
 
 if TYPE_CHECKING:
     from parity.api import check, create_model, diagnose, diff, match
@@ -64,9 +61,6 @@ _WHERE = {  # more than is promised to stay
     "parity.verifier.precision.tolerances": ("tolerance_for",),
 }
 _MODULES = {name: module for module, names in _WHERE.items() for name in names}
-
-
-sys.meta_path.append(Moved())
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,6 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from parity.cli.support.advice import command_at_hand, here
-from parity.cli.support.former import today
 from vit_config.errors import USER_ERRORS, one_line
 from vit_config.terminal import complain, keep_pil_silent, let_interrupts_through, say
 
@@ -73,7 +72,6 @@ def run(command: str, argv: Sequence[str], *, prog: str | None = None) -> int:
     Args:
         prog: how the user calls the command; "parity COMMAND" by default.
     """
-    command, argv = today(command, argv)
     prog = prog or f"parity {command}"
 
     def main() -> int:

@@ -28,8 +28,6 @@ OTHERS = (
     "--xla_",
 )
 """Flags of programs that are not ours."""
-FORMER = "former.py"
-"""Command lines of before."""
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +69,7 @@ def test_every_flag_that_is_named_is_one_of_some_command(flags):
         and flag.replace("--no-", "--") not in every
         and flag.partition(".")[0] + "." not in heads
         and not flag.startswith(OTHERS)
-        and path.name not in (FORMER, "page.py")  # page.py: colours of a style sheet
+        and path.name != "page.py"  # it holds colours of a style sheet
     ]
     assert lost == []
 
@@ -79,8 +77,6 @@ def test_every_flag_that_is_named_is_one_of_some_command(flags):
 def test_every_command_that_is_named_has_the_flags_beside_it(flags):
     named = 0
     for path, text in sentences():
-        if path.name == FORMER:
-            continue
         for command, rest in re.findall(r"\bparity ([a-z][a-z-]+)((?:[^`;.]*? --[a-z][\w-]*)*)", text):
             named += command in COMMANDS
             for flag in re.findall(r"--[a-z][\w-]*", rest):

@@ -224,27 +224,3 @@ def test_list_of_faults(capsys):
     assert main(["faults"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in (*FAULTS, *STEP_FAULTS))
-
-
-@pytest.mark.parametrize(
-    ("words", "now"),
-    [
-        ("--fault list", "faults"),
-        ("--fault=list", "faults"),
-        ("digits --fault list", "faults"),
-        ("--all --processes 0", "sweep"),
-        ("test_vit --all --processes 0", "sweep"),
-        ("digits --steps 0", "check-steps"),
-        ("digits --steps=0", "check-steps"),
-    ],
-)
-def test_what_once_were_flags_are_commands(words, now, capsys):
-    """The old words do the same, and say what to write."""
-    status = main(["check", *words.split()])
-    old = capsys.readouterr()
-    line, _, rest = old.err.partition("\n")
-    assert line.endswith(f"is now parity {now}")
-    again = {"faults": [], "sweep": ["--processes", "0"], "check-steps": ["digits", "--steps", "0"]}
-    assert main([now, *again[now]]) == status
-    new = capsys.readouterr()
-    assert (old.out, rest) == (new.out, new.err)

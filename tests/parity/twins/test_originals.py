@@ -49,7 +49,7 @@ def test_a_recipe_without_an_original_is_refused(capsys):
     with pytest.raises(ConfigError) as caught:
         check_recipe("digits", job("digits"))
     one_line(caught.value, "digits", "vit_s16_i1k")
-    assert run("check", ["--recipe", "digits"], prog="parity check") == 2
+    assert run("check-recipe", ["digits"], prog="parity check-recipe") == 2
     assert (
         "digits: has no original to be compared with; these have: vit_s16_i1k" in capsys.readouterr().err
     )
