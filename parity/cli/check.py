@@ -93,21 +93,19 @@ def main(argv: list[str], prog: str = "parity check") -> int:
 
 def _check_several(arguments: Check, subjects: Sequence[str]) -> int:
     from parity.measure.environment import environment
-    from parity.twins.check_report import REDUCED, summary_header, summary_lines
+    from parity.twins.check_report import REDUCED, add_summary, summary
 
     if extra := [name for name in ONE if getattr(arguments, name)]:
         flags = ", ".join("--" + name.replace("_", "-") for name in extra)
         raise ConfigError(f"{flags}: goes with one subject, not {len(subjects)}")
-    say(
-        "largest error of each level; in brackets, in epsilons of the type",
-        *summary_header().splitlines(),
-    )
+    say("largest error of each level; in brackets, in epsilons of the type", flush=True)
+    table = summary(subjects)
     failed = 0
     uncertified: dict[str, None] = {}
     for name in subjects:
         report = _check(arguments, name)
         failed += not report.passed
-        say(*summary_lines(report), flush=True)
+        add_summary(report, table)
         uncertified.update(dict.fromkeys(report.uncertified))
     say(f"{len(subjects) - failed} of {len(subjects)} equal")
     for flag in uncertified:

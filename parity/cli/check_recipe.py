@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
@@ -12,10 +12,6 @@ from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
 from vit_config import ConfigError, MissingFileError
 from vit_config.terminal import say
-
-if TYPE_CHECKING:
-    from parity.twins.originals.check import Row
-
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 """The recipes shipped, in a checkout."""
@@ -39,6 +35,7 @@ def main(argv: list[str], prog: str = "parity check-recipe") -> int:
     arguments = parse(CheckRecipe, argv, prog=prog)
 
     from parity.cli.support.job_file import base_job
+    from parity.measure.rows import Column, Rows
     from parity.twins.originals.check import ORIGINALS, STEPS, check_recipe
 
     if not arguments.recipe:
@@ -47,25 +44,21 @@ def main(argv: list[str], prog: str = "parity check-recipe") -> int:
         raise ConfigError(f"--seed {arguments.seed}: must not be negative")
     names = ORIGINALS if arguments.recipe == ("all",) else arguments.recipe
     paths = [_path(name) for name in names]
-    say(f"{STEPS} steps in float64, largest relative errors", *header().splitlines(), flush=True)
+    say(f"{STEPS} steps in float64, largest relative errors", flush=True)
+    table = Rows(
+        Column("recipe", 20, right=False),
+        Column("twin", 9, right=False),
+        Column("losses", 9),
+        Column("parameters", 12),
+        Column("  images", 24, right=False),
+    )
     failed = 0
     for path in paths:
         for row in check_recipe(path.stem, base_job(None, path), arguments.seed):
             failed += not row.passed
-            say(line(row), flush=True)
+            cells = row.recipe, row.twin, f"{row.loss:.1e}", f"{row.params:.1e}", f"  {row.pixels}"
+            table.add(*cells, verdict="" if row.passed else f"DIFFERENT, worst {row.where}")
     return 1 if failed else 0
-
-
-def header() -> str:
-    """The first line of the table."""
-    return f"{'recipe':20}{'twin':9}{'losses':>9}{'parameters':>12}  {'images':22}"
-
-
-def line(row: Row) -> str:
-    """A line of the table."""
-    worst = "" if row.passed else f"  DIFFERENT, worst {row.where}"
-    errors = f"{row.loss:9.1e}{row.params:12.1e}"
-    return f"{row.recipe:20}{row.twin:9}{errors}  {row.pixels:22}{worst}".rstrip()
 
 
 def _path(asked: str) -> Path:

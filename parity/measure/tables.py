@@ -70,22 +70,26 @@ def _rows(table: Table, console: Console) -> list[tuple[Text, int]]:
         above, *below = _text(column.header, console).plain.split("\n")
         group = above or group
         names.append(" ".join(each for each in (group, *below) if each) if below else above)
-    told: list[tuple[Text, int]] = []
+    lines: list[tuple[Text, int]] = []
     if table.title:
-        told.append((_text(table.title, console), 0))
+        lines.append((_text(table.title, console), 0))
     cells = [[_text(cell, console) for cell in column.cells] for column in table.columns]
     for first, *rest in zip(*cells, strict=True):
         indent = len(first.plain) - len(first.plain.lstrip())
         first = first[indent:] if indent else first
         first.stylize("bold")
-        parts = [
-            Text.assemble((f"{name} " if name else "", "dim"), cell)
-            for name, cell in zip(names[1:], rest, strict=True)
-            if cell.plain.strip()
-        ]
         if first.plain.strip():
-            told.append((first, indent))
-        told.append((Text(", ").join(parts), indent + 2))
+            lines.append((first, indent))
+        lines.append((Text(", ").join(told(names[1:], rest)), indent + 2))
     if table.caption:
-        told.append((_text(table.caption, console), 0))
-    return [(text, indent) for text, indent in told if text.plain]
+        lines.append((_text(table.caption, console), 0))
+    return [(text, indent) for text, indent in lines if text.plain]
+
+
+def told(headings: Sequence[str], cells: Sequence[Text]) -> list[Text]:
+    """The cells of a row that say something, each behind its heading."""
+    return [
+        Text.assemble((f"{heading} " if heading else "", "dim"), cell)
+        for heading, cell in zip(headings, cells, strict=True)
+        if cell.plain.strip()
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from parity.measure.judged import LevelResult
+from parity.measure.rows import Column, Rows
 from parity.measure.shown import number
 from parity.measure.site import LEVELS
 from parity.measure.tables import show_table
@@ -47,23 +49,23 @@ def print_report(report: Report, console: Console | None = None) -> None:
         console.print(f"[bold yellow]UNCERTIFIED[/]: {REDUCED} - {escape(flag)}")
 
 
-def summary_header() -> str:
-    """The head of the columns of `summary_lines`."""
-    columns = "".join(f"{level:<16}" for level in LEVELS if level != "parameters")
-    return f"{'':26}{'type':10}{columns}"
+def summary(subjects: Sequence[str], console: Console | None = None) -> Rows:
+    """The table of several reports, of which `add_summary` shows one."""
+    name = max(26, *(len(subject) + 1 for subject in subjects))
+    levels = (Column(level, 16, right=False) for level in LEVELS if level != "parameters")
+    columns = Column("", name, right=False), Column("type", 10, right=False), *levels
+    return Rows(*columns, console=console)
 
 
-def summary_lines(report: Report) -> list[str]:
-    """One line per type: the largest error of each level, in reduced types also in epsilons."""
-    lines = []
+def add_summary(report: Report, table: Rows) -> None:
+    """One row per type: the largest error of each level, in reduced types also in epsilons."""
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         results = [result for result in report.results if result.dtype == dtype]
         verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
         if verdict == "EQUAL" and dtype == "float32" and report.uncertified:
             verdict = "UNCERTIFIED"
-        errors = (f"{_largest(result):<16}" for result in results if result.level != "parameters")
-        lines.append(f"{report.subject:26}{dtype:10}{''.join(errors)}{verdict}")
-    return lines
+        errors = (_largest(result) for result in results if result.level != "parameters")
+        table.add(report.subject, dtype, *errors, verdict=verdict)
 
 
 def _largest(result: LevelResult) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from parity.measure.rows import Column, Rows
 from parity.measure.shown import write_json
 from parity.twins.timm_sweep.architecture import ArchitectureResult, check_all
 from vit_config import PRESETS, ConfigError
@@ -15,27 +16,29 @@ from vit_config.presets.costs import costs
 from vit_config.terminal import say
 
 JSON_VERSION = 1
-HEADER = (
-    f"{'architecture':46}{'parameters':>13}{'tensors':>8}"
-    f"{'JAX - timm':>12}{'torch - timm':>13}{'twins':>9}{'gradients':>10}"
+COLUMNS = (
+    Column("architecture", 46, right=False),
+    Column("parameters", 13),
+    Column("tensors", 8),
+    Column("JAX - timm", 12),
+    Column("torch - timm", 13),
+    Column("twins", 9),
+    Column("gradients", 10),
 )
-"""The head of the columns of `line`."""
 
 
-def line(result: ArchitectureResult) -> str:
+def show(result: ArchitectureResult, table: Rows) -> None:
     """One architecture: its tensors, the largest error of each twin's outputs, and the verdict."""
-    if not result.to_timm:
-        numbers = " " * 44
-    else:
-        jax, torch = (max(errors.values()) for errors in result.to_timm.values())
+    numbers = [""] * 4
+    if result.to_timm:
         backward = result.twins.get("gradients")
-        gradients = "not run" if backward is None else f"{backward:.1e}"
         forward = max(error for level, error in result.twins.items() if level != "gradients")
-        numbers = f"{jax:12.1e}{torch:13.1e}{forward:9.1e}{gradients:>10}"
+        numbers = [f"{max(errors.values()):.1e}" for errors in result.to_timm.values()]
+        numbers += [f"{forward:.1e}", "not run" if backward is None else f"{backward:.1e}"]
     verdict = "equal" if result.passed else "DIFFERENT: " + "; ".join(result.problems[:3])
     more = len(result.problems) - 3
     verdict += f"; {more} more" if more > 0 else ""
-    return f"{result.name:46}{result.parameters:13,}{result.tensors:8}{numbers}  {verdict}"
+    table.add(result.name, f"{result.parameters:,}", str(result.tensors), *numbers, verdict=verdict)
 
 
 def sweep(
@@ -80,10 +83,10 @@ def sweep(
                 f" has {_parameters(smallest_first[0]):,}"
             )
     start, results = time.monotonic(), []
-    say(HEADER)
+    table = Rows(*COLUMNS)
     for result in check_all(names, processes=processes, full_size=max_parameters is not None, seed=seed):
         results.append(result)
-        say(line(result), flush=True)
+        show(result, table)
     equal = sum(result.passed for result in results)
     timm = peer.import_timm()
     size = (
