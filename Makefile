@@ -88,7 +88,7 @@ tpu: $(LIBTPU)
 	PYTHONPATH=$(LIBTPU) $(RUN) -m pytest -n 0 -rs tests/vit_jax/test_tpu_counts.py
 
 published: $(VENV)/ready
-	$(RUN) tools/published_sizes.py --share rotating/30
+	$(RUN) tools/published_sizes.py --share rotating/30 --one
 
 # beside the environment, as nothing else needs them
 REAL := .environments/real-weights

@@ -59,6 +59,7 @@ def markdown(lines: Sequence[Line]) -> str:
         "came back unrewritten came back bit for bit. Of the others names and shapes were compared with",
         "those of the target library's own class, built from the config file that would be written.",
         "Everything written is read again with this project's header and without it.",
+        _unheld(lines),
         "",
         f"Where the entries are from: those of {ours} are what timm, torchvision and OpenCLIP, as",
         "installed, hold of the checkpoint of that name or of its architecture. Those of the other",
@@ -77,12 +78,22 @@ def markdown(lines: Sequence[Line]) -> str:
     for line in lines:
         page += [f"- {line.name}: not read: {line.refused}"] if line.refused else []
         for way in line.ways:
+            for said in way.unrun:
+                page.append(f"- {line.name} to {TARGETS[way.target]}: no library: {said}")
             if way.said:
                 page.append(f"- {line.name} to {TARGETS[way.target]}: {WORDS[way.symbol]}{way.said}")
             if way.back_said:
                 said = f"{WORDS[way.back]}{way.back_said}"
                 page.append(f"- {line.name} back from {TARGETS[way.target]}: {said}")
     return "\n".join(page) + "\n"
+
+
+def _unheld(lines: Sequence[Line]) -> str:
+    """How often a library had no model to hold what was written against, in words."""
+    number = sum(bool(way.unrun) for line in lines for way in line.ways)
+    if not number:
+        return "In every one of these ways the libraries of both ends had a model of it."
+    return f"In {number} of these ways a library of one end had no model of it: they are listed below."
 
 
 def _is_installed(one: Published) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +15,9 @@ from parity.porting.verification.runs import Runs
 from parity.porting.verification.verified import Verified, convert_verified
 from tests.support.unread import as_written, unread
 from vit_config import ConfigError, WeightsError
+
+OWN = "parity"
+"""The project's own dialect, which the twins read and no library does."""
 
 
 class Way(NamedTuple):
@@ -31,6 +33,8 @@ class Way(NamedTuple):
     back_said: str = ""
     error: float | None = None
     """The largest relative error of logits or of the pooled vector, of those that were run."""
+    unrun: tuple[str, ...] = ()
+    """Which libraries of both ends had no model of it, and why; one that failed is a difference."""
 
 
 def compared(source: Checkpoint, target: str, folder: Path) -> Way:
@@ -40,22 +44,23 @@ def compared(source: Checkpoint, target: str, folder: Path) -> Way:
     except ConfigError as error:
         return Way(target, "-", reason(error, folder))
     said = "; ".join(there.state.said)
-    symbol = "~" if said else "="
+    symbol, unrun = "~" if said else "=", []
     try:
-        again = _reread(there, folder / target)
+        again = _reread(there, folder / target, unrun)
     except (ConfigError, WeightsError) as error:
         return Way(target, "!", reason(error, folder))
     try:
         back = plan(again, source.dialect.name)
     except ConfigError as error:
-        return Way(target, symbol, said, "-", reason(error, folder))
+        return Way(target, symbol, said, "-", reason(error, folder), unrun=(*unrun,))
     try:
-        _reread(back, folder / f"{target}-back")
+        _reread(back, folder / f"{target}-back", unrun)
     except (ConfigError, WeightsError) as error:
         return Way(target, symbol, said, "!", reason(error, folder))
     if lost := _lost(source, {name: each.shape for name, each in back.tensors.items()}):
-        return Way(target, symbol, said, "~", f"other tensors: {lost}")
-    return Way(target, symbol, said, "~" if back.state.said else "=", "; ".join(back.state.said))
+        return Way(target, symbol, said, "~", f"other tensors: {lost}", unrun=(*unrun,))
+    rewritten = "; ".join(back.state.said)
+    return Way(target, symbol, said, "~" if rewritten else "=", rewritten, unrun=(*unrun,))
 
 
 def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
@@ -65,24 +70,25 @@ def ran(source: Checkpoint, target: str, folder: Path, runs: Runs) -> Way:
     except ConfigError as error:
         return Way(target, "-", reason(error, folder))
     said = "; ".join(there.converted.target.state.said)
-    symbol, error = _judged(there)
+    symbol, error, unrun, problem = judged(there)
     if symbol == "!":
-        return Way(target, "!", there.verification.problem, error=error)
+        return Way(target, "!", problem, error=error)
     out, name = folder / f"{target}-back", source.dialect.name
     try:
         back = convert_verified(read_checkpoint(there.path), to=name, out=out, runs=runs)
     except ConfigError as refusal:
-        return Way(target, symbol, said, "-", reason(refusal, folder), error)
-    back_symbol, worse = _judged(back)
+        return Way(target, symbol, said, "-", reason(refusal, folder), error, unrun)
+    back_symbol, worse, more, problem = judged(back)
+    unrun = tuple(dict.fromkeys((*unrun, *more)))
     if back_symbol == "!":
-        return Way(target, symbol, said, "!", back.verification.problem, max(error, worse))
+        return Way(target, symbol, said, "!", problem, max(error, worse))
     written = read_checkpoint(back.path)
     rewritten = "; ".join(back.converted.target.state.said)
     if lost := _lost(source, {name: each.shape for name, each in written.tensors.items()}):
         back_symbol, rewritten = "~", f"other tensors: {lost}"
     elif not said + rewritten and (other := _other_bits(source, written)):
         back_symbol, rewritten = "!", f"other values in {other}"
-    return Way(target, symbol, said, back_symbol, rewritten, max(error, worse))
+    return Way(target, symbol, said, back_symbol, rewritten, max(error, worse), unrun)
 
 
 def reason(error: Exception, folder: Path) -> str:
@@ -91,8 +97,11 @@ def reason(error: Exception, folder: Path) -> str:
     return f"{path}: {said}" if " " in path and said else said or path
 
 
-def _reread(there, folder: Path) -> Checkpoint:
+def _reread(there, folder: Path, unrun: list[str]) -> Checkpoint:
     """What would be written, read as a reader would; and against the library's own class.
+
+    Args:
+        unrun: is told why where the library has none.
 
     Raises:
         WeightsError: it is another model.
@@ -103,16 +112,26 @@ def _reread(there, folder: Path) -> Checkpoint:
     if sidecars.are_of(there.dialect):
         shapes = {name: stored.shape for name, stored in again.container.tensors.items()}
         compare(read_checkpoint(unread(shapes, folder, sidecars.contents)), there)
-    with suppress(NoModelError):
-        if problems := misfits(again):
-            raise WeightsError("; ".join(problems[:4]))
+    try:
+        problems = misfits(again)
+    except NoModelError as error:
+        unrun += [str(error)] if again.dialect.name != OWN else []
+        return again
+    if problems:
+        raise WeightsError("; ".join(problems[:4]))
     return again
 
 
-def _judged(done: Verified) -> tuple[str, float]:
-    errors = [row.error for row in done.verification.rows if row.error is not None]
+def judged(done: Verified) -> tuple[str, float, tuple[str, ...], str]:
+    """The symbol, the largest error, which libraries had no model, and what differs."""
+    found = done.verification
+    errors = [row.error for row in found.rows if row.error is not None]
     symbol = "~" if done.converted.target.state.said else "="
-    return symbol if done.verification.passed else "!", max(errors, default=0.0)
+    own = f" reads {OWN}"
+    unrun = tuple(s for s in found.not_run if not s.startswith("pixels: ") and not s.endswith(own))
+    failed = [said for said in unrun if " failed with " in said or " the twins (" in said]
+    problem = "; ".join([found.problem] * (not found.passed) + failed)
+    return "!" if problem else symbol, max(errors, default=0.0), unrun, problem
 
 
 def _lost(source: Checkpoint, shapes: dict[str, tuple[int, ...]]) -> str:

@@ -1,10 +1,15 @@
 """Published checkpoints at their own sizes, by names and shapes; the table is docs/published.md."""
 
+from types import SimpleNamespace
+
 import pytest
+from published import ways
 from published.facts import published
 from published.page import Line
 from published.ways import Way
-from published_sizes import keep, kept, rows
+from published_sizes import MINUTE, keep, kept, rows
+
+from parity.porting.verification.verify import Row, Verification
 
 ALWAYS = {
     "facebook/dinov2-small", "facebook/dinov3-vit7b16-pretrain-lvd1689m",
@@ -32,7 +37,8 @@ def test_there_and_back(name, tmp_path):
 
 
 def test_a_stopped_call_goes_on(tmp_path):
-    line = Line("a", "timm", "S", "timm-vit", 3, True, (Way("hf", "=", error=1e-15),))
+    way = Way("hf", "=", error=1e-15, unrun=("no class",))
+    line = Line("a", "timm", "S", "timm-vit", 3, True, (way,))
     path = tmp_path / "kept" / "rows"
     keep(path, line)
     path.write_text(path.read_text() + '{"name": "b", "libr')
@@ -51,6 +57,29 @@ def test_what_differs_is_seen(tmp_path, monkeypatch):
     (line,) = rows(tmp_path, ["facebook/dinov2-small"], run=())
     assert not line.passed
     assert "layer_scale = 1.0 (its header), but 1e-05 (config.json)" in line.ways[0].said
+
+
+@pytest.mark.parametrize(
+    ("said", "symbol", "unrun"),
+    [
+        ("written: no installed library reads parity", "=", 0),
+        ("pixels: prepared tensors were compared", "=", 0),
+        ("source: the installed transformers has no class X", "=", 1),
+        ("written: timm failed with KeyError: 'x'", "!", 1),
+        ("source: timm gives (1, 7), the twins (1, 3): not the same output", "!", 1),
+    ],
+)
+def test_a_library_that_did_not_run_does_not_agree(said, symbol, unrun):
+    found = Verification((Row("written", "JAX twin", 1e-15, 1e-12),), "source", (said,), {})
+    plain = SimpleNamespace(target=SimpleNamespace(state=SimpleNamespace(said=())))
+    judged, error, more, problem = ways.judged(SimpleNamespace(verification=found, converted=plain))
+    assert (judged, error, len(more), bool(problem)) == (symbol, 1e-15, unrun, symbol == "!")
+
+
+def test_what_is_too_large_for_a_minute_is_not_run(tmp_path):
+    (line,) = rows(tmp_path, ["facebook/dinov2-base"], most=MINUTE)
+    assert not line.run
+    assert line.passed
 
 
 def test_there_are_enough(tmp_path):
