@@ -55,9 +55,9 @@ class Rows:
             self._console.print(Padding(Text(verdict), (0, 0, 0, 2), expand=False), highlight=False)
 
     def _tell(self, cells: tuple[str, ...], verdict: str) -> None:
-        headings = [column.heading for column in self._columns]
+        headings = [column.heading.strip() for column in self._columns]
         self._console.print(Text(cells[0], "bold"), highlight=False)
-        parts = told(headings[1:], [Text(cell) for cell in cells[1:]])
+        parts = told(headings[1:], [Text(cell.strip()) for cell in cells[1:]])
         parts += [Text(verdict)] if verdict else []
         self._console.print(Padding(Text(", ").join(parts), (0, 0, 0, 2), expand=False), highlight=False)
 
