@@ -78,6 +78,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _path_as_it_was():
+    """A side from a file may import its neighbours, which must not shadow what other tests import."""
+    before = sys.path[:]
+    yield
+    sys.path[:] = before
+
+
+@pytest.fixture(autouse=True)
 def _torch_as_it_was():
     """No test leaves torch in another state for those behind it."""
     yield

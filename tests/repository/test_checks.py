@@ -96,7 +96,8 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
 )
 def test_make_site_stops_at_a_page_that_is_wrong(tmp_path, link, more, said):
     """The very command of the Makefile, with the very settings."""
-    asked = subprocess.run(["make", "-n", "-o", ".venv/ready", "site"], cwd=ROOT, capture_output=True)
+    make = ["make", "--no-print-directory", "-n", "-o", ".venv/ready", "site"]
+    asked = subprocess.run(make, cwd=ROOT, capture_output=True)
     command = shlex.split(asked.stdout.decode().splitlines()[-1])
     lines = (ROOT / "mkdocs.yml").read_text().splitlines(keepends=True)
     kept = "".join(line for line in lines if re.match(r"strict|validation|  (nav|links): \{", line))
