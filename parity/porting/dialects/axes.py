@@ -22,8 +22,6 @@ MLX = "mlx"
 """What MLX writes as the format into the header of safetensors."""
 CHANNELS_FIRST = ("pt", "torch")
 """Formats, and kinds of file, whose convolutions have channels second."""
-OPEN_CLIP = "open_clip_model.safetensors"
-"""What OpenCLIP alone writes, from PyTorch and without a format (open_clip/push_to_hf_hub.py)."""
 
 
 def channels_first(
@@ -59,7 +57,7 @@ def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -
     told = container.metadata.get("format", "")
     if told == MLX:
         return f"format = {MLX} in its header says"
-    if told in CHANNELS_FIRST or container.kind.lower().startswith(CHANNELS_FIRST):
+    if told in CHANNELS_FIRST or container.kind.startswith(CHANNELS_FIRST):
         return ""
     _, first, second, last = shape
     for where, stated in _stated(origins):
@@ -67,28 +65,14 @@ def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -
         as_last = _fits(stated, last, (first, second))
         if as_second != as_last:
             return where if as_last else ""
-    if second == last != first:  # square patches in the order of PyTorch
-        return ""
-    if all(file.name == OPEN_CLIP for file in container.files) and container.files:
-        return ""
-    raise _question(shape)
-
-
-def _question(shape: tuple[int, ...]) -> UnstatedError:
-    """Ask for whatever tells the two readings apart."""
-    _, first, second, last = shape
-    if first == second == last:
-        return UnstatedError(
-            f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
-            ' them; save it as safetensors with metadata={"format": "pt"}, or "mlx" for the latter'
+    if first == second != last:
+        raise UnstatedError(
+            f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
+            f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
+            " in_channels=N",
+            ("in_channels",),
         )
-    name, letters = ("patch_size", "HxW") if first == last else ("in_channels", "N")
-    return UnstatedError(
-        f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
-        f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
-        f" {name}={letters}",
-        (name,),
-    )
+    return ""
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
