@@ -26,11 +26,19 @@ def explain_model(difference: Difference, first: Divergence) -> Verdict:
         return Verdict(unknown=f"no causes: {difference.no_lines}")
     stage = "backward" if lines.backward else "forward"
     causes = tuple(_cause(place, stage) for place in lines.places if _is_named(place))
+    if lines.backward and first.stage == "forward":  # forward they meet: no place explains what differs
+        return Verdict((_type(lines, first),)) if lines.types else Verdict(unknown=_same_forward(causes))
     if causes:
         return Verdict(causes)
     if lines.places:
         return Verdict(unknown=NAMELESS)
     return Verdict((_type(lines, first),)) if lines.types else Verdict(unknown=SAME)
+
+
+def _same_forward(causes: tuple[Cause, ...]) -> str:
+    """What is to be said of a forward pass whose operations meet, where the gradients' do not."""
+    of_gradients = "; ".join(dict.fromkeys(f"{each.name}: {each.message}" for each in causes))
+    return SAME + (f"; of their gradients: {of_gradients}" if of_gradients else "")
 
 
 def _is_named(place: Place) -> bool:

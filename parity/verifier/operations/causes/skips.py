@@ -63,7 +63,7 @@ def _partly(found: Found, region: Region, side: str) -> Cause | None:
     """Operations that one side has for rows for which the other has them not."""
     a, b = found.value, found.instead
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
-    if apart.all() or a.shape != b.shape:
+    if apart.all() or not apart.any() or a.shape != b.shape:
         return None
     for axis in range(a.ndim):
         rows = apart.any(axis=tuple(i for i in range(a.ndim) if i != axis))

@@ -1,11 +1,15 @@
 """Mistakes in one of two models whose names tell nothing: each has its cause, or honestly none."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from parity.verifier.diagnose.by_operation import explain_model
 from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.operations.causes.skips import too_many_of_a_part
 from tests.support.foreign import compared
 
 D, H, P, N = 24, 4, 2, 6
@@ -128,3 +132,21 @@ def test_what_no_single_exchange_explains_has_no_name():
     assert "no single exchange" in diagnosis.unknown
     lines = [line.text for line in diagnosis.lines.places[0].b.lines]
     assert any("self.last" in each or ".mean(1)" in each for each in lines)
+
+
+@pytest.mark.parametrize(("stage", "named"), [("forward", []), ("backward", ["term-left-out"])])
+def test_what_gradients_part_in_explains_no_difference_of_the_forward_pass(stage, named):
+    side = SimpleNamespace(module="norm", formula="x")
+    place = SimpleNamespace(
+        cause="term left out", rule="term-left-out", message="only A adds it", a=side, b=side,
+        modules=(), found=None,
+    )  # fmt: skip
+    lines = SimpleNamespace(backward=True, places=(place,), types=())
+    verdict = explain_model(SimpleNamespace(lines=lines), SimpleNamespace(stage=stage))
+    assert [each.name for each in verdict.causes] == named
+    assert named or "of their gradients: term-left-out: only A adds it" in verdict.unknown
+
+
+def test_where_nothing_parts_no_row_has_a_step_of_its_own():
+    same = np.ones((3, 5))
+    assert too_many_of_a_part(SimpleNamespace(value=same, instead=same, b=None), None) is None
