@@ -12,7 +12,7 @@ import tyro
 
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
-from parity.twins.bench.sides import SIDES
+from parity.twins.bench.sides import SIDES, Dtype
 from vit_config import ConfigError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _FASTER = ", which a side surpassed, so that there is no MFU of it; give the mac
 
 @dataclass(frozen=True)
 class Arguments:
-    """Time a forward pass and a training step (float32, AdamW) of a preset: images per second, and
+    """Time a forward pass and a training step (AdamW) of a preset: images per second, and
     ratios to the first side. Each side is a process of its own, and each of its runs is between two of
     the first side, to which it is compared; numbers are medians.
     """
@@ -41,6 +41,9 @@ class Arguments:
     """Runs of each pass after the first, which compiles."""
     sides: tuple[str, ...] = tuple(SIDES)
     """What to time; a library that is not installed is said and left out."""
+    dtype: Dtype = "float32"
+    """What products are computed in: float32 in full, TensorFloat-32 where the device has it, or
+    bfloat16; parameters and AdamW are float32 in each."""
     beside: Annotated[Path | None, shown_as("PYTHON")] = None
     """Another interpreter, such as one with a newer JAX, by which each side is timed too, its run
     between two of the first side like all others: has a compiler become slower?"""
@@ -80,13 +83,14 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
         check_writable(arguments.json)
     console = screen(144)
     described = machine()
-    peak, whose = (arguments.peak, "given") if arguments.peak else peak_flops()
+    peak, whose = (arguments.peak, "given") if arguments.peak else peak_flops(arguments.dtype)
     with screen(stderr=True).status("") as status:
         results = measure(
             arguments.sides,
             arguments.preset,
             arguments.batch,
             arguments.repeats,
+            arguments.dtype,
             status.update,
             arguments.beside,
         )
@@ -96,6 +100,7 @@ def main(argv: list[str], prog: str = "parity bench") -> int:
             "version": JSON_VERSION,
             "preset": arguments.preset,
             "batch": arguments.batch,
+            "dtype": arguments.dtype,
             "flops_per_image": flops,
             "peak_flops": peak,
             "peak_of": whose,
@@ -120,10 +125,12 @@ def _print(
     from parity.measure.tables import show_table
     from parity.twins.bench.measure import PASSES
 
+    cards = sorted({each.device for each in results if each.device} - {"cpu"})
+    devices = "".join(f"{card}, " for card in cards)
     versions = ", ".join(f"{name} {version}" for name, version in described["versions"].items())
     console.print(
-        f"{arguments.preset}, float32, batch {arguments.batch}; {described['processor']},"
-        f" {described['cores']} cores, load {described['load']}",
+        f"{arguments.preset}, {arguments.dtype}, batch {arguments.batch};"
+        f" {devices}{described['processor']}, {described['cores']} cores, load {described['load']}",
         highlight=False,
     )
     console.print(versions, highlight=False)

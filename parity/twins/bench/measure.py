@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 PASSES = ("forward", "step")
 _ROOT = str(Path(__file__).parents[3])
 """Where this package is, for an interpreter that may not have it."""
+_SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+"""All sides are on one accelerator at a time, of whose memory JAX would take three quarters at once."""
 
 
 class Run(NamedTuple):
@@ -77,17 +79,19 @@ class Result:
 class Worker:
     """The process of one side."""
 
-    def __init__(self, side: str, model: str, batch_size: int, python: Path | None = None) -> None:
+    def __init__(
+        self, side: str, model: str, batch_size: int, dtype: str, python: Path | None = None
+    ) -> None:
         self.result = Result(side)
         own = str(python or sys.executable)
-        command = [own, "-m", "parity.twins.bench.worker", side, model, str(batch_size)]
+        command = [own, "-m", "parity.twins.bench.worker", side, model, str(batch_size), dtype]
         paths = (
             [] if "site-packages" in _ROOT else [_ROOT]
         )  # where this environment's libraries are, too
         paths += filter(None, [os.environ.get("PYTHONPATH")])
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | _SHARED,
         )  # fmt: skip
         reply = self._reply()
         self.result.device = reply.get("device")
@@ -132,6 +136,7 @@ def measure(
     model: str,
     batch_size: int,
     repeats: int,
+    dtype: str = "float32",
     progress: Callable[[str], None] = lambda text: None,
     beside: Path | None = None,
 ) -> list[Result]:
@@ -144,9 +149,9 @@ def measure(
     try:
         for side in sides:
             progress(f"{side}: starts")
-            workers.append(Worker(side, model, batch_size))
+            workers.append(Worker(side, model, batch_size, dtype))
             if beside:
-                workers.append(Worker(side, model, batch_size, beside))
+                workers.append(Worker(side, model, batch_size, dtype, beside))
         for which in PASSES:
             for worker in workers:
                 progress(f"{which}, first run: {worker.result.side}")

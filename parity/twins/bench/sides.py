@@ -1,6 +1,10 @@
 """What can be timed: a forward pass and a training step of one model, made by one library.
 
 A training step is the cross entropy, its gradient and AdamW, on the same random images every time.
+
+Parameters and AdamW are float32 whatever products are computed in. In bfloat16 the JAX twin computes as
+`train.py --recipe.dtype bfloat16` does, from rounded parameters; models of PyTorch run in
+`torch.autocast`, as its documentation advises.
 """
 
 from __future__ import annotations
@@ -16,6 +20,9 @@ if TYPE_CHECKING:
 
     from vit_config import ViTConfig
 
+Dtype = Literal["float32", "tf32", "bfloat16"]
+"""What products are computed in: float32 in full, TensorFloat-32 where a device has it, or bfloat16."""
+
 
 class Side(NamedTuple):
     """One model, ready to run; each call returns when its result is there."""
@@ -27,8 +34,8 @@ class Side(NamedTuple):
     """Peak memory of the accelerator; None where the process's own counts."""
 
 
-def make_side(name: str, model: str, batch_size: int) -> Side:
-    """The side of that name, one of `SIDES`, in float32.
+def make_side(name: str, model: str, batch_size: int, dtype: Dtype = "float32") -> Side:
+    """The side of that name, one of `SIDES`.
 
     Raises:
         ConfigError: the library has no such model.
@@ -42,17 +49,18 @@ def make_side(name: str, model: str, batch_size: int) -> Side:
     cfg = preset(model)
     images = stream.standard_normal((batch_size, *cfg.image_size, cfg.in_channels), dtype=np.float32)
     labels = stream.integers(0, cfg.num_classes, batch_size)
-    return SIDES[name](model, cfg, images, labels)
+    return SIDES[name](model, cfg, dtype, images, labels)
 
 
-def _vit_jax(kernel: Literal["reference", "xla"]) -> Callable[..., Side]:
+def _vit_jax(kernel: Literal["reference", "xla", "cudnn"]) -> Callable[..., Side]:
     return partial(_side_jax, kernel)
 
 
 def _side_jax(
-    kernel: Literal["reference", "xla"],
+    kernel: Literal["reference", "xla", "cudnn"],
     model: str,
     cfg: ViTConfig,
+    dtype: Dtype,
     images: np.ndarray,
     labels: np.ndarray,
 ) -> Side:
@@ -66,15 +74,19 @@ def _side_jax(
     from vit_jax.step import init_state, make_train_step
 
     keep_freed_memory()  # as train.py does
-    recipe = Recipe(kernel=kernel)
+    if jax.default_backend() != "cpu":  # a CPU has float32 in full alone
+        jax.config.update("jax_default_matmul_precision", "highest" if dtype == "float32" else "default")
+    recipe = Recipe(kernel=kernel, dtype="bfloat16" if dtype == "bfloat16" else "float32")
     state = jax.jit(lambda: init_state(cfg, recipe, 1000))()
     options = compiler_options(jax.default_backend())
     train_step = jax.jit(make_train_step(cfg, recipe, 1000), donate_argnums=0, compiler_options=options)
     apply = make_apply(cfg, kernel=kernel)
-    classify = jax.jit(
-        lambda params, images: apply(params, images, return_tokens=False).logits,
-        compiler_options=options,
-    )
+
+    def logits(params: dict[str, jax.Array], images: jax.Array) -> jax.Array:
+        computed = {name: value.astype(recipe.dtype) for name, value in params.items()}
+        return apply(computed, images.astype(recipe.dtype), return_tokens=False).logits
+
+    classify = jax.jit(logits, compiler_options=options)
     batch = {"image": jnp.asarray(images), "label": jnp.asarray(labels, jnp.int32)}
 
     def forward() -> None:
@@ -93,7 +105,13 @@ def _side_jax(
 
 
 def _torch(
-    module: Any, images: np.ndarray, labels: np.ndarray, *, compiled: bool, logits: str | None
+    module: Any,
+    dtype: Dtype,
+    images: np.ndarray,
+    labels: np.ndarray,
+    *,
+    compiled: bool,
+    logits: str | None,
 ) -> Side:
     """A PyTorch model of (B, C, H, W); `logits` is the field of its output that holds them."""
     import torch
@@ -101,6 +119,9 @@ def _torch(
 
     cuda = torch.cuda.is_available()
     device = torch.device("cuda" if cuda else "cpu")
+    torch.set_float32_matmul_precision("highest" if dtype == "float32" else "high")
+    torch.backends.cudnn.allow_tf32 = dtype != "float32"
+    rounded = partial(torch.autocast, device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     module = module.to(device).train()
     call = torch.compile(module) if compiled else module
     # fused, as the fastest of torch's own; the same arithmetic
@@ -109,7 +130,8 @@ def _torch(
     y = torch.from_numpy(labels).to(device)
 
     def run() -> Any:
-        output = call(x)
+        with rounded():
+            output = call(x)
         return output if logits is None else getattr(output, logits)
 
     def wait() -> None:
@@ -123,7 +145,7 @@ def _torch(
 
     def step() -> None:
         optimizer.zero_grad()
-        F.cross_entropy(run(), y).backward()
+        F.cross_entropy(run().float(), y).backward()
         optimizer.step()
         wait()
 
@@ -133,7 +155,7 @@ def _torch(
 
 
 def _vit_torch(compiled: bool, kernel: str = "sdpa") -> Callable[..., Side]:
-    def make(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+    def make(model: str, cfg: ViTConfig, *data: Any) -> Side:
         from torch import nn
 
         from vit_torch.model import ViT
@@ -152,7 +174,7 @@ def _vit_torch(compiled: bool, kernel: str = "sdpa") -> Callable[..., Side]:
 
 
 def _timm(compiled: bool) -> Callable[..., Side]:
-    def make(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+    def make(model: str, cfg: ViTConfig, *data: Any) -> Side:
         from parity.twins.timm_sweep.peer import import_timm
 
         timm: Any = import_timm()
@@ -183,7 +205,7 @@ def _check_plain(cfg: ViTConfig, library: str) -> None:
         raise ConfigError(f"{library} has only the plain Vision Transformer; leave it out of --sides")
 
 
-def _transformers(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+def _transformers(model: str, cfg: ViTConfig, *data: Any) -> Side:
     _check_plain(cfg, "transformers")
     import transformers
 
@@ -200,7 +222,7 @@ def _transformers(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
     return _torch(transformers.ViTForImageClassification(config), *data, compiled=False, logits="logits")
 
 
-def _vit_pytorch(model: str, cfg: ViTConfig, *data: np.ndarray) -> Side:
+def _vit_pytorch(model: str, cfg: ViTConfig, *data: Any) -> Side:
     _check_plain(cfg, "vit-pytorch")
     import vit_pytorch
 
@@ -222,6 +244,7 @@ SIDES: dict[str, Callable[..., Side]] = {
     "timm": _timm(False),
     "vit_jax": _vit_jax("reference"),
     "vit_jax-xla": _vit_jax("xla"),
+    "vit_jax-cudnn": _vit_jax("cudnn"),
     "vit_torch": _vit_torch(False),
     "vit_torch-reference": _vit_torch(False, "reference"),
     "vit_torch-compiled": _vit_torch(True),

@@ -1,4 +1,4 @@
-"""One side in a process of its own: ``python -m parity.twins.bench.worker SIDE MODEL BATCH``.
+"""One side in a process of its own: ``python -m parity.twins.bench.worker SIDE MODEL BATCH DTYPE``.
 
 It reads ``forward`` or ``step`` from each line of its input, runs it once and prints one JSON line.
 """
@@ -10,8 +10,9 @@ import resource
 import sys
 import time
 from importlib.metadata import version
+from typing import cast
 
-from parity.twins.bench.sides import make_side
+from parity.twins.bench.sides import Dtype, make_side
 from vit_config.errors import USER_ERRORS
 
 
@@ -30,9 +31,9 @@ def main(argv: list[str]) -> int:
     """Serve until the input ends; a side that cannot be made is said in one line."""
     replies, sys.stdout = sys.stdout, sys.stderr  # libraries print, too
     say = lambda reply: print(json.dumps(reply), file=replies, flush=True)  # noqa: E731
-    name, model, batch_size = argv
+    name, model, batch_size, dtype = argv
     try:
-        side = make_side(name, model, int(batch_size))
+        side = make_side(name, model, int(batch_size), cast(Dtype, dtype))
     except (*USER_ERRORS, ModuleNotFoundError) as error:
         say({"error": str(error)})
         return 2

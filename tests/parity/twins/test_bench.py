@@ -4,13 +4,16 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from parity.cli import main
 from parity.cli.bench import Arguments, _cells
 from parity.twins.bench import measure as bench
 from parity.twins.bench import peak
 from parity.twins.bench.measure import Result, Run, Worker
+from parity.twins.bench.sides import _torch, make_side
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,9 @@ def test_what_cannot_be_timed_is_said_in_one_line(argv, said, capsys):
 
 
 def test_a_side_that_cannot_be_made_does_not_end_the_others():
-    worker = Worker("transformers", "deit_tiny_distilled_patch16_224", 2, Path(sys.executable))
+    worker = Worker(
+        "transformers", "deit_tiny_distilled_patch16_224", 2, "float32", Path(sys.executable)
+    )
     try:
         worker.run("forward")
     finally:
@@ -68,7 +73,7 @@ class Slow:
 
     clock = 0.0
 
-    def __init__(self, side, model, batch_size, python=None):
+    def __init__(self, side, model, batch_size, dtype, python=None):
         self.result = Result(str(python or side))
         self.first = set()
 
@@ -84,9 +89,12 @@ class Slow:
 
 
 def test_the_peak_is_the_fastest_and_no_share_is_beyond_it(monkeypatch):
-    monkeypatch.setattr(peak, "_of", {"numpy": 1e9, "torch": 3e9, "jax": 2e9}.get)
+    of = peak._of
+    monkeypatch.setattr(peak, "_of", lambda name, dtype: {"numpy": 1e9, "torch": 3e9, "jax": 2e9}[name])
     assert peak.peak_flops() == (3e9, "torch")
-    assert min(peak.fastest(name, (64,), 1) for name in peak.LIBRARIES) > 1e6
+    assert of("numpy", "bfloat16") == 0  # it has no such type
+    assert min(peak.fastest(name, "float32", (64,), 1) for name in peak.LIBRARIES) > 1e6
+    assert min(peak.fastest(name, "bfloat16", (64,), 1) for name in ("torch", "jax")) > 1e6
     each = Result("x", seconds={"forward": [1.0]}, first_seconds={"forward": 2.0})
     cells = [_cells(each, "forward", Arguments(batch=1), 10, limit) for limit in (20.0, 9.0)]
     assert [row[4] for row in cells] == ["50%", "none"]
@@ -103,6 +111,31 @@ def test_every_run_is_between_two_of_the_first_side(monkeypatch):
     assert other.ratios["step"] == pytest.approx([2.0] * 4)
     (alone,) = bench.measure(["first"], "any", 1, 3)
     assert alone.ratios["step"] == pytest.approx([1.1] * 3)
+
+
+@pytest.mark.parametrize(("dtype", "seen"), [("bfloat16", torch.bfloat16), ("tf32", torch.float32)])
+def test_products_are_computed_in_the_type_that_is_asked_for(dtype, seen):
+    """The parameters stay float32; a CPU computes TensorFloat-32 in full."""
+    types = []
+
+    class Model(torch.nn.Linear):
+        def forward(self, x):
+            y = super().forward(x)
+            types.append(y.dtype)
+            return y.mean((1, 2))
+
+    images, labels = np.ones((2, 4, 5, 3), np.float32), np.zeros(2, int)
+    model, precision = Model(5, 3), torch.get_float32_matmul_precision()
+    side = _torch(model, dtype, images, labels, compiled=False, logits=None)
+    side.forward()
+    side.step()
+    torch.set_float32_matmul_precision(precision)
+    assert types == [seen] * 2
+    assert model.weight.dtype == model.weight.grad.dtype == torch.float32
+
+
+def test_the_jax_twin_runs_in_bfloat16():
+    make_side("vit_jax", "digits", 3, "bfloat16").forward()
 
 
 @pytest.mark.slow
