@@ -1,5 +1,7 @@
 """Scaled dot-product attention: one reference path in any precision, and named fast kernels."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -13,6 +15,10 @@ KERNELS = ("auto", "reference", "xla", "cudnn")
 `jax.nn.dot_product_attention`, which computes in float32 even for float64 inputs. ``auto`` is
 ``reference``: on a CPU it is faster than ``xla`` (docs/performance.md), and ``cudnn`` takes half
 precision on a GPU alone."""
+
+CUDNN_TOKENS = 8
+"""Of what the number of tokens is made a multiple for cuDNN: it takes gradients of even numbers alone,
+and is faster with eight (docs/performance.md)."""
 
 
 def attend(
@@ -65,10 +71,27 @@ def attend(
             ' use kernel = "reference" or dropout_attention = 0'
         )
     bias = None if bias is None else bias[None]  # (1, h, N, M)
+    run = _cudnn if kernel == "cudnn" else jax.nn.dot_product_attention
     # the kernel wants values as wide as keys; those of differential heads are twice as wide
     parts = jnp.split(v, v.shape[-1] // k.shape[-1], axis=-1)
-    mixed = [
-        jax.nn.dot_product_attention(q, k, part, bias, scale=scale, implementation=kernel)  # type: ignore[call-overload]
-        for part in parts
-    ]
+    mixed = [run(q, k, part, bias, scale=scale, implementation=kernel) for part in parts]  # type: ignore[call-overload]
     return jnp.concatenate(mixed, axis=-1), None
+
+
+def _cudnn(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None, **how: Any) -> jax.Array:
+    """cuDNN's attention of any number of tokens: those that are added to it its own mask leaves out."""
+    B, N, M = q.shape[0], q.shape[1], k.shape[1]
+    more_q, more_k = -N % CUDNN_TOKENS, -M % CUDNN_TOKENS
+    if not more_q and not more_k:
+        return jax.nn.dot_product_attention(q, k, v, bias, **how)
+    if bias is not None:
+        bias = jnp.pad(bias, ((0, 0), (0, 0), (0, more_q), (0, more_k)))
+    q, k, v = (
+        jnp.pad(x, ((0, 0), (0, more), (0, 0), (0, 0)))
+        for x, more in ((q, more_q), (k, more_k), (v, more_k))
+    )
+    lengths = {
+        "query_seq_lengths": jnp.full(B, N, jnp.int32),
+        "key_value_seq_lengths": jnp.full(B, M, jnp.int32),
+    }
+    return jax.nn.dot_product_attention(q, k, v, bias, **lengths, **how)[:, :N]

@@ -16,6 +16,7 @@ from tests.support.tiny import TINY, VARIANTS, error, variant
 from vit_config import InputError, read_weights, write_weights
 from vit_jax.functional import make_apply
 from vit_jax.heads import Heads as JaxHeads
+from vit_jax.kernels import attend
 from vit_torch.heads import Heads as TorchHeads
 
 ARRAYS = {name: array.astype(np.float32) for name, array in redrawn(TINY).items()}
@@ -122,3 +123,32 @@ def test_compiling_needs_no_graph_break():
             ours, theirs = compiled(images, **options), model(images, **options)
             assert torch.equal(ours.logits, theirs.logits)
             assert (ours.attention is None) == (not options)
+
+
+@pytest.mark.parametrize(("queries", "keys", "biased"), [(5, 9, True), (1, 9, False), (8, 16, True)])
+def test_tokens_added_for_cudnn_change_nothing(queries, keys, biased):
+    """cuDNN takes gradients of even numbers of tokens alone; here another kernel stands for it."""
+    stream = np.random.default_rng(0)
+    q, k, v = (
+        jnp.asarray(stream.standard_normal((2, n, 3, 4)), jnp.float32) for n in (queries, keys, keys)
+    )
+    bias = jnp.asarray(stream.standard_normal((3, queries, keys)), jnp.float32) if biased else None
+    attention, sizes = jax.nn.dot_product_attention, []
+
+    def instead(q, k, v, bias, *, implementation, **how):
+        sizes.append((q.shape[1] % 8, k.shape[1] % 8, "query_seq_lengths" in how))
+        assert implementation == "cudnn"
+        return attention(q, k, v, bias, implementation="xla", **how)
+
+    def run(kernel):
+        loss = lambda q, k, v: (attend(q, k, v, bias=bias, kernel=kernel)[0] ** 2).sum()  # noqa: E731
+        return jax.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+    with mock.patch.object(jax.nn, "dot_product_attention", instead):
+        found, gradients = run("cudnn")
+    assert sizes == [(0, 0, queries % 8 > 0)]
+    wanted, expected = run("reference")
+    assert abs(found - wanted) <= 1e-6 * wanted
+    for ours, theirs in zip(gradients, expected, strict=True):
+        assert ours.shape == theirs.shape
+        assert error(np.asarray(ours), np.asarray(theirs)) <= 2e-6
