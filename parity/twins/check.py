@@ -54,8 +54,16 @@ class Report:
 
     @property
     def agrees(self) -> bool:
-        """Whether every tensor of every level agreed, in every type."""
-        return all(result.passed for result in self.results)
+        """Whether every tensor of every level agreed, in every type.
+
+        What float32 differs by where its products are less precise says nothing: not that the twins are
+        the same function, nor that they are not. Parameters are compared in full all the same.
+        """
+        return all(
+            result.passed
+            for result in self.results
+            if not self.uncertified or result.dtype != "float32" or result.level == "parameters"
+        )
 
     @property
     def passed(self) -> bool:

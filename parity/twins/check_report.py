@@ -62,7 +62,7 @@ def add_summary(report: Report, table: Rows) -> None:
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         results = [result for result in report.results if result.dtype == dtype]
         verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
-        if verdict == "EQUAL" and dtype == "float32" and report.uncertified:
+        if dtype == "float32" and report.uncertified and report.agrees:
             verdict = "UNCERTIFIED"
         errors = (_largest(result) for result in results if result.level != "parameters")
         table.add(report.subject, dtype, *errors, verdict=verdict)

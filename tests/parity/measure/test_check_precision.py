@@ -10,6 +10,7 @@ from parity.cli import main
 from parity.measure.redraw import random_batch, redraw
 from parity.twins import run_jax, run_torch
 from parity.twins.check import check_config
+from parity.twins.check_report import print_report
 from tests.support.tiny import TINY
 
 pytestmark = pytest.mark.versions
@@ -37,6 +38,19 @@ def test_only_float32_at_less_is_not_certified(precision, dtypes, uncertified, m
     assert report.uncertified == uncertified
     assert report.passed == (not uncertified)
     assert report.environment["matmul precision"] == precision
+
+
+def test_what_float32_differs_by_at_less_says_nothing(capsys):
+    """As on a GPU, where TensorFloat-32 is a thousand times float32's rounding."""
+    cases = ("float64", "tanh_gelu", "DIFFERENT"), ("float32", "tanh_gelu_in_float32", "UNCERTIFIED")
+    for dtype, fault, verdict in cases:
+        report = check_config(SMALL, dtypes=(dtype,), precision="high", fault=fault)
+        assert not all(result.passed for result in report.results)
+        assert not report.passed
+        print_report(report)
+        printed = capsys.readouterr().out
+        assert ("DIFFERENT" in printed) == (verdict == "DIFFERENT")
+        assert ("UNCERTIFIED" in printed) == (verdict == "UNCERTIFIED")
 
 
 @pytest.mark.parametrize("precision", ["highest", "high", "default"])
