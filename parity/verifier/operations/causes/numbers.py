@@ -18,7 +18,7 @@ SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 MOST_TRIALS = 100
 EXACT = 1e-12
-"""Within which two numbers add up to one."""
+"""Within which two numbers add up to one, and two values are one."""
 
 
 @dataclass(frozen=True)
@@ -150,14 +150,15 @@ def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
 
 
 def ratio_of(found: Found) -> float | None:
-    """How many times A's value B's is; None where it is no multiple."""
+    """How many times A's value B's is; None where it is no multiple, or once."""
     a, b = found.value.ravel(), found.instead.ravel()
     if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
         return None
     if not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
     ratio = float(np.vdot(a, b).real / np.vdot(a, a).real) if a.any() else 0.0
-    return ratio if ratio and distance(a, b / ratio) <= 1e-12 else None
+    once = abs(ratio - 1) <= EXACT
+    return ratio if ratio and not once and distance(a, b / ratio) <= EXACT else None
 
 
 def is_multiple(found: Found) -> bool:
@@ -181,7 +182,8 @@ def factor(found: Found, _: Index) -> Cause | None:
     of_a, of_b = _scales(found.a), _scales(found.b)
     unknown = of_a == of_b or _is_given(found.a) or _is_given(found.b)
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
-    return name, f"B's value is {ratio:.10g} times A's"
+    times = f"{ratio:.10g}" if abs(ratio - 1) > 1e-8 else f"1 {ratio - 1:+.2g}"
+    return name, f"B's value is {times} times A's"
 
 
 def _scales(region: Region) -> bool:

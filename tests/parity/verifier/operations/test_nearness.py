@@ -1,12 +1,15 @@
 """Limits are measured: a fault of ten roundings is one, and what is ill-conditioned alike in both is
 none."""
 
+from types import SimpleNamespace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
 from parity.verifier.operations import compare
+from parity.verifier.operations.causes.numbers import ratio_of
 
 
 class Block(torch.nn.Module):
@@ -41,6 +44,16 @@ def test_a_fault_near_rounding_is_found_and_named(wrong, cause):
     found = compare((Block(), X), (Block(**wrong), X))
     assert found.verdict == "DIFFERENT"
     assert [place.cause for place in found.places] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("times", "found"), [(1.0, None), (1 + 1e-13, None), (1 + 3e-10, 1 + 3e-10), (2, 2)]
+)
+def test_once_is_no_multiple(times, found):
+    """Which of two values is rounded otherwise, ill-conditioned as they may be, is no factor."""
+    value = X.numpy() + np.pi
+    ratio = ratio_of(SimpleNamespace(value=value, instead=value * times))
+    assert ratio == found if found is None else abs(ratio - found) <= 1e-15
 
 
 def test_a_value_that_rounding_moves_far_may_be_as_far_from_the_others():
