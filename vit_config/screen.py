@@ -20,6 +20,10 @@ class Screen(Console):
         for piece in super().render(*args, **options):
             yield piece if piece.control else piece._replace(text=harmless(piece.text))
 
+    def on_broken_pipe(self) -> None:
+        """Pass it on: rich would end with status 1, which here says that two models differ."""
+        raise
+
 
 def screen(width: int | None = None, **options: Any) -> Screen:
     """The screen as wide as it is, or as COLUMNS says; a file or a pipe `width` letters wide."""

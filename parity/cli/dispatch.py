@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import os
+import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -38,6 +40,8 @@ COMMANDS = {
 }
 FAULT = 70
 """The exit status of a fault of this program."""
+UNREAD = 141
+"""The exit status where nobody reads what is printed, which shells give for SIGPIPE."""
 NO_ROOM = ("failed to map segment", "annot allocate memory", "cannot allocate")
 """What the loader says when a library does not fit into what a process may map."""
 OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
@@ -109,6 +113,8 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
             return _fault(error, prog)
         said = f"there is no memory left to load a library into ({error}); see `ulimit -v`"
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and _is_unread():
+            return UNREAD
         if error.strerror is None:
             return _fault(error, prog)
         said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
@@ -121,6 +127,16 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
         return _fault(error, prog)
     complain(f"{prog}: {one_line(said)}")
     return 2
+
+
+def _is_unread() -> bool:
+    """Whether nobody reads what is printed, as behind ``| head``; then the rest goes nowhere."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(flags & select.POLLERR for _, flags in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def _fault(error: Exception, prog: str) -> int:
