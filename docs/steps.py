@@ -24,7 +24,7 @@ def in_torch(path: str) -> None:
         for _ in range(3):
             with trace.step(images=images, labels=LABELS):
                 optimizer.zero_grad()
-                loss = torch.nn.functional.cross_entropy(model(images).logits, torch.from_numpy(LABELS))
+                loss = torch.nn.functional.cross_entropy(model(images), torch.from_numpy(LABELS))
                 trace.log("loss", loss)
                 loss.backward()
                 optimizer.step()

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from parity.porting.formats.base import Stored
     from parity.twins.check import Report
+    from parity.verifier.compared import Compared
     from parity.verifier.diagnose.diagnosis import Diagnosis
-    from parity.verifier.diff import Difference, Side
     from parity.verifier.match import Matched
     from vit_train.frameworks import Framework
 
@@ -124,32 +124,48 @@ def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
 
 
 def diff(
-    a: Any, b: Any, *, dtype: str | None = "float64", how: Any = "auto", seed: int = 0
-) -> Difference:
-    """Find where two models differ.
+    a: Any, b: Any, *, gradients: bool = False, backward: bool = True, how: Any = "auto", seed: int = 0
+) -> Compared | Diagnosis:
+    """Find whether two programs are the same, forward and backward, and where and why they are not.
 
     Args:
         a: the reference: ``(model, inputs)``, ``(module, variables, inputs)`` of Linen, or a string
-            as the command `parity diff` takes it: a trace, a preset, a checkpoint, ``file.py:function``.
+            as the command `parity diff` takes it: a preset, a checkpoint, ``file.py:function``, or a
+            recording, which is compared with another one.
         b: what is compared with it.
-        dtype: what parameters and inputs are cast to; None leaves them.
-        how: how modules find their partners, see `parity diff --help`.
+        gradients: whether the programs run backward themselves, as a training step does.
+        backward: whether to differentiate those that do not.
+        how: of recordings: how modules find their partners, see `parity diff --help`.
         seed: of the weights of presets, and of images.
 
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side that cannot be built or compared.
     """
-    from parity.verifier.diff import compare_sides
+    from parity.verifier.build import Order, built
+    from parity.verifier.compare import compare
+    from parity.verifier.diff.sides import recordings
 
-    sides = [_side(*each, dtype=dtype, seed=seed) for each in (("a", a, "torch"), ("b", b, "jax"))]
-    return compare_sides(*sides, how=how)
+    names = _name_of("a", a), _name_of("b", b)
+    recorded = recordings(*names)
+    if recorded is not None:
+        from parity.verifier.diagnose.diagnosis import diagnose as explain
+        from parity.verifier.diff import compare_sides
+
+        return explain(compare_sides(*recorded, how=how))
+    sides = [
+        built(Order(name=str(each), twin=twin, seed=seed)) if isinstance(each, str | Path) else each
+        for each, twin in ((a, "torch"), (b, "jax"))
+    ]
+    return compare(*sides, names=names, gradients=gradients, backward=backward)
 
 
-def diagnose(a: Any, b: Any, **options: Any) -> Diagnosis:
-    """Find where two models differ, and why; arguments as of `diff`."""
-    from parity.verifier.diagnose.diagnosis import diagnose as explain
+def diagnose(a: Any, b: Any, **options: Any) -> Compared | Diagnosis:
+    """Another name of `diff`, for one release."""
+    return diff(a, b, **options)
 
-    return explain(diff(a, b, **options))
+
+def _name_of(name: str, side: Any) -> str:
+    return str(side) if isinstance(side, str | Path) else name
 
 
 def match(
@@ -172,13 +188,3 @@ def match(
         return match_paths(Path(a), Path(b))
     sides = [read_leaves(Path(side)) if isinstance(side, str | Path) else side for side in (a, b)]
     return match_arrays(*sides)
-
-
-def _side(name: str, subject: Any, twin: str, *, dtype: str | None, seed: int) -> Side:
-    from parity.verifier.diff import InProcess, subject_of
-    from parity.verifier.diff.build import Order
-    from parity.verifier.diff.named import named_side
-
-    if isinstance(subject, str | Path):
-        return named_side(Order(name=str(subject), twin=twin, dtype=dtype, seed=seed))
-    return InProcess(subject_of(name, subject), dtype=dtype)

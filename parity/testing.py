@@ -5,42 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from parity.measure.precision import Precision
-from parity.measure.traces import Stage
-from parity.verifier.diff import Difference, How, InProcess, compare_sides, subject_of
+from parity.verifier.compare import compare
+from parity.verifier.compared import Compared
 from parity.verifier.lock import check_lock
 from vit_config import ConfigError
 
-Level = Literal["logits", "activations", "gradients"]
-LEVELS: dict[Level, tuple[Stage, ...]] = {
-    "logits": ("batch",),
-    "activations": ("batch", "parameters", "forward"),
-    "gradients": ("batch", "parameters", "forward", "loss", "backward", "gradients"),
-}
-"""What each level compares: of ``logits`` the model's output alone."""
+Level = Literal["logits", "gradients"]
+"""``logits``: what the programs return. ``gradients``: also the gradients by parameters and inputs."""
 
 
 def assert_parity(
-    a: Any,
-    b: Any,
-    *,
-    level: Level = "logits",
-    dtype: str | None = "float64",
-    precision: Precision = "highest",
-    how: How | Path = "auto",
-    lock: str | Path | None = None,
-) -> Difference:
-    """Assert that two models compute the same, to rounding.
+    a: Any, b: Any, *, level: Level = "logits", lock: str | Path | None = None
+) -> Compared:
+    """Assert that two models compute the same, to rounding, in float64.
 
     Args:
         a: the reference: ``(model, inputs)``, or ``(module, variables, inputs)`` of Linen; inputs are
             one array, a tuple or a dictionary, in the layout that the model takes.
         b: the other one, of either framework.
-        level: ``logits``; ``activations`` of every module; ``gradients`` too, of activations and
-            parameters.
-        dtype: what parameters and inputs are cast to; None leaves them.
-        precision: of float32 products, see `parity.measure.precision`.
-        how: how modules find their partners, see `parity.verifier.diff.align`.
+        level: ``logits`` or ``gradients``.
         lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
             `parity.verifier.lock`.
 
@@ -48,46 +31,23 @@ def assert_parity(
         All that was compared.
 
     Raises:
-        AssertionError: they differ; the message is the first difference, and its line in B. Or the lock
-            is broken.
+        AssertionError: they differ, or not all was compared; the message is what `parity diff` says, and
+            the first line is the verdict. Or the lock is broken.
         ConfigError, InputError: models that cannot be compared.
     """
-    if level not in LEVELS:
+    if level not in get_args(Level):
         raise ConfigError(f"level = {level!r}: must be one of {', '.join(get_args(Level))}")
-    sides = [
-        InProcess(subject_of(name, model), dtype=dtype, precision=precision)
-        for name, model in (("a", a), ("b", b))
-    ]
-    difference = compare_sides(*sides, how=how)
-    for flag in difference.uncertified:
-        raise AssertionError(
-            f"float32 products ran at reduced precision, so equality says nothing: {flag}"
-        )
-    worst = worst_errors(difference, level)
-    first = difference.first_of(LEVELS[level]) or difference.first_output
-    if first is not None:
-        judged = first.judged
-        raise AssertionError(
-            f"first difference ({first.stage}): {first}; error {judged.error:.1e},"
-            f" where rounding explains {judged.limit:.1e}{_on_line(difference)}"
-        )
+    found = compare(a, b, names=("a", "b"), backward=level == "gradients")
+    if not found.equal:
+        raise AssertionError(found.to_text())
+    if level == "gradients" and found.no_backward:
+        raise AssertionError(f"gradients were not compared: {found.no_backward}")
     if lock is not None:
-        check_lock(Path(lock), worst)
-    return difference
-
-
-def _on_line(difference: Difference) -> str:
-    """Where B parts from A, if its operations tell."""
-    found = difference.lines
-    line = next((each for place in found.places for each in place.b.lines[:1]), None) if found else None
-    return "" if line is None else f"; {line}: {line.text}"
-
-
-def worst_errors(difference: Difference, level: Level) -> dict[str, float]:
-    """The largest error of each stage that a level compares."""
-    found = {"logits": max((each.error for each in difference.outputs), default=0.0)}
-    for each in difference.comparisons:
-        if each.stage in LEVELS[level] and each.judged:
-            largest = max(judged.error for judged in each.judged)
-            found[each.stage] = max(found.get(each.stage, 0.0), largest)
+        check_lock(Path(lock), worst_errors(found))
     return found
+
+
+def worst_errors(found: Compared) -> dict[str, float]:
+    """The largest error of each level that was compared."""
+    errors = {"logits": found.forward.error}
+    return errors if found.backward is None else errors | {"gradients": found.backward.error}

@@ -3,8 +3,7 @@
     python tools/clean_pairs.py --write docs/clean_pairs.md
 
 Every style is recorded once per type; a pair is one of torch and one of JAX, or two of one framework.
-With `--diff` the first is also compared with each of the others by `parity diff`, module by module, in
-float64.
+The first is also compared with each of the others forward and backward.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 import jax
 import torch
 
-from parity.verifier.diff import InProcess, Subject, compare_sides, subject_of
-from parity.verifier.diff.lines import compare_models
+from parity.verifier.compare import compare
 from parity.verifier.operations import Comparison, compare_programs, record
 from parity.verifier.operations.program import Program
 from tests.support.clean import as_torchvision, clip, in_flax, in_jax, in_torch, libraries, weights
@@ -44,8 +42,6 @@ JAX = (
 CLIP = clip.TORCH | clip.JAX
 """Styles of another function, compared with each other alone."""
 TYPES = ("float32", "bfloat16", "float16")
-IN_FLOAT32 = ("transformers, eager", "einsum", "NNX", "NNX, scan")
-"""Attention computes in float32 there, whatever it is given: a difference of 1e-8 in float64."""
 NO_GRADIENTS = ("torch.jit.trace",)
 """What was traced in float32 cannot run backward in float64."""
 PARTNERS = 3
@@ -136,7 +132,7 @@ def recorded(dtype: str) -> Recorded:
 
 
 def by_operations(of_a: Recorded, of_b: Recorded) -> Score:
-    """The score of `parity locate`, for sides recorded in one type or in two."""
+    """The score of forward passes, for sides recorded in one type or in two."""
     score = Score()
     for a, b in pairs(list(of_a)):
         first, second = of_a[a], of_b[b]
@@ -156,37 +152,13 @@ def from_the_first() -> Iterator[tuple[str, str]]:
         yield from ((group[0], name) for name in group[1:])
 
 
-def subject(name: str) -> Subject:
-    """A style as `parity diff` takes it."""
-    return subject_of(name, styles()[name](drawn(name)))
-
-
 def by_gradients() -> Score:
-    """The score of gradients, compared by operations."""
+    """The score of gradients."""
     score = Score()
     for first, name in from_the_first():
-        if name in NO_GRADIENTS:
-            continue
-        found = compare_models(subject(first), subject(name))
-        assert found.backward, name
-        judge(found, f"{first} and {name}", score)
-    return score
-
-
-def by_modules() -> Score:
-    """The score of `parity diff`."""
-    score = Score()
-    for first, name in from_the_first():
-        score.tried += 1
-        try:
-            dtype = "float32" if name in IN_FLOAT32 else "float64"
-            found = compare_sides(*(InProcess(subject(n), dtype=dtype) for n in (first, name)))
-            outcome = "" if found.equal and not found.left_out else f"{found.first or found.left_out}"
-        except Exception as error:
-            outcome = f"{type(error).__name__}: {error}"
-        if outcome:
-            score.alarms.append(f"{first} and {name}: {outcome}"[:300])
-            print("   ", score.alarms[-1], flush=True)
+        found = compare(*(styles()[each](drawn(each)) for each in (first, name)))
+        assert found.backward or name in NO_GRADIENTS, (name, found.no_backward)
+        judge(found.backward or found.forward, f"{first} and {name}", score)
     return score
 
 
@@ -196,7 +168,7 @@ For those who want to know how often the verifier raises a false alarm. One smal
 the image tower of a small CLIP are written in {styles} styles: {names}. Each of torch
 meets some of JAX, each style the next of its own framework; nothing may be reported.
 
-`python tools/clean_pairs.py --diff --write docs/clean_pairs.md` ({seconds:.0f} CPU seconds):
+`python tools/clean_pairs.py --write docs/clean_pairs.md` ({seconds:.0f} CPU seconds):
 
 | | pairs | alarms | largest error |
 |---|---|---|---|
@@ -204,17 +176,15 @@ meets some of JAX, each style the next of its own framework; nothing may be repo
 
 Both sides hold their weights in the type; of two types, A holds them in the one and B in the other,
 and what the smaller one rounded away is no difference. Everything is computed in float64. Of gradients
-and of `parity diff` the pairs are the first style of each function with every other; {no_gradients}
+the pairs are the first style of each function with every other; {no_gradients}
 has no gradients in float64. The styles are in `tests/support/clean`; Equinox is tried where it is
-installed. Styles whose attention computes in float32 whatever it is given ({in_float32})
-are compared by `parity diff` in float32: in float64 it says DIFFERENT, by 1e-8, which is true.
+installed.
 {missed}"""
 
 
 def main() -> int:
     """Print the scores; write the page if asked; 1 where a pair raised an alarm."""
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--diff", action="store_true", help="the module view, too")
     parser.add_argument("--write", type=Path)
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -223,10 +193,8 @@ def main() -> int:
     programs = {dtype: recorded(dtype) for dtype in TYPES}
     for a, b in [*((each, each) for each in programs), *(("float32", each) for each in TYPES[1:])]:
         name = a if a == b else f"{a} and {b}"
-        scores[f"`parity locate`, {name}"] = by_operations(programs[a], programs[b])
-    scores["gradients, by operations"] = by_gradients()
-    if arguments.diff:
-        scores["`parity diff`"] = by_modules()
+        scores[f"forward, {name}"] = by_operations(programs[a], programs[b])
+    scores["gradients"] = by_gradients()
     total = Score(sum(s.tried for s in scores.values()), [a for s in scores.values() for a in s.alarms],
                   max(s.worst for s in scores.values()))  # fmt: skip
     rows = [_row(name, score) for name, score in {**scores, "all": total}.items()]
@@ -235,8 +203,7 @@ def main() -> int:
         missed = "".join(f"\n- {each}" for each in total.alarms)
         names = "; ".join(styles())
         arguments.write.write_text(PAGE.format(
-            styles=len(styles()), names=names, in_float32="; ".join(IN_FLOAT32),
-            no_gradients=", ".join(NO_GRADIENTS), missed=missed,
+            styles=len(styles()), names=names, no_gradients=", ".join(NO_GRADIENTS), missed=missed,
             rows="\n".join(rows), seconds=time.process_time() - started))  # fmt: skip
     return 1 if total.alarms else 0
 

@@ -2,11 +2,11 @@
 
     python tools/families.py [--only NAME ...] [--share K/N] [--count 20] [--again] [--write FILE]
 
-Each port of tests/support/families is compared with its original by `parity locate`, and with `--diff`
-by `parity diff`: both must say EQUAL. Then one operator, number, flag or pair of arguments of the port
-is changed at a time, and it is counted how many of the changes that change an output are caught, and
-on which line. Outcomes are kept in a file, so that a run that was stopped goes on: `--again` judges
-anew what was missed, `--afresh` all.
+Each port of tests/support/families is compared with its original by `parity diff`, and with
+`--backward` its gradients, too: EQUAL must be said. Then one operator, number, flag or pair of
+arguments of the port is changed at a time, and it is counted how many of the changes that change an
+output are caught, and on which line. Outcomes are kept in a file, so that a run that was stopped goes
+on: `--again` judges anew what was missed, `--afresh` all.
 Exit status: 0 if no clean pair raises an alarm, all mutants are caught, 95 % are placed and no name is
 doubtful; 1 if not.
 """
@@ -29,7 +29,7 @@ import torch
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from parity.verifier.diff import InProcess, compare_sides, subject_of  # noqa: E402
+from parity.verifier.compare import compare  # noqa: E402
 from parity.verifier.operations import compare_programs, record  # noqa: E402
 from parity.verifier.operations.meeting import Index  # noqa: E402
 from parity.verifier.operations.program import Program  # noqa: E402
@@ -104,20 +104,16 @@ def pair_of(name: str) -> Pair:
     return Pair(name, model, original, record(module.port(model), "B"))
 
 
-def clean(pair: Pair, *, diff: bool) -> tuple[list[str], float]:
+def clean(pair: Pair, *, backward: bool) -> tuple[list[str], float]:
     """What is reported of a pair that is equal, and the largest error of an output."""
     found = compare_programs(pair.original, pair.port)
     alarms = [] if found.verdict == "EQUAL" and not found.notes else [f"locate: {found.to_text()}"]
-    if diff:
+    if backward:
         module = family(pair.name)
         model, inputs = module.original()
-        sides = [subject_of("A", (model, inputs)), subject_of("B", module.port(model))]
-        try:
-            by_modules = compare_sides(*(InProcess(each, dtype="float64") for each in sides))
-            if not by_modules.equal or by_modules.left_out:
-                alarms.append(f"diff: {by_modules.first or by_modules.left_out}")
-        except Exception as error:
-            alarms.append(f"diff: {type(error).__name__}: {error}")
+        whole = compare((model, inputs), module.port(model))
+        if not whole.equal or whole.no_backward:
+            alarms.append(f"backward: {whole.to_text()}")
     return alarms, found.error
 
 
@@ -177,12 +173,12 @@ def counterparts(pair: Pair, mutant: Mutant) -> Lines:
     return frozenset(found)
 
 
-def score(name: str, count: int, kept: Kept | None = None, *, diff: bool = False) -> Family:
+def score(name: str, count: int, kept: Kept | None = None, *, backward: bool = False) -> Family:
     """All that is said of a family."""
     started = time.process_time()
     summary = str(family(name).__doc__).partition("\n")[0]
     pair = pair_of(name)
-    result = Family(name, summary.rstrip("."), *clean(pair, diff=diff))
+    result = Family(name, summary.rstrip("."), *clean(pair, backward=backward))
     result.seconds = time.process_time() - started
     for each in outcomes(pair, count, kept):
         result.outcomes.append(each)
@@ -197,7 +193,7 @@ model of the library's own class with drawn weights, against a port in JAX as on
 (`tests/support/families`): channels last, packed and split projections, scan, vmap, plain functions,
 Linen and NNX.
 
-- **clean**: what `parity locate` says of the pair as it is, with the largest relative error of an output
+- **clean**: what `parity diff` says of the pair as it is, with the largest relative error of an output
   in float64. An alarm would be a false one.
 - **mutants**: {count} changes of each port's code, drawn at random from all single changes (an operator,
   a number or a flag, two arguments exchanged, a term, a factor or a call left out) that change an
@@ -214,8 +210,8 @@ Linen and NNX.
 |---|---|---|---|---|---|---|---|---|
 {rows}
 {earlier}
-`--diff` asks `parity diff`, too. So far it was asked about three: ConvNeXt, ResNet and Mixer are equal,
-with every gradient.
+`--backward` compares the gradients, too. So far it was asked about three: ConvNeXt, ResNet and Mixer are
+equal, with every gradient.
 
 ResNet is compared in evaluation. A step of training through a batch norm is a test of its own
 (`tests/parity/verifier/operations/test_batch_norm.py`): loss, gradients and running mean are equal, and
@@ -283,7 +279,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], choices=NAMES, metavar="NAME")
     parser.add_argument("--share", metavar="K/N", help="one N-th of the families")
     parser.add_argument("--count", type=int, default=20, help="mutants of a family")
-    parser.add_argument("--diff", action="store_true", help="`parity diff` of the clean pairs, too")
+    parser.add_argument("--backward", action="store_true", help="the gradients of the clean pairs, too")
     parser.add_argument("--kept", type=Path, default=KEPT, metavar="FILE", help="outcomes, kept")
     parser.add_argument("--again", action="store_true", help="judge anew what was missed or doubtful")
     parser.add_argument("--afresh", action="store_true", help="judge all anew")
@@ -297,7 +293,7 @@ def main() -> int:
     kept = Kept(options.kept, afresh=options.afresh, again=options.again)
     found = []
     for name in names:
-        found.append(score(name, options.count, kept, diff=options.diff))
+        found.append(score(name, options.count, kept, backward=options.backward))
         print(row(found[-1]), f"{found[-1].seconds:.0f} s", flush=True)
         for each in (*found[-1].alarms, *found[-1].missed):
             print("   ", each, flush=True)

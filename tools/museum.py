@@ -1,4 +1,4 @@
-"""Score `parity locate` on mistakes that people made in public.
+"""Score `parity diff` on mistakes that people made in public.
 
     python tools/museum.py [--only NAME ...] [--share K/N] [--write docs/museum.md]
     python tools/museum.py --timed NAME ...
@@ -6,7 +6,7 @@
 Each exhibit of tests/parity/verifier/museum is compared with its corrected form: is the mistake caught,
 is one of the lines that are wrong printed, is a cause named, and is no name wrong? Exit status: 0 if all
 are caught, 90 % are placed, 80 % are named and no name is wrong; 1 if not. `--timed` runs `parity
-locate` from the shell.
+diff` from the shell.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 HEAD = """# Mistakes that people made in public
 
-For those who want to know whether `parity locate` finds what others got wrong. Each row is a public
+For those who want to know whether `parity diff` finds what others got wrong. Each row is a public
 thread whose mistake was written anew, small, beside its corrected form, in
 `tests/parity/verifier/museum`: our code, their facts. The corrected form is A, the mistake is B.
 
@@ -104,7 +104,7 @@ def main() -> int:
 
 
 def timed(name: str) -> bool:
-    """Whether `parity locate` shows the wrong line of an exhibit, given as a file with two functions."""
+    """Whether `parity diff` shows the wrong line of an exhibit, given as a file with two functions."""
     from tests.parity.verifier.museum.rooms import exhibits
 
     exhibit = exhibits()[name]

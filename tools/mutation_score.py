@@ -3,8 +3,8 @@
     python tools/mutation_score.py [--quick] [--only NAME ... | --share K/N] [--write]
 
 Both twins are built with the same weights, a fault is put into one of them, and the other is the
-reference: `diff` must find the difference in the module where the fault is, and `diagnose` must name
-its cause first - or none, where no single exchange explains it. Pairs without a fault must raise
+reference: `parity diff` must find the difference where the fault is, and name its cause first - or
+none, where no single exchange explains it. Pairs without a fault must raise
 nothing. Exit status: 0 if all that holds, 1 if not.
 """
 

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "build" / "operation_mutants.jsonl"
 HEAD = """# Other people's code with one thing changed
 
-For those who want to know how often `parity locate` finds the line. One operator, number, axis, flag,
+For those who want to know how often `parity diff` finds the line. One operator, number, axis, flag,
 function, argument or slice in the code that a model runs is changed at a time; a term, factor, call or
 keyword is left out; or a number that a module holds (an epsilon, a stride) is another one. The models
 are those of timm and transformers, and plain functions of JAX, each small and with drawn weights.

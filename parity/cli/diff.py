@@ -1,26 +1,87 @@
-"""``parity diff``: where two models differ."""
+"""``parity diff``: whether two programs are the same, and where and why not."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from parity.cli.support.command_line import parse
-from parity.cli.support.comparing import Comparing
 from parity.cli.support.reading import shown_as
+from parity.cli.support.recordings import Recordings
+from parity.verifier.choices import LOW, TYPED, Low, Typed
+from vit_config import ConfigError
+from vit_config.terminal import complain, say
+
+if TYPE_CHECKING:
+    from parity.verifier.compared import Compared
 
 
 @dataclass(frozen=True)
-class Diff(Comparing):
-    """Find the first module whose output differs although its inputs agree: forward, then backward, then
-    step by step. Each model runs in a process of its own. Then print the lines of source, as `parity
-    locate` finds them, forward or, where that is the same, backward. Exit status: 0 equal, 1 different
-    or not all compared, 2 bad input.
+class Diff(Recordings):
+    """Record every operation of two programs in float64, forward and then backward, find where their
+    values stop meeting, and print the two formulas there with their lines of source and the cause. Needs
+    no module in common, and no ViT. Of two recordings of training, compare step by step, and compute the
+    first that differs again under each known rule. Exit status: 0 equal (or nothing needs float32),
+    1 different or not all compared, 2 bad input.
     """
 
-    picture: Annotated[Path | None, shown_as("FILE")] = None
-    """Also draw the errors by depth, with the envelope of rounding, as .png, .svg or .pdf."""
+    gradients: tyro.conf.FlagCreatePairsOff[bool] = False
+    """The callables compute gradients themselves, as a training step does: record the backward pass."""
+    python_a: Annotated[Path | None, shown_as("PYTHON")] = None
+    """The interpreter that runs A, if its framework lives in another environment."""
+    python_b: Annotated[Path | None, shown_as("PYTHON")] = None
+    """The interpreter that runs B."""
+    forward: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Compare the forward passes alone."""
+    dtype: Annotated[Typed | None, shown_as("{" + ",".join(TYPED) + "}")] = None
+    """Where the two are equal in float64, also run each in this type, against itself in float64: is one
+    another function there, or does it lose more digits?"""
+    modules: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Also print the modules of B: which of A's each is by the values it computes, and which of its
+    results A has, forward and backward."""
+    repro: Annotated[Path | None, shown_as("FILE.py")] = None
+    """Also write the first place as a program of its own, which computes both formulas from what they
+    were given and prints the difference; arrays that are not small go into an .npz beside it."""
+    bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
+    """Of A alone: find operations that must stay in float32 for a run in this type to stay within
+    --bound; none of them can be left out."""
+    bound: Annotated[float | None, shown_as("ERROR")] = None
+    """The relative error that --bisect-precision allows an output, in the norm."""
+
+    def check(self) -> None:
+        """Refuse flags that contradict each other, and files that cannot be written.
+
+        Raises:
+            ConfigError, MissingFileError: which.
+        """
+        from parity.verifier.operations.repro import check_repro
+
+        super().check()
+        if self.repro is not None:
+            check_repro(self.repro)
+        if self.gradients and self.forward:
+            raise ConfigError("--gradients is of programs that run backward, --forward leaves that out")
+        if self.bisect_precision is None:
+            if self.bound is not None:
+                raise ConfigError("--bound goes with --bisect-precision")
+            if self.b is None:
+                raise ConfigError("B must be given")
+            return
+        if self.b is not None:
+            raise ConfigError(f"--bisect-precision is about A alone; leave {self.b} out")
+        if self.bound is None:
+            raise ConfigError("--bisect-precision needs --bound: the error allowed, such as 1e-2")
+        if not self.bound > 0:
+            raise ConfigError(f"--bound {self.bound}: must be positive")
+        flags = {"--repro": self.repro, "--sarif": self.sarif, "--html": self.html}
+        switches = {"--gradients": self.gradients, "--forward": self.forward, "--modules": self.modules}
+        for flag, given in [*flags.items(), *((f, on or None) for f, on in switches.items())]:
+            if given is not None:
+                raise ConfigError(f"{flag} goes with two programs, --bisect-precision with one")
 
 
 def main(argv: list[str], prog: str = "parity diff") -> int:
@@ -28,18 +89,65 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     arguments = parse(Diff, argv, prog=prog)
 
     from parity.measure.verdict import status
-    from parity.verifier.diff.diff_report import print_difference
-    from parity.verifier.reports.of_difference import report_of_difference
-    from vit_config.files.atomic import check_writable
-    from vit_config.screen import screen
 
-    if arguments.picture is not None:
-        check_writable(arguments.picture)
-    difference = arguments.run()
-    print_difference(difference, screen(110))
-    arguments.finish(difference, report_of_difference(difference))
-    if arguments.picture:
-        from parity.verifier.diff.picture import draw
+    arguments.check()
+    if arguments.bisect_precision is not None:
+        return _bisect(arguments)
+    assert arguments.b is not None
+    recorded = arguments.recordings()
+    if recorded is not None:
+        return status(arguments.compare_recordings(*recorded))
+    found = _compare(arguments)
+    _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
+    say(*found.to_text().splitlines())
+    if arguments.modules:
+        say("", *found.modules_to_text())
+    from parity.verifier.reports.of_comparison import report_of
 
-        draw(difference, arguments.picture)
-    return status(difference.verdict)
+    arguments.write(report_of(found))
+    if arguments.repro is not None:
+        from parity.cli.support.reproducing import reproduce
+
+        reproduce(found.places, arguments.repro, arguments.a, arguments.b)
+    return status(found.verdict)
+
+
+def _compare(arguments: Diff) -> Compared:
+    from parity.verifier.build import built
+    from parity.verifier.compare import compare
+    from parity.verifier.remote import Away
+
+    assert arguments.b is not None
+    names = arguments.a, arguments.b
+    orders = [arguments.order(*each) for each in zip(names, ("torch", "jax"), strict=True)]
+    pythons = arguments.python_a, arguments.python_b
+    sides = [
+        built(order) if python is None else Away(order, python)
+        for order, python in zip(orders, pythons, strict=True)
+    ]
+    return compare(
+        *sides,
+        names=names,
+        gradients=arguments.gradients,
+        backward=not arguments.forward,
+        dtype=arguments.dtype,
+    )
+
+
+def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
+    """What its author may not expect of a side, with what the user calls it."""
+    for remark in remarks:
+        side, _, said = remark.partition(": ")
+        complain(f"note: {names.get(side, side)}: {said}")
+
+
+def _bisect(arguments: Any) -> int:
+    from parity.measure.shown import write_json
+    from parity.verifier.precision import bisect_precision
+
+    found = bisect_precision(arguments.a, arguments.bisect_precision, bound=arguments.bound)
+    _print_remarks([f"A: {each}" for each in found.remarks], {"A": arguments.a})
+    say(*found.to_text().splitlines())
+    if arguments.json is not None:
+        write_json(arguments.json, found.to_dict())
+    return 0 if not found.held and found.possible else 1

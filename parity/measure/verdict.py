@@ -3,9 +3,10 @@ report."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Literal, get_args
 
-Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE", "UNCERTIFIED"]
+Verdict = Literal["EQUAL", "UNCERTIFIED", "INCOMPLETE", "DIFFERENT"]
 """EQUAL: all of A was compared and is the same up to rounding. INCOMPLETE: what was compared is, but
 something of A's was compared with nothing. UNCERTIFIED: all is, to a precision that says nothing."""
 
@@ -13,3 +14,8 @@ something of A's was compared with nothing. UNCERTIFIED: all is, to a precision 
 def status(verdict: Verdict) -> int:
     """The exit status of a command that compares: 0 of EQUAL alone; 2 is for what cannot be compared."""
     return 0 if verdict == "EQUAL" else 1
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """What is said of a whole, of whose parts these are said."""
+    return max(verdicts, key=get_args(Verdict).index)

@@ -12,3 +12,7 @@ and by how alike the values are; or by names where most modules have the same, e
 Low = Literal["bfloat16", "float16", "tf32"]
 LOW: tuple[Low, ...] = get_args(Low)
 """Types smaller than float32."""
+
+Typed = Literal["float32", "bfloat16", "float16"]
+TYPED: tuple[Typed, ...] = get_args(Typed)
+"""Types in which two programs may also be run, each against itself in float64."""

@@ -1,4 +1,4 @@
-"""What users may hand to `parity locate`: small programs, each with one thing that is wrong."""
+"""What users may hand to `parity diff`: small programs, each with one thing that is wrong."""
 
 import sys
 

@@ -12,12 +12,13 @@ from typing import Any
 from parity.faults import FAULTS, Fault, inject
 from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
+from parity.verifier.compare import compare
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import Difference, Recorded, compare_sides
 from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant
-from verifier_faults.twins import TRAIN, reference, side, trained
+from verifier_faults.twins import TRAIN, side, trained
 
 BLOCK = 1
 """The one block that is given a fault, of two."""
@@ -34,7 +35,6 @@ TYPES: dict[str, tuple[str, ...]] = {
 """In which types a fault is scored, where that is not float64 alone."""
 OFFSETS = {("fast_variance", "float64"): 1000.0, ("fast_variance", "float32"): 1000.0}
 """What is added to the positions: a variance by one pass is wrong where means are large."""
-STAGES = {"forward": ("forward",), "backward": ("backward", "gradients")}
 
 
 @dataclass(frozen=True)
@@ -110,23 +110,33 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
     size = (28, 20) if fault.name == "other_resampling" else cfg.image_size
     model = cfg, dtype, size, OFFSETS.get((fault.name, dtype), 0.0)
     with inject(f"{fault.name}@{twin}" + ("" if block is None else f":{block}"), cfg):
-        difference = compare_sides(reference(_other(twin), *model), side(twin, *model))
-        cause = None if fault.unseen else _first_cause(difference)
-    first = difference.first
-    located = first is not None and first.stage in STAGES[fault.stage]
+        sides = side(_other(twin), *model), side(twin, *model)
+        in_type = None if dtype == "float64" else dtype
+        found = compare(*sides, names=("right", "wrong"), dtype=in_type)
+    narrowed = found.forward.types  # is no difference of functions, and is said with its line
+    named = [place for place in found.places if place.cause or place.kind in ("parameter", "input")]
+    part = found.backward if fault.stage == "backward" and found.backward else found.forward
+    places = part.places or found.places
+    wanted = fault.located(block, cfg.depth)
+    modules = [name for each in places for name in (each.b.module, each.a.module, *each.modules)]
     return Result(
         fault.name,
         twin,
         "model" if not fault.in_block else "all blocks" if block is None else "one block",
         fault.cause,
-        first is not None,
-        first.where if first else "",
-        located and first.where == fault.located(block, cfg.depth),
-        cause,
+        found.verdict == "DIFFERENT" or bool(narrowed),
+        ", ".join(dict.fromkeys(each.b.module for each in places)),
+        any(_is_at(name, wanted) for name in modules) or (not places and bool(narrowed)),
+        named[0].rule if named else "number-type" if narrowed else None,
         time.perf_counter() - started,
         fault.unseen,
         dtype,
     )
+
+
+def _is_at(module: str, wanted: str) -> bool:
+    """Whether a line runs in a module, in one below it, or in the one that calls it."""
+    return f"{module}.".startswith(f"{wanted}.") or module == wanted.rpartition(".")[0]
 
 
 def step_results(only: Collection[str], quick: bool) -> Iterator[Result]:
@@ -172,7 +182,8 @@ def clean_results(quick: bool, names: Collection[str]) -> Iterator[Clean]:
         cfg = variant(name).replace(depth=2) if name != "grouped" else variant(name)
         for dtype in types[turn % 2 :][:1] if quick else types:
             sides = (side(twin, cfg, dtype, cfg.image_size) for twin in ("torch", "jax"))
-            yield Clean(name, dtype, _said(compare_sides(*sides)))
+            found = compare(*sides, dtype=None if dtype == "float64" else dtype)
+            yield Clean(name, dtype, None if found.equal and not found.no_backward else found.to_text())
     for dtype in () if STEPS not in names else types[:1] if quick else types:
         recipe = fault_steps.RECIPE.replace(dtype=dtype)
         difference = compare_sides(trained("torch", recipe), trained("jax", recipe))

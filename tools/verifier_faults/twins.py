@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ import vit_jax
 import vit_torch
 from parity.faults.twin import TwinName
 from parity.measure.redraw import random_batch, redraw
-from parity.measure.traces import Trace
-from parity.verifier.diff import InProcess, Recorded, Side, Subject
+from parity.verifier.diff import Recorded
 from tests.support import fault_steps
 from vit_config import Recipe, ViTConfig
 from vit_torch.leaves import leaves
@@ -24,37 +23,9 @@ from vit_torch.weights import abstract_model
 TRAIN = {"torch": fault_steps.train_torch, "jax": fault_steps.train_jax}
 
 
-class Kept:
-    """A side whose recordings are made once: nothing that it is compared with changes them."""
-
-    def __init__(self, side: Side) -> None:
-        self.name, self.runs, self.subject = side.name, side.runs, side.subject
-        self._side = side
-        self._folder = tempfile.TemporaryDirectory()
-        self._traces: dict[int | None, Trace] = {}
-
-    @property
-    def notes(self) -> Sequence[str]:
-        """As `parity.verifier.diff.sides.Side`."""
-        return self._side.notes
-
-    def record(self, out: Path, *, nudge: int | None = None) -> Trace:
-        """As `parity.verifier.diff.sides.Side`."""
-        if nudge not in self._traces:
-            path = Path(self._folder.name) / f"{len(self._traces)}.trace"
-            self._traces[nudge] = self._side.record(path, nudge=nudge)
-        return self._traces[nudge]
-
-
-@functools.cache
-def reference(*what: Any) -> Side:
-    """The same as `side`, made once and recorded once."""
-    return Kept(side(*what))
-
-
 def side(
     twin: TwinName, cfg: ViTConfig, dtype: str, size: tuple[int, int], offset: float = 0.0
-) -> InProcess:
+) -> tuple[Any, np.ndarray]:
     """A twin of that schema with re-drawn weights, and images of that size.
 
     Args:
@@ -67,10 +38,10 @@ def side(
     images = random_batch(cfg.replace(image_size=size), 3, 0).images.astype(dtype)
     if twin == "jax":
         model: Any = vit_jax.from_arrays(cfg, arrays, kernel="reference")
-        return InProcess(Subject("JAX", "jax", model, (images,), {}))
+        return model, images
     images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     model = vit_torch.from_arrays(cfg, arrays, kernel="reference")
-    return InProcess(Subject("PyTorch", "torch", model, (images,), {}))
+    return model, images
 
 
 class _Trained(Recorded):
@@ -84,6 +55,6 @@ class _Trained(Recorded):
 
 
 @functools.cache
-def trained(twin: TwinName, recipe: Recipe) -> Side:
+def trained(twin: TwinName, recipe: Recipe) -> Recorded:
     """Three training steps without a fault, recorded once."""
     return _Trained(TRAIN[twin], recipe)

@@ -1,20 +1,20 @@
-"""A difference and its causes."""
+"""What two recordings of training do differently, and why."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parity.verifier.diagnose.by_operation import explain_model
+from parity.measure.verdict import Verdict as Said
 from parity.verifier.diagnose.steps.explain import explain_step
 from parity.verifier.diagnose.steps.segments import step_segments
 from parity.verifier.diagnose.verdict import Cause, Verdict
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
-from parity.verifier.operations.comparison import Comparison
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 MULTIPLES = {"gradient-scale", "gradient-sign"}
 """Causes that make all gradients multiples of the other program's."""
+NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
 MOST_PLACES = 8
 """Kinds of places that are listed; what differs in more is better compared again after a repair."""
 
@@ -44,9 +44,9 @@ class Diagnosis:
         return f"<Diagnosis of {self.difference!r}; causes: {causes}>"
 
     @property
-    def lines(self) -> Comparison | None:
-        """The same models compared operation by operation, see `Difference.lines`."""
-        return self.difference.lines
+    def verdict(self) -> Said:
+        """What is said of the two."""
+        return self.difference.verdict
 
     @property
     def equal(self) -> bool:
@@ -67,18 +67,14 @@ class Diagnosis:
 
 
 def diagnose(difference: Difference) -> Diagnosis:
-    """Explain what two models, or two recordings of training, do differently.
-
-    Of models the operations tell the causes of all places at once, which stand with the first one.
-    """
+    """Explain what two recordings of training do differently."""
     places = []
     for group in difference.places[:MOST_PLACES]:
-        if _is_of_a_step(difference, group[0]):
+        if group[0].stage in STEP_STAGES:
             verdict = explain_step(*step_segments(difference, group[0]))
-        elif places:
-            verdict = Verdict()
         else:
-            verdict = _passed_on(difference, group[0]) or explain_model(difference, group[0])
+            unknown = None if places else NO_OPERATIONS
+            verdict = _passed_on(difference, group[0]) or Verdict(unknown=unknown)
         places.append(Place(group, verdict))
     return Diagnosis(difference, tuple(places))
 
@@ -86,14 +82,10 @@ def diagnose(difference: Difference) -> Diagnosis:
 def _passed_on(difference: Difference, first: Divergence) -> Verdict | None:
     """What makes the gradients of a recording's parameters differ, if one thing does and they are
     multiples: then those between the layers are, too."""
-    if difference.runs or first.stage != "backward":
+    if first.stage != "backward":
         return None
     found = difference.first_of(("gradients",))
     if found is None or found.judged.site.step != first.judged.site.step:
         return None
     verdict = explain_step(*step_segments(difference, found))
     return verdict if {cause.name for cause in verdict.causes} & MULTIPLES else None
-
-
-def _is_of_a_step(difference: Difference, first: Divergence) -> bool:
-    return not difference.runs and first.stage in STEP_STAGES

@@ -11,22 +11,19 @@ class Cause:
     """One known way in which two programs differ: exchanging that one thing makes them the same."""
 
     name: str
-    """A slug: ``activation``, ``scale-left-out``, ``beta2``."""
+    """A slug: ``weight-decay``, ``beta2``."""
     stage: str
     """Of the training step, as `parity.measure.traces.format.Stage` names it."""
     where: tuple[str, ...]
-    """Paths of the modules, or names of the parameters, that it concerns; empty for all of a stage."""
+    """Names of the parameters that it concerns; empty for all of a stage."""
     a: str
-    """What A does: of a model its formula, of a training step words with numbers: ``beta2 0.95``."""
+    """What A does, in words with numbers: ``beta2 0.95``."""
     b: str
     difference: float
     """||A's result - B's result||."""
-    message: str = ""
-    """What differs, in one sentence."""
-    residual_a: float | None = None
-    """Of a training step, what is left of A's result when it is recomputed under this cause:
-    ||recomputed - result||. Of a model, None: with A's value there, everything behind met."""
-    residual_b: float | None = None
+    residual_a: float
+    """What is left of A's result when it is recomputed under this cause: ||recomputed - result||."""
+    residual_b: float
     advice: str = ""
     """The line of code to change."""
 

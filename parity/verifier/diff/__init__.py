@@ -1,11 +1,10 @@
-"""Where two models differ: recorded, aligned, and judged against what rounding alone would do."""
+"""Where two recordings of training differ: aligned, and judged against what rounding alone would do."""
 
 from parity.measure.judged import Judged
 from parity.verifier.diff.align import Alignment, How, align
 from parity.verifier.diff.difference import Difference, compare_sides
 from parity.verifier.diff.judge import Comparison, Divergence, Traces
-from parity.verifier.diff.sides import InProcess, Recorded, Side
-from parity.verifier.diff.subject import Subject, subject_of
+from parity.verifier.diff.sides import Recorded, recordings
 
 __all__ = [
     "Alignment",
@@ -13,13 +12,10 @@ __all__ = [
     "Difference",
     "Divergence",
     "How",
-    "InProcess",
     "Judged",
     "Recorded",
-    "Side",
-    "Subject",
     "Traces",
     "align",
     "compare_sides",
-    "subject_of",
+    "recordings",
 ]

@@ -16,60 +16,13 @@ from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Comparison, Divergence
 
 JSON_VERSION = 2
-SAME = {
-    False: "the forward pass is the same. What differs is a number type, a gradient or a step.",
-    True: "the forward pass and the gradients are the same. What differs is a number type or a step.",
-}
-"""Whether gradients were compared, too."""
-_MOST_PLACES = 8
 
 
-def print_difference(difference: Difference, console: Console) -> None:
-    """Print one line per stage, then the first difference and the verdict."""
+def print_table(difference: Difference, console: Console) -> None:
+    """Print one line per stage, and what found no partner."""
     show_table(_table(difference), console)
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
-    if (first := difference.first) is not None:
-        console.print(f"[bold red]first difference[/] ({first.stage}): {escape(str(first))}")
-        judged = first.judged
-        console.print(
-            f"  error {number(judged.error)}, where rounding explains {number(judged.limit)}"
-            + ("" if judged.finite else "; one side is not finite")
-        )
-        _print_places(difference, console)
-    print_lines(difference, console)
-    print_verdict(difference, console)
-
-
-def print_lines(difference: Difference, console: Console) -> None:
-    """Print the formulas that part with their lines of source, or that the algebra is the same."""
-    found = difference.lines
-    if found is None:
-        return
-    console.print("\noperation by operation, in float64:", end="")
-    text = ""
-    if found.backward:
-        text = " the forward pass is the same. In the backward pass:"
-    if found.places:
-        text += "\n".join(["", *found.places_to_text()] if text else found.places_to_text())
-    elif found.verdict == "DIFFERENT":
-        text = f"{text} the outputs differ, but no place was found where they part."
-    else:
-        text = f" {SAME[found.backward]}"
-    for line in (*text.splitlines(), *found.types):
-        console.print(escape(line), soft_wrap=True, highlight=False)
-    console.print()
-
-
-def _print_places(difference: Difference, console: Console) -> None:
-    """The other parameters that differ."""
-    for index, group in enumerate(difference.places[:_MOST_PLACES]):
-        others = list(group if index else group[1:])
-        if others:
-            more = f" and {len(others) - 1} like it" if len(others) > 1 else ""
-            console.print(f"  also: {escape(str(others[0]))}{more}")
-    if len(difference.places) > _MOST_PLACES:
-        console.print(f"  and {len(difference.places) - _MOST_PLACES} more kinds of places")
 
 
 def print_verdict(difference: Difference, console: Console) -> None:
@@ -187,7 +140,6 @@ def to_dict(difference: Difference) -> dict[str, Any]:
             "only_a": list(difference.alignment.only_a),
             "only_b": list(difference.alignment.only_b),
         },
-        "lines": None if difference.lines is None else difference.lines.to_dict(),
         "environment": {
             "a": difference.traces.a.index.versions | difference.traces.a.index.precision,
             "b": difference.traces.b.index.versions | difference.traces.b.index.precision,

@@ -1,18 +1,12 @@
-"""The comparison of two sides: recorded, aligned and judged."""
+"""The comparison of two recordings: aligned and judged."""
 
 from __future__ import annotations
 
-import functools
 import re
-import shutil
-import tempfile
-import weakref
-from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from parity.measure.judged import Judged
 from parity.measure.precision import reduced
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
@@ -26,14 +20,9 @@ from parity.verifier.diff.judge import (
     stages_of,
 )
 from parity.verifier.diff.left_out import left_out
-from parity.verifier.diff.lines import lines_of
 from parity.verifier.diff.rounding import Traces
-from parity.verifier.diff.sides import Side
-from parity.verifier.diff.structure import check_comparable, parameters_in_front
-from parity.verifier.operations.comparison import Comparison as ByOperation
-
-NUDGE = 1
-"""Seed of the reference's shadow."""
+from parity.verifier.diff.sides import Recorded
+from parity.verifier.diff.structure import check_comparable
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,8 +35,6 @@ class Difference:
     comparisons: tuple[Comparison, ...]
     """Every stage of every step, in order."""
     traces: Traces
-    runs: bool
-    """Whether both are models that were run; else one is a recording."""
     uncertified: tuple[str, ...]
     """Why equality in float32 would mean nothing: a side's products were less precise."""
     left_out: tuple[str, ...] = ()
@@ -57,11 +44,6 @@ class Difference:
     """What B has and A has not, such as a parameter that it does not use."""
     notes: tuple[str, ...] = ()
     """What was done to a model that its author may not expect."""
-    by_operation: Callable[[], ByOperation | str] = field(
-        default=lambda: "nothing of the models was kept", repr=False
-    )
-    """Compares the two by their operations, or says why it cannot; asked once, by `lines`."""
-    _folder: object = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """One line: who, how much, and the first place that differs."""
@@ -80,21 +62,6 @@ class Difference:
         if not self.equal:
             return "DIFFERENT"
         return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
-
-    @property
-    def lines(self) -> ByOperation | None:
-        """Where the two differ: on which lines of source they part, forward, or backward where the
-        forward passes are the same. None where nothing differs, and where it cannot be told."""
-        return None if isinstance(self._located, str) else self._located
-
-    @property
-    def no_lines(self) -> str:
-        """Why `lines` cannot tell, in one sentence; empty where it can."""
-        return self._located if isinstance(self._located, str) else ""
-
-    @functools.cached_property
-    def _located(self) -> ByOperation | str | None:
-        return None if self.equal else self.by_operation()
 
     @property
     def tensors(self) -> int:
@@ -126,81 +93,35 @@ class Difference:
         found = (each.divergence for each in self.comparisons if each.stage in stages)
         return next((each for each in found if each is not None), None)
 
-    @property
-    def outputs(self) -> tuple[Judged, ...]:
-        """How the tensors that the models return fared."""
-        return tuple(
-            judged
-            for each in self.comparisons
-            if each.stage == "forward"
-            for judged in each.judged
-            if judged.site.path == "" and judged.site.port.startswith("out")
-        )
-
-    @property
-    def first_output(self) -> Divergence | None:
-        """The place to blame if what the models return differs; None if that agrees."""
-        return None if all(judged.passed for judged in self.outputs) else self.first
-
 
 def compare_sides(
-    a: Side,
-    b: Side,
-    *,
-    how: How | Path = "auto",
-    shadow: Side | None = None,
-    folder: Path | None = None,
+    a: Recorded, b: Recorded, *, how: How | Path = "auto", shadow: Recorded | None = None
 ) -> Difference:
-    """Compare two sides; A is the reference.
-
-    Where A can be run, the envelope of rounding is measured on it, run once more with parameters and
-    inputs one unit in the last place away.
+    """Compare two recordings; A is the reference.
 
     Args:
         how: how modules are aligned, see `parity.verifier.diff.align`.
-        shadow: a recording of A so nudged, where A is a trace.
-        folder: where to put the recordings; a temporary one by default.
+        shadow: a recording of A with parameters and inputs one unit in the last place away, on which the
+            envelope of rounding is measured.
 
     Raises:
-        InputError: models that cannot be compared, or outputs that are not finite on both sides.
+        InputError: recordings that cannot be compared, or outputs that are not finite on both sides.
     """
-    root = Path(tempfile.mkdtemp(prefix="parity-", dir=folder))
-    with ThreadPoolExecutor(2) as both:
-        first, second = both.submit(a.record, root / "a"), both.submit(b.record, root / "b")
-        trace_a, trace_b = first.result(), second.result()
-        if count := parameters_in_front(trace_a, trace_b):
-            a.bind(count)
-            trace_a = a.record(root / "a, bound")
-        if count := parameters_in_front(trace_b, trace_a):
-            b.bind(count)
-            trace_b = b.record(root / "b, bound")
-        check_comparable(a.name, trace_a, b.name, trace_b)
-        alignment = align(trace_a, trace_b, how)
-        moved: Trace | None = shadow.record(root / "shadow") if shadow else None
-        if moved is None and a.runs:
-            moved = a.record(root / "shadow", nudge=NUDGE)
-        traces = Traces(trace_a, trace_b, moved)
-    notes = [
-        f"{side.name}: {note}"
-        for side, trace in ((a, trace_a), (b, trace_b))
-        for note in (*side.notes, *_samples(trace))
-    ]
-    difference = Difference(
+    check_comparable(a.name, a.trace, b.name, b.trace)
+    alignment = align(a.trace, b.trace, how)
+    traces = Traces(a.trace, b.trace, shadow.trace if shadow else None)
+    notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
+    return Difference(
         name_a=a.name,
         name_b=b.name,
         alignment=alignment,
         comparisons=tuple(_comparisons(traces, alignment)),
         traces=traces,
-        runs=a.runs and b.runs,
-        uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
+        uncertified=tuple(_uncertified(a.name, a.trace, b.name, b.trace)),
         left_out=left_out(traces, alignment, "A"),
         b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),
-        by_operation=functools.partial(lines_of, a.subject, b.subject),
-        _folder=root,
     )
-    weakref.finalize(difference, shutil.rmtree, root, ignore_errors=True)
-    return difference
 
 
 def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[Comparison]:

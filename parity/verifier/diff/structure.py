@@ -42,19 +42,6 @@ def check_comparable(name_a: str, a: Trace, name_b: str, b: Trace) -> None:
         )
 
 
-def parameters_in_front(trace: Trace, other: Trace) -> int:
-    """How many arrays stand in front of the inputs of a program that the other program has: its
-    parameters, as in ``(function, (weight, images))``. 0 where the inputs pair as they come."""
-    mine, theirs = (list(each.of("batch", min(each.steps, default=0))) for each in (trace, other))
-    more = len(mine) - len(theirs)
-
-    def fit(some: list[Event]) -> bool:
-        pairs = zip(some, theirs, strict=False)
-        return all(layout_between(x.shape, y.shape) is not None for x, y in pairs)
-
-    return more if theirs and more > 0 and not fit(mine) and fit(mine[more:]) else 0
-
-
 def _facts(a: Trace, b: Trace) -> Iterator[tuple[str, object, object]]:
     for mine, theirs in zip(a.of("batch", min(a.steps)), b.of("batch", min(b.steps)), strict=False):
         if layout_between(mine.shape, theirs.shape) is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -151,18 +152,31 @@ class Comparison:
 
     def to_text(self) -> str:
         """The comparison as a person reads it."""
+        return "\n".join([f"{self.verdict}: {self.summary()}", *self.details()])
+
+    def summary(self) -> str:
+        """How much was compared, and how far apart it is."""
+        c = self.counts
+        return (
+            f"{c.outputs} output{'s' * (c.outputs != 1)} compared ({c.elements} numbers),"
+            f" largest relative error {self.error:.2g}"
+        )
+
+    def details(self, *, brief: bool = False) -> list[str]:
+        """All that `to_text` has below its first line; `brief`: without counts."""
         c = self.counts
         lines = [
-            f"{self.verdict}: {c.outputs} output{'s' * (c.outputs != 1)} compared"
-            f" ({c.elements} numbers),"
-            f" largest relative error {self.error:.2g}",
             f"{c.operations_a} operations in A, {c.operations_b} in B;"
-            f" {c.met} of B's {c.comparable} values are also A's",
-        ]
-        for said, start in (("not compared", "A"), ("B alone returns", "B")):
+            f" {c.met} of B's {c.comparable} values are also A's"
+        ][: not brief]
+        said_of_b = "B alone has a gradient of" if brief else "B alone returns"
+        said_of_a = "without a gradient in B" if brief else "not compared"
+        for said, start in ((said_of_a, "A"), (said_of_b, "B")):
             names = [each.removeprefix("B's ") for each in c.outputs_left_out if each[0] == start]
-            lines += [f"{said}: {', '.join(names)}"] if names else []
-        if c.unused:
+            names = [each.removeprefix("A's ") for each in names] if brief else names
+            shown = _some(tuple(names)) if brief else ", ".join(names)
+            lines += [f"{said}: {shown}"] if names else []
+        if c.unused and not brief:
             lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
         if self.rounded:
             lines.append(f"rounded to the smaller type that the other side has: {_some(self.rounded)}")
@@ -174,28 +188,20 @@ class Comparison:
                 f"rounding: {note.a.where} and {note.b.where},"
                 f" {note.error:.2g} (limit {note.limit:.2g})",
             ]
-        return "\n".join(lines)
+        return lines
 
     def module_rows(self) -> list[tuple[str, str, str, str]]:
         """B's modules that have results: path, the module of A, how many of its results A has, and what
         became of it."""
         return [
-            (each.path, each.of_a or "-", f"{each.same} of {each.results}", each.said)
+            (each.path, each.of_a or "-", f"{each.same} of {each.results}", self.said_of(each))
             for each in self.modules
             if each.results
         ]
 
-    def modules_to_text(self) -> list[str]:
-        """B's modules as a table."""
-        rows = self.module_rows()
-        if not rows:
-            return ["B has no modules"]
-        rows.insert(0, (*MODULE_COLUMNS, ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        return [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
-            for row in rows
-        ]
+    def said_of(self, module: Module) -> str:
+        """What became of a module: where nothing differs, one may compute the same in another way."""
+        return "in another way" if module.said == "differs" and not self.places else module.said
 
     def places_to_text(self) -> list[str]:
         """The places alone, and what their letters stand for."""
@@ -216,6 +222,15 @@ class Comparison:
             for place in self.places
             for part in (place.a, place.b)
         )
+
+
+def as_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of cells as lines, in columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
+        for row in rows
+    ]
 
 
 _KINDS = {

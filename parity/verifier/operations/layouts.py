@@ -85,7 +85,8 @@ def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way
     """The ways from one shape to another that need no proof: the axes as they are, or the channels
     first on one side and last on the other. All other axes keep their order.
 
-    Channels are the first axis or the one behind it. Where shapes allow for both, the first axis is the
+    Channels are the first axis or the one behind it, or, of video, the one behind batch and time. Where
+    shapes allow for several, the first axis is the
     batch and stays.
     """
     if given == shape:
@@ -93,7 +94,7 @@ def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way
         return
     if math.prod(given) != math.prod(shape):
         return
-    for move in (_in_place, _behind_the_batch, _first):
+    for move in (_in_place, _behind_the_batch, _of_frames, _first):
         found = []
         for order in move(_axes(given, shape)):
             if _merges([given[i] for i in order], shape):
@@ -116,6 +117,11 @@ def _axes(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
 
 def _in_place(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
     return [axes]
+
+
+def _of_frames(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Of (B, T, C, H, W), where channels stand behind two axes."""
+    return [(*axes[:2], *order) for order in _first(axes[2:])] if len(axes) > 4 else []
 
 
 def _behind_the_batch(axes: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -184,6 +184,11 @@ class Outputs:
         largest = self._grains[pair]
         return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
 
+    def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> Way | None:
+        """How A's output lies in B's; None between shapes that cannot be compared."""
+        found = [(distance(way.of(np.asarray(of_a)), np.asarray(of_b)), way) for way in self._ways[pair]]
+        return min(found, key=lambda each: each[0], default=(0.0, None))[1]
+
     def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
         """A's axes in the order that B's output has; none where no order of whole axes is B's."""
         for way in self._ways[pair]:

@@ -2,12 +2,60 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from parity.verifier.operations.callables import arguments_of, is_a, is_torch, unwrapped
+from parity.verifier.operations.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
 from parity.verifier.operations.mistakes import SEALED, in_one_line, is_sealed
 from parity.verifier.operations.program import Program
 from vit_config import InputError
+
+
+@dataclass(frozen=True)
+class Given:
+    """A side, taken apart."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    variables: Any = None
+    """Of a Linen module."""
+    bound: int = 0
+    """How many of `args` were bound before the inputs were given."""
+
+    @property
+    def torch(self) -> bool:
+        """Whether it is a program of torch."""
+        return is_torch(self.function, self.args, self.kwargs)
+
+    @property
+    def trees(self) -> int:
+        """How many of `args` hold parameters."""
+        return kinds_of(self.args, self.bound).count("parameter")
+
+
+def taken_apart(side: Any, name: str) -> Given:
+    """What a user gives, as a function with its arguments; see `record`.
+
+    Raises:
+        InputError: it is nothing that can be called.
+    """
+    if isinstance(side, Given):
+        return side
+    if isinstance(side, str):
+        from parity.verifier.build import Order, built
+
+        side = built(Order(name=side))
+    function, *rest = side if isinstance(side, tuple) else (side,)
+    variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
+    if len(rest) > 1:
+        raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")
+    args, kwargs = arguments_of(rest[0] if rest else ())
+    function, args, kwargs, bound = unwrapped(function, args, kwargs)
+    if not callable(function):
+        raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
+    return Given(name, function, args, kwargs, variables, bound)
 
 
 def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
@@ -28,29 +76,15 @@ def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None =
     Raises:
         InputError: it is none of these.
     """
-    if isinstance(side, str):
-        from parity.verifier.diff.build import Order, build, built_by, is_function
-
-        if is_function(side):
-            side = built_by(side)
-        else:
-            subject = build(Order(name=side))
-            side = (subject.model, dict(subject.kwargs) or subject.args)
-    function, *rest = side if isinstance(side, tuple) else (side,)
-    variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
-    if len(rest) > 1:
-        raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")
-    args, kwargs = arguments_of(rest[0] if rest else ())
-    function, args, kwargs, bound = unwrapped(function, args, kwargs)
-    if not callable(function):
-        raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
-    with in_one_line(name, function, args, kwargs):
+    given = taken_apart(side, name)
+    function, args, kwargs = given.function, given.args, given.kwargs
+    with in_one_line(given.name, function, args, kwargs):
         if is_sealed(function):
-            raise InputError(f"{name}: {SEALED}")
-        if is_torch(function, args, kwargs):
+            raise InputError(f"{given.name}: {SEALED}")
+        if given.torch:
             from parity.verifier.operations.aten import side as torch_side
 
-            return torch_side.record_side(function, args, kwargs, bound, name, gradients, dtype)
+            return torch_side.record_side(function, args, kwargs, given.bound, name, gradients, dtype)
         from parity.verifier.operations.jaxprs import side as jax_side
 
-        return jax_side.record_side(function, variables, args, kwargs, bound, name, dtype)
+        return jax_side.record_side(function, given.variables, args, kwargs, given.bound, name, dtype)

@@ -26,8 +26,7 @@ def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[
     stacked on one side belongs to all that hold its numbers on the other. Where parameters lie in
     another order, their gradients are compared in the order of the parameters' numbers.
     """
-    whole_a, whole_b = _whole(a), _whole(b)
-    pairs = [(whole_a[name], whole_b[name]) for name in whole_a if name in whole_b]
+    pairs: list[tuple[int, int]] = []
     of_a, of_b = _gradients(a), _gradients(b)
     together = [([x], [y]) for x, y in _alike(a, b, of_a, of_b)]
     rest_a, rest_b = (
@@ -43,7 +42,10 @@ def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[
         else:
             pairs.append((_in_order(a, mine, of_a), _in_order(b, theirs, of_b)))
     left_out = [
-        f"{side}'s {path}" for side, rest in (("A", rest_a), ("B", rest_b)) for path, _ in rest.values()
+        f"{program.name}'s {path.removeprefix(f'{GRADIENT}.')}"
+        for program, rest in ((a, rest_a), (b, rest_b))
+        for leaf, (path, _) in rest.items()
+        if program.operations[leaf].kind == "parameter"  # an input may be another, such as a mask
     ]
     return pairs, left_out
 
@@ -52,17 +54,13 @@ def _without(named: _Named, leaves: Sequence[int]) -> _Named:
     return {leaf: each for leaf, each in named.items() if leaf not in leaves}
 
 
-def _whole(program: Program) -> dict[str, int]:
-    return {path: index for path, index in program.outputs if path in ("output", "loss")}
-
-
 def _gradients(program: Program) -> _Named:
-    """Of every parameter with a gradient, the output that it is."""
-    leaves = {op.label: op.index for op in program.operations if op.kind == "parameter"}
+    """Of every leaf with a gradient, the output that it is."""
+    leaves = {op.label: op.index for op in program.operations if op.run is None}
     found: _Named = {}
     for path, index in program.outputs:
         name = path.removeprefix(f"{GRADIENT}.")
-        labels = [name, f"params.{name}", f"trees.{name}"] if name != path else []
+        labels = [name, f"trees.{name}", name.removeprefix("inputs.")] if name != path else []
         leaf = next((leaves[label] for label in labels if label in leaves), None)
         if leaf is not None:
             found[leaf] = path, index

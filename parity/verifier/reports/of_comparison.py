@@ -1,8 +1,9 @@
-"""The report of a comparison by operations."""
+"""The report of two programs that were compared."""
 
 from __future__ import annotations
 
-from parity.verifier.operations.comparison import MODULE_COLUMNS, Comparison, Part, Place
+from parity.verifier.compared import Compared
+from parity.verifier.operations.comparison import Part, Place
 from parity.verifier.reports.report import Finding, Level, Report, Table
 
 KINDS = {
@@ -15,26 +16,31 @@ KINDS = {
 }
 
 
-def report_of_comparison(found: Comparison, a: str, b: str) -> Report:
-    """What `parity locate` found."""
-    counts = found.counts
-    nothing = Part("", ())
+def report_of(found: Compared) -> Report:
+    """What `parity diff` found of two programs."""
     findings = [
         *(_finding(place, "error") for place in found.places),
         *(
-            Finding("not-compared", "warning", f"not compared: {each}", nothing, nothing)
-            for each in counts.outputs_left_out
+            Finding("not-compared", "warning", f"not compared: {each}", _NOTHING, _NOTHING)
+            for part in found.parts
+            for each in part.counts.outputs_left_out
         ),
-        *(_finding(place, "note") for place in found.notes),
+        *(_finding(place, "note") for part in found.parts for place in part.notes),
     ]
-    summary = (
-        f"{counts.outputs} outputs compared ({counts.elements} numbers), largest relative error"
-        f" {found.error:.2g}; {counts.operations_a} operations in A, {counts.operations_b} in B"
-    )
-    own = found.to_dict() | {"left_out": list(counts.outputs_left_out)}
-    rows = tuple(found.module_rows())
-    table = Table((*MODULE_COLUMNS, ""), rows) if rows else None
-    return Report("locate", a, b, found.verdict, summary, tuple(findings), table, found.legend, own)
+    if found.no_backward:
+        said = f"gradients were not compared: {found.no_backward}"
+        findings.append(Finding("not-compared", "note", said, _NOTHING, _NOTHING))
+    own = found.to_dict() | {"left_out": list(found.forward.counts.outputs_left_out)}
+    head, rows = found.module_rows()
+    table = Table(head, tuple(rows)) if rows else None
+    legend = {letter: said for part in reversed(found.parts) for letter, said in part.legend.items()}
+    return Report(
+        "diff", found.name_a, found.name_b, found.verdict, found.summary(), tuple(findings), table,
+        legend, own,
+    )  # fmt: skip
+
+
+_NOTHING = Part("", ())
 
 
 def _finding(place: Place, level: Level) -> Finding:

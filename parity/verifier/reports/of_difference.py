@@ -1,50 +1,37 @@
-"""The reports of a difference between modules, and of its diagnosis."""
+"""The report of two recordings that were compared."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from parity.measure.shown import number
 from parity.verifier.diagnose.diagnosis import Diagnosis
-from parity.verifier.diagnose.diagnosis_report import to_dict as diagnosis_to_dict
+from parity.verifier.diagnose.diagnosis_report import to_dict
 from parity.verifier.diagnose.verdict import Cause
-from parity.verifier.diff.diff_report import to_dict as difference_to_dict
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
 from parity.verifier.operations.comparison import Part
-from parity.verifier.reports.of_comparison import report_of_comparison
 from parity.verifier.reports.report import Finding, Report, Table, line_of_name
 
 
-def report_of_difference(difference: Difference) -> Report:
-    """What `parity diff` found."""
-    findings = [
-        _finding(difference, group[0], len(group), rule=_rule(group[0])) for group in difference.places
-    ]
-    return _report("diff", difference, findings, difference_to_dict(difference))
-
-
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
-    """What `parity diagnose` found; causes that have lines of source stand at those."""
-    at_lines = diagnosis.lines is not None and bool(diagnosis.lines.places)
+    """What `parity diff` found of two recordings."""
     findings = []
     for place in diagnosis.places:
         first, verdict = place.divergences[0], place.verdict
-        cause = verdict.causes[0] if verdict.causes and not at_lines else None
+        cause = verdict.causes[0] if verdict.causes else None
         rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
         details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
         findings.append(
             _finding(diagnosis.difference, first, len(place.divergences), rule=rule, cause=cause,
                      details=details)
         )  # fmt: skip
-    return _report("diagnose", diagnosis.difference, findings, diagnosis_to_dict(diagnosis))
+    return _report(diagnosis.difference, findings, to_dict(diagnosis))
 
 
 def _rule(first: Divergence) -> str:
     return f"{first.stage}-differs".replace(" ", "-")
 
 
-def _report(command: str, difference: Difference, findings: list[Finding], own: dict) -> Report:
+def _report(difference: Difference, findings: list[Finding], own: dict) -> Report:
     nothing = Part("", ())
     for line in (*difference.left_out, *difference.b_alone):
         stage, _, rest = line.partition(": ")
@@ -54,12 +41,8 @@ def _report(command: str, difference: Difference, findings: list[Finding], own: 
         said = f"float32 products ran at reduced precision: {flag}"
         findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
     summary = f"{difference.tensors} pairs of tensors compared"
-    report = Report(command, difference.name_a, difference.name_b, difference.verdict, summary,
-                    tuple(findings), _table(difference), {}, own)  # fmt: skip
-    if difference.lines is None:
-        return report
-    located = report_of_comparison(difference.lines, report.a, report.b)
-    return replace(report, findings=(*report.findings, *located.findings), legend=located.legend)
+    return Report("diff", difference.name_a, difference.name_b, difference.verdict, summary,
+                  tuple(findings), _table(difference), {}, own)  # fmt: skip
 
 
 def _finding(
@@ -85,8 +68,6 @@ def _finding(
 
 
 def _evidence(cause: Cause) -> tuple[str, ...]:
-    if cause.residual_a is None or cause.residual_b is None:
-        return (cause.message,)
     share = [each / cause.difference if cause.difference else 0.0
              for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
     said = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"

@@ -1,4 +1,4 @@
-"""One form for what `parity diff`, `parity diagnose` and `parity locate` found."""
+"""One form for what `parity diff` found, of programs and of recordings."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Report:
     """What a command found."""
 
     command: str
-    """diff, diagnose or locate."""
+    """diff."""
     a: str
     b: str
     """What the user calls the two sides."""

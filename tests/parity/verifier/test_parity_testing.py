@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from parity.testing import LEVELS, assert_parity, worst_errors
+from parity.testing import assert_parity, worst_errors
 from parity.verifier.lock import ROOM, check_lock
 from vit_config import ConfigError, InputError
 
+LEVELS = ("logits", "gradients")
 X = np.random.default_rng(0).standard_normal((3, 7))
 WORST = {"logits": 3e-16, "forward": 2e-12}
 
@@ -28,15 +29,6 @@ class Net(nn.Module):
         return self.fc2(self.act(self.twist(self.fc1(x))))
 
 
-class Shifted(Net):
-    """Passes another hidden tensor on, and returns the same."""
-
-    def __init__(self):
-        super().__init__()
-        self.double().fc1.bias.data += 1.0
-        self.twist = lambda x: x - 1.0
-
-
 def stopped(x):
     """The same values, and no gradient of half of them."""
     return torch.cat([x[..., :5], x[..., 5:].detach()], dim=-1)
@@ -50,31 +42,22 @@ def pair(**changes):
 def test_equal_models_pass_at_every_level(level):
     difference = assert_parity(*pair(), level=level)
     assert difference.equal
-    assert set(worst_errors(difference, level)) == {"logits", *LEVELS[level]}
+    assert list(worst_errors(difference)) == [*LEVELS[: LEVELS.index(level) + 1]]
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_another_activation_fails_at_every_level_with_its_place(level):
     with pytest.raises(
         AssertionError,
-        match=r"^first difference \(forward\): act: out: same input.*"
-        r"test_parity_testing.py:\d+: return self.fc2\(self.act",
+        match=r"(?s)^DIFFERENT: 1 output .*1. activation: gelu, tanh where A.*return self.fc2\(self.act",
     ):
         assert_parity(*pair(act=nn.GELU("tanh")), level=level)
-
-
-def test_what_is_shifted_within_is_a_difference_of_activations_alone():
-    sides = (Net().eval(), X), (Shifted().eval(), X)
-    assert_parity(*sides)
-    with pytest.raises(AssertionError, match=r"\(parameters\): fc1.bias: the parameter differs"):
-        assert_parity(*sides, level="activations")
 
 
 def test_a_gradient_that_is_cut_off_is_a_difference_of_gradients_alone():
     sides = pair(twist=stopped)
     assert_parity(*sides, level="logits")
-    assert_parity(*sides, level="activations")
-    with pytest.raises(AssertionError, match=r"\(backward\): \(model\): the gradient of fc1 out"):
+    with pytest.raises(AssertionError, match="the forward passes are the same; in the backward pass:"):
         assert_parity(*sides, level="gradients")
 
 
@@ -101,30 +84,17 @@ def test_a_model_of_nnx_is_left_alone():
     model = Small()
     difference = assert_parity((model, X), (model, X))
     assert not model.drop.deterministic
-    assert difference.notes == tuple(
-        f"{name}: was given in training mode; it is compared in evaluation mode" for name in "ab"
+    assert difference.remarks == tuple(
+        f"{name}: was given in training mode; it is compared in evaluation mode" for name in "AB"
     )
-
-
-def test_reduced_precision_is_refused_with_the_flag():
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    try:
-        with pytest.raises(AssertionError, match=r'torch.get_float32_matmul_precision\(\) = "high"'):
-            assert_parity(*pair(), dtype="float32", precision="default")
-        assert_parity(*pair(), dtype="float32")  # in full, whatever it is set to
-        assert_parity(*pair(), dtype="float64", precision="default")  # knows no such thing
-        assert torch.get_float32_matmul_precision() == "high"
-    finally:
-        torch.set_float32_matmul_precision(before)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "line"),
     [
-        ({"level": "weights"}, ConfigError, "level = 'weights': must be one of logits, activations"),
-        ({"b": (5, X)}, InputError, "builtins.int is not a model"),
-        ({"b": (nn.Linear(5, 3), X)}, RuntimeError, "shapes cannot be multiplied"),
+        ({"level": "weights"}, ConfigError, "level = 'weights': must be one of logits, gradients"),
+        ({"b": (5, X)}, InputError, "int cannot be called"),
+        ({"b": (nn.Linear(5, 3), X)}, InputError, "shapes cannot be multiplied"),
     ],
 )
 def test_mistakes(options, error, line):
@@ -137,7 +107,7 @@ def test_the_lock_is_written_and_kept(tmp_path):
     lock = tmp_path / "errors.json"
     difference = assert_parity(*pair(), level="gradients", lock=lock)
     written = lock.read_text()
-    assert json.loads(written) == worst_errors(difference, "gradients")
+    assert json.loads(written) == worst_errors(difference)
     assert_parity(*pair(), level="gradients", lock=lock)
     assert lock.read_text() == written
 

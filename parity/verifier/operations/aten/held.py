@@ -32,6 +32,16 @@ class Held:
             for path, inner in module.named_modules()
         }
 
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Its tensors and the parameters of its modules, by their paths."""
+        several = len(self.modules) > 1
+        named = {
+            _joined(name if several else "", path): each
+            for name, module in self.modules.items()
+            for path, each in module.named_parameters()
+        }
+        return {**named, **self._tensors}
+
     @contextmanager
     def cast(self, dtype: torch.dtype | None) -> Iterator[list[Leaf]]:
         """While entered, all of it is of a type, or of its own, and without gradients; and is as it was
@@ -52,6 +62,8 @@ class Held:
                 leaves.append(("parameter", name, tensor, rounding_of(tensor.dtype)))
             for tensor in {id(t): t for _, _, t, _ in leaves}.values():
                 stack.callback(_put, tensor, tensor.data, tensor.grad if tensor.is_leaf else None)
+                if tensor.is_leaf and tensor.is_floating_point():
+                    stack.callback(tensor.requires_grad_, tensor.requires_grad)
                 whole = tensor.data.to(dtype) if dtype and tensor.is_floating_point() else tensor.data
                 _put(tensor, whole.clone() if whole is tensor.data else whole, None)
             yield leaves

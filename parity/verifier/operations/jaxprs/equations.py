@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,10 +99,14 @@ def last_reads(jaxpr: Any) -> dict[int, list[Any]]:
     return found
 
 
+_TRANSFORMED = re.compile(r"\b(?:transpose|jvp|vmap)\(")
+
+
 def modules_of(eqn: Any) -> str:
     """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
     transformations."""
-    parts = [p for p in str(eqn.source_info.name_stack).replace("/", ".").split(".") if p]
+    stack = _TRANSFORMED.sub("", str(eqn.source_info.name_stack)).replace("/", ".")
+    parts = [part if "(" in part else part.rstrip(")") for part in stack.split(".")]
     return ".".join(p for p in parts if p.isidentifier() or p.isdigit())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def record_side(
         own, given = values[:before], values[before:]
         positional = [closed(static[i](given[i])) for i in range(len(args))]
         named = {key: closed(static[key](given[len(args) + i])) for i, key in enumerate(kwargs)}
-        return _only_arrays(inner(*own, *positional, **named))
+        return only_arrays(inner(*own, *positional, **named))
 
     held = Held(function)
     with held.evaluating() as trained:
@@ -94,7 +94,7 @@ def arrays_of(tree: Any) -> tuple[dict[str, Any], Callable[[dict[str, Any]], Any
     import jax
 
     leaves, structure = jax.tree.flatten(tree)
-    paths = [".".join(map(_entry, p)) for p, _ in jax.tree_util.tree_leaves_with_path(tree)]
+    paths = [path_of(p) for p, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
     def rebuild(arrays: dict[str, Any]) -> Any:
         filled = [arrays.get(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
@@ -126,6 +126,11 @@ def evaluating(model: Any) -> Any:
     copy = nnx.clone(model)
     copy.eval()
     return copy
+
+
+def path_of(keys: Iterable[Any]) -> str:
+    """The path of a leaf in a tree, by its keys."""
+    return ".".join(map(_entry, keys))
 
 
 def _entry(entry: Any) -> str:
@@ -167,12 +172,11 @@ def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
     return [leaves[i] for i in places], rebuild
 
 
-def _only_arrays(result: Any) -> Any:
+def only_arrays(result: Any) -> Any:
+    """What a program returns, without what is no array."""
     import jax
 
     if all(isinstance(leaf, (jax.Array, np.ndarray, float, int)) for leaf in jax.tree.leaves(result)):
         return result
     found = jax.tree_util.tree_leaves_with_path(result)
-    return {
-        ".".join(map(_entry, p)): leaf for p, leaf in found if isinstance(leaf, (jax.Array, np.ndarray))
-    }
+    return {path_of(p): leaf for p, leaf in found if isinstance(leaf, (jax.Array, np.ndarray))}

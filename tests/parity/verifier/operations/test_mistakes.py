@@ -1,4 +1,4 @@
-"""What users hand to `parity locate` that cannot be compared: one clear line and status 2."""
+"""What users hand to `parity diff` that cannot be compared: one clear line and status 2."""
 
 import json
 import sys
@@ -11,11 +11,7 @@ import pytest
 import torch
 
 from parity.cli import run
-from parity.verifier.diff import InProcess, subject_of
-from parity.verifier.diff.build import Order, build
-from parity.verifier.diff.server import Server
 from parity.verifier.operations import compare
-from tests.support import mistaken_models
 
 pytestmark = pytest.mark.quick
 
@@ -24,11 +20,11 @@ HERE = Path(__file__).parents[3] / "support/mistaken_models.py"
 
 @pytest.fixture
 def locate(capfd):
-    """`parity locate` of functions of mistaken_models.py, or of other things; status, output, error."""
+    """`parity diff` of functions of mistaken_models.py, or of other things; status, output, error."""
 
     def call(*arguments):
         named = [f"{HERE}:{each}" if str(each).isidentifier() else str(each) for each in arguments]
-        status = run("locate", named)
+        status = run("diff", named)
         return status, *capfd.readouterr()
 
     return call
@@ -74,7 +70,7 @@ def test_one_clear_line_and_status_2(given, line, flags, locate):
     status, out, error = locate(given, *flags)
     assert (status, out, error.count("\n")) == (2, "", 1)
     assert line.format(name=f"{HERE}:{given}", file=HERE, **PLACES) in error
-    assert error.startswith("parity locate: ")
+    assert error.startswith("parity diff: ")
 
 
 SHAPES = {
@@ -85,7 +81,7 @@ SHAPES = {
 
 @pytest.mark.parametrize(("given", "line"), SHAPES.items(), ids=list(SHAPES))
 def test_inputs_of_other_shapes(given, line, locate):
-    assert locate("plain", given) == (2, "", f"parity locate: {line}\n")
+    assert locate("plain", given) == (2, "", f"parity diff: {line}\n")
 
 
 IMAGES = np.random.default_rng(2).standard_normal((2, 3, 4, 5))
@@ -126,7 +122,7 @@ def test_a_file_that_is_no_python(locate, tmp_path):
     status, _, error = locate("plain", f"{path}:f")
     assert (status, error) == (
         2,
-        f"parity locate: {path}:f: SyntaxError in {path}:2: invalid syntax\n",
+        f"parity diff: {path}:f: SyntaxError in {path}:2: invalid syntax\n",
     )
 
 
@@ -134,17 +130,7 @@ def test_a_package_that_the_user_s_own_file_imports(locate, tmp_path):
     path = tmp_path / "lacking.py"
     path.write_text("import numpy\nimport nowhere_to_be_found\n")
     line = f"{path}:f: {path}:2 imports nowhere_to_be_found, which {sys.executable} lacks; install it"
-    assert locate("plain", f"{path}:f")[::2] == (2, f"parity locate: {line}\n")
-    assert Server().answer({"build": {"name": f"{path}:f"}})["message"] == line
-
-
-@pytest.mark.parametrize("name", ["raises", "needs_arg", "exported", "exits"])
-def test_diff_says_the_same(name, tmp_path):
-    server = Server()
-    said = server.answer({"build": {"name": f"{HERE}:{name}", "dtype": "float64"}})
-    if "error" not in said:
-        said = server.answer({"out": str(tmp_path / "out"), "nudge": None})
-    assert REFUSED[name].format(name=f"{HERE}:{name}", file=HERE, **PLACES) in said["message"]
+    assert locate("plain", f"{path}:f")[::2] == (2, f"parity diff: {line}\n")
 
 
 METHODS = [
@@ -160,13 +146,6 @@ def test_a_method_of_a_module_is_understood_as_the_module(a, b):
     found = compare(f"{HERE}:{a}", f"{HERE}:{b}")
     assert found.verdict == "EQUAL"
     assert found.counts.parameters
-
-
-def test_a_method_of_a_module_in_diff():
-    model, x = mistaken_models.torch_twice()
-    subject = subject_of("twice", (model, x))
-    assert isinstance(subject.model, mistaken_models.Net)
-    torch.testing.assert_close(subject.model(x), 2 * mistaken_models.Net()(x))
 
 
 @pytest.mark.parametrize(
@@ -190,11 +169,7 @@ def test_training_mode_in_a_bisection(locate):
 @pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")  # which is the user's
 @pytest.mark.parametrize("name", ["traced", "exported_by_torch"])
 def test_a_program_of_torch_that_no_longer_is_python_says_nothing_by_itself(name, locate, tmp_path):
-    """Nor does its copy, in `parity diff`: warnings are errors here."""
     assert locate("plain", name)[::2] == (0, "")
-    side = InProcess(build(Order(name=f"{HERE}:{name}")), dtype="float64")
-    side.record(tmp_path / "a")
-    side.record(tmp_path / "b", nudge=1)
 
 
 DRAWN = "draws random numbers at mistaken_models.py:{}; give what it draws as an input"

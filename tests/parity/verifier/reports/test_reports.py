@@ -5,16 +5,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import jsonschema
+import numpy as np
 import pytest
-import torch
 
-from parity import diagnose
+from parity import diff, record
 from parity.cli import run
-from parity.verifier.operations import compare_programs, record
+from parity.verifier.compare import compare
 from parity.verifier.operations.comparison import Line, Part
 from parity.verifier.reports import Finding, Report, Table
-from parity.verifier.reports.of_comparison import report_of_comparison
-from parity.verifier.reports.of_difference import report_of_diagnosis, report_of_difference
+from parity.verifier.reports.of_comparison import report_of
+from parity.verifier.reports.of_difference import report_of_diagnosis
 from parity.verifier.reports.page import to_html
 from parity.verifier.reports.report import line_of_name
 from parity.verifier.reports.sarif import to_sarif
@@ -28,8 +28,8 @@ VOID = {"meta", "br", "hr", "img", "link"}
 @pytest.fixture(scope="module")
 def report():
     model, weights, x = models.torch_model()
-    b = record((models.jax_model("tanh"), (weights, x)), "B")
-    return report_of_comparison(compare_programs(record((model, x), "A"), b), "a <b>", "b.py:port")
+    b = models.jax_model("tanh"), (weights, x)
+    return report_of(compare((model, x), b, names=("a <b>", "b.py:port")))
 
 
 class Page(HTMLParser):
@@ -59,7 +59,7 @@ def test_json_keeps_to_its_schema(report):
     assert (finding["rule"], finding["level"]) == ("activation", "error")
     assert finding["b"]["lines"][0]["text"].startswith("y = jax.nn.gelu")
     assert finding["b"]["formula"].startswith("tanh(")
-    assert found["places"][0]["kind"] == "operations"  # what `Comparison.to_json` has is there too
+    assert found["places"][0]["kind"] == "operations"  # the fields of `Compared.to_dict` are there too
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(found | {"verdict": "MAYBE"}, SCHEMA)
 
@@ -152,48 +152,31 @@ def test_the_line_of_a_function_by_its_name():
         assert line_of_name(name) == ()
 
 
-class Net(torch.nn.Module):
-    def __init__(self, epsilon=1e-6):
-        super().__init__()
-        self.norm, self.head = torch.nn.LayerNorm(7, eps=epsilon), torch.nn.Linear(7, 5)
-
-    def forward(self, x):
-        return self.head(self.norm(x))
-
-
-def test_differences_between_modules_have_all_three_forms():
-    torch.manual_seed(0)
-    right, wrong = Net().eval(), Net(1e-2).eval()
-    wrong.load_state_dict(right.state_dict())
-    x = torch.randn(3, 7)
-    diagnosis = diagnose((right, x), (wrong, x))
-    for report, rule in (
-        (report_of_difference(diagnosis.difference), "forward-differs"),
-        (report_of_diagnosis(diagnosis), "forward-differs"),
-    ):
-        found = json.loads(json.dumps(report.to_dict()))
-        jsonschema.validate(found, SCHEMA)
-        assert found["findings"][0]["rule"] == rule
-        result = to_sarif(report)["runs"][0]["results"][0]
-        assert result["locations"] == [
-            {"logicalLocations": [{"fullyQualifiedName": "norm", "kind": "module"}]}
-        ]
-        assert "All that was compared" in Page(to_html(report)).text
-    of_lines = found["findings"][1]
-    assert (of_lines["rule"], of_lines["message"]) == ("number", "number: 0.01 where A has 1e-06")
-    assert found["causes"][0]["name"] == "number"
+def test_recordings_have_all_three_forms(tmp_path):
+    for name, rate in (("a", 0.1), ("b", 0.2)):
+        with record(tmp_path / name) as recording, recording.step(x=np.ones((2, 3))):
+            recording.log("forward", {"norm": np.full((2, 3), rate)}, port="out")
+    report = report_of_diagnosis(diff(tmp_path / "a", tmp_path / "b"))
+    found = json.loads(json.dumps(report.to_dict()))
+    jsonschema.validate(found, SCHEMA)
+    assert (found["findings"][0]["rule"], found["stages"][1]["passed"]) == ("unknown-cause", False)
+    result = to_sarif(report)["runs"][0]["results"][0]
+    assert result["locations"] == [
+        {"logicalLocations": [{"fullyQualifiedName": "norm", "kind": "module"}]}
+    ]
+    assert "All that was compared" in Page(to_html(report)).text
 
 
 def test_the_command_writes_all_three(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("sides.py").write_text(SIDES)
-    assert run("locate", ["sides.py:a", "sides.py:b", *FLAGS], prog="parity locate") == 1
+    assert run("diff", ["sides.py:a", "sides.py:b", *FLAGS]) == 1
     assert "DIFFERENT" in capsys.readouterr().out
     jsonschema.validate(json.loads(Path("f.json").read_text()), SCHEMA)
     assert Page(Path("f.html").read_text())
     result = json.loads(Path("f.sarif").read_text())["runs"][0]["results"][0]
     assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "sides.py"
-    assert run("locate", ["sides.py:a", "sides.py:a", *FLAGS], prog="parity locate") == 0
+    assert run("diff", ["sides.py:a", "sides.py:a", *FLAGS]) == 0
     assert json.loads(Path("f.json").read_text())["findings"] == []
     assert json.loads(Path("f.sarif").read_text())["runs"][0]["results"] == []
     assert "EQUAL" in Path("f.html").read_text()

@@ -5,7 +5,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from parity.verifier.diff import InProcess, compare_sides, subject_of
+from parity.verifier.compare import compare
 
 WIDTH, TOKENS = 5, 12  # of 4 x 3 pixels
 IMAGES = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 3, 8, 6)).astype(np.float32))
@@ -89,12 +89,9 @@ def test_channels_first_and_last_are_compared_whole():
     a = First()
     for parameter in a.parameters():
         nn.init.normal_(parameter)
-    sides = (
-        InProcess(subject_of(n, (m, IMAGES)), dtype="float64") for n, m in (("a", a), ("b", Last(a)))
-    )
-    found = compare_sides(*sides)
-    assert found.equal, found.first
-    assert not found.left_out  # the bias of the mixing, which the norm takes away, has no gradient
-    partners = {pair.a.path: pair.b.path for pair in found.alignment.pairs}
-    assert partners["stage.0"] == "layer_1"
-    assert "stage.0.mlp" not in partners
+    found = compare((a, IMAGES), (Last(a), IMAGES))
+    assert found.equal, found.to_text()
+    # the bias of the mixing, which the norm takes away, has no gradient
+    assert found.backward.counts.outputs == 1 + len(list(a.parameters()))
+    partners = {module.path: module.of_a for module in found.forward.modules}
+    assert partners["layer_1"] == "stage.0"

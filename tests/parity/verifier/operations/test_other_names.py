@@ -7,10 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from parity.verifier.diagnose.by_operation import explain_model
-from parity.verifier.diagnose.diagnosis import diagnose
+from parity.verifier.compare import compare
 from parity.verifier.operations.causes.skips import too_many_of_a_part
-from tests.support.foreign import compared
 
 D, H, P, N = 24, 4, 2, 6
 ANGLES = torch.arange(1, N + 1)[:, None] * torch.tensor([1.0, 0.3, 0.1])
@@ -106,7 +104,7 @@ def diagnosed(right, wrong):
             parameter.copy_(parameter.new_empty(parameter.shape).normal_(0, 0.4, generator=generator))
     b.load_state_dict(a.state_dict())
     images = np.random.default_rng(0).standard_normal((3, 3, 8, 12))
-    return diagnose(compared(a, b, images))
+    return compare((a, images), (b, images))
 
 
 @pytest.mark.parametrize(
@@ -118,33 +116,17 @@ def diagnosed(right, wrong):
     ],
 )
 def test_mistakes_of_models_with_other_names(right, wrong, name, said):
-    diagnosis = diagnosed(right, wrong)
-    (cause,) = diagnosis.causes
-    assert (cause.name, cause.stage, cause.residual_a) == (name, "forward", None)
-    assert cause.message.startswith(said)
-    assert cause.difference > 0
-    assert diagnosis.unknown is None
+    found = diagnosed(right, wrong)
+    (place,) = found.places
+    assert (place.rule, found.backward) == (name, None)
+    assert place.message.startswith(said)
 
 
 def test_what_no_single_exchange_explains_has_no_name():
-    diagnosis = diagnosed({}, {"last": "behind"})
-    assert diagnosis.causes == ()
-    assert "no single exchange" in diagnosis.unknown
-    lines = [line.text for line in diagnosis.lines.places[0].b.lines]
+    found = diagnosed({}, {"last": "behind"})
+    assert found.causes == ()
+    lines = [line.text for line in found.places[0].b.lines]
     assert any("self.last" in each or ".mean(1)" in each for each in lines)
-
-
-@pytest.mark.parametrize(("stage", "named"), [("forward", []), ("backward", ["term-left-out"])])
-def test_what_gradients_part_in_explains_no_difference_of_the_forward_pass(stage, named):
-    side = SimpleNamespace(module="norm", formula="x")
-    place = SimpleNamespace(
-        cause="term left out", rule="term-left-out", message="only A adds it", a=side, b=side,
-        modules=(), found=None,
-    )  # fmt: skip
-    lines = SimpleNamespace(backward=True, places=(place,), types=())
-    verdict = explain_model(SimpleNamespace(lines=lines), SimpleNamespace(stage=stage))
-    assert [each.name for each in verdict.causes] == named
-    assert named or "of their gradients: term-left-out: only A adds it" in verdict.unknown
 
 
 def test_where_nothing_parts_no_row_has_a_step_of_its_own():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.measure.redraw import branch_norms, random_batch, redraw
-from parity.verifier.diff.subject import Subject, subject_of
+from parity.verifier.operations.callables import is_a
 from parity.verifier.operations.mistakes import in_one_line, refuse_arguments
 from vit_config import PRESETS, ConfigError, MissingFileError, ViTConfig, preset
 from vit_config.base import Schema
@@ -25,16 +25,13 @@ class Order(Schema, frozen=True):
     checkpoint is named ``jax:NAME`` or ``torch:NAME``."""
     twin: str = "torch"
     """Which twin, where the name does not say."""
-    dtype: str | None = None
-    """What parameters and inputs are cast to; None leaves them."""
-    precision: str = "highest"
     batch_size: int = 2
     seed: int = 0
     """Seed of a preset's weights and of the images."""
 
 
-def build(order: Order) -> Subject:
-    """Make the model and its inputs.
+def built(order: Order) -> Any:
+    """The model and its inputs, as a function that builds them returns them.
 
     Raises:
         ConfigError, MissingFileError, WeightsError, InputError: there is no such thing, or it cannot be
@@ -44,7 +41,7 @@ def build(order: Order) -> Subject:
     if colon and twin in ("jax", "torch"):
         return _twin(order, name, twin)
     if is_function(order.name):
-        return subject_of(order.name, built_by(order.name))
+        return _with_images(built_by(order.name))
     return _twin(order, order.name, order.twin)
 
 
@@ -56,20 +53,29 @@ def is_function(name: str) -> bool:
     )
 
 
-def _twin(order: Order, name: str, twin: str) -> Subject:
+def _twin(order: Order, name: str, twin: str) -> Any:
     cfg, arrays = _weights(order, name)
     images = random_batch(cfg, order.batch_size, order.seed).images  # (B, H, W, C)
     if twin == "torch":
         from vit_torch import from_arrays
 
         model = from_arrays(cfg, arrays, kernel="reference")
-        return subject_of(order.name, (model, images.transpose(0, 3, 1, 2)))
+        return model, images.transpose(0, 3, 1, 2)
     import jax
 
     from vit_jax import from_arrays
 
     with jax.enable_x64(True):
-        return subject_of(order.name, (from_arrays(cfg, arrays, kernel="reference"), images))
+        return from_arrays(cfg, arrays, kernel="reference"), images
+
+
+def _with_images(made: Any) -> Any:
+    """A model of this project that comes alone, with random images."""
+    cfg = getattr(made, "cfg", None)
+    if not isinstance(cfg, ViTConfig):
+        return made
+    images = random_batch(cfg, 2, seed=0).images  # (B, H, W, C)
+    return made, images.transpose(0, 3, 1, 2) if is_a(made, "torch") else images
 
 
 def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:

@@ -1,0 +1,112 @@
+"""What `parity diff` is told: the two sides, and how recordings of training are aligned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from parity.cli.support.reading import shown_as
+from parity.cli.support.reporting import Reporting
+from parity.verifier.choices import HOW, How
+from vit_config import ConfigError
+from vit_config.terminal import complain
+
+if TYPE_CHECKING:
+    from parity.measure.verdict import Verdict
+    from parity.verifier.build import Order
+    from parity.verifier.diff import Recorded
+
+
+def _choice(names: tuple[str, ...]) -> Any:
+    return tyro.conf.arg(metavar="{" + ",".join(names) + "}")
+
+
+@dataclass(frozen=True)
+class Recordings(Reporting):
+    """The two sides."""
+
+    a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
+    """The reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; a
+    preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins; or a recording that
+    parity.record wrote."""
+    b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
+    """What is compared with it; left out with --bisect-precision."""
+    batch_size: int = 2
+    """Images that presets and checkpoints are fed."""
+    seed: int = 0
+    """Seed of a preset's weights and of those images."""
+    align: Annotated[How, _choice(HOW)] = "auto"
+    """Of recordings: how modules find their partners: by equal names, by kind and order of calls, by
+    that and by values; auto: by names where most are equal, else by order."""
+    map: Annotated[Path | None, shown_as("FILE")] = None
+    """Of recordings: which module of A is which of B, as a JSON object of their names."""
+    shadow: Annotated[Path | None, shown_as("TRACE")] = None
+    """Of recordings: one of A made once more with parameters one unit in the last place away."""
+    picture: Annotated[Path | None, shown_as("FILE")] = None
+    """Of recordings: also draw the errors by depth, with the envelope of rounding, as .png, .svg or
+    .pdf."""
+
+    def check(self) -> None:
+        """Refuse what cannot be, before anything is compared.
+
+        Raises:
+            ConfigError, MissingFileError: which.
+        """
+        super().check()
+        if self.batch_size < 1:
+            raise ConfigError(f"--batch-size {self.batch_size}: must be at least 1")
+        if self.seed < 0:
+            raise ConfigError(f"--seed {self.seed}: must not be negative")
+        if self.map is not None and self.align != "auto":
+            raise ConfigError(f"--map and --align {self.align} are two ways to align; give one")
+        given = {"--shadow": self.shadow, "--picture": self.picture, "--map": self.map}
+        given |= {"--align": None if self.align == "auto" else self.align}
+        for flag, value in given.items():
+            if value is not None and self.recordings() is None:
+                raise ConfigError(f"{flag} goes with two recordings, and {self.a} is none")
+        if self.picture is not None:
+            from vit_config.files.atomic import check_writable
+
+            check_writable(self.picture)
+
+    def recordings(self) -> tuple[Recorded, Recorded] | None:
+        """Both sides, where these are recordings; see `parity.verifier.diff.recordings`."""
+        from parity.verifier.diff import recordings
+
+        return None if self.b is None else recordings(self.a, self.b)
+
+    def order(self, name: str, twin: str) -> Order:
+        """What is to be built of a name."""
+        from parity.verifier.build import Order
+
+        return Order(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
+
+    def compare_recordings(self, a: Recorded, b: Recorded) -> Verdict:
+        """Compare the two step by step, print what differs and why, and write the files asked for.
+
+        Raises:
+            ConfigError, InputError, WeightsError, MissingFileError: see
+                `parity.verifier.diff.compare_sides`.
+        """
+        from parity.verifier.diagnose.diagnosis import diagnose
+        from parity.verifier.diagnose.diagnosis_report import print_diagnosis
+        from parity.verifier.diff.difference import compare_sides
+        from parity.verifier.diff.sides import Recorded
+        from parity.verifier.reports.of_difference import report_of_diagnosis
+        from vit_config.screen import screen
+
+        shadow = Recorded(self.shadow) if self.shadow else None
+        difference = compare_sides(a, b, how=self.map or self.align, shadow=shadow)
+        for note in difference.notes:
+            complain(f"note: {note}")
+        diagnosis = diagnose(difference)
+        print_diagnosis(diagnosis, screen(110))
+        self.write(report_of_diagnosis(diagnosis))
+        if self.picture:
+            from parity.verifier.diff.picture import draw
+
+            draw(difference, self.picture)
+        return difference.verdict

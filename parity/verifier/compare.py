@@ -1,0 +1,99 @@
+"""The one entry for two programs: recorded, compared forward, and backward where forward is the same."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.compared import Compared
+from parity.verifier.operations import compare_programs
+from parity.verifier.operations.backward import Weights
+from parity.verifier.operations.mistakes import message_of
+from parity.verifier.operations.output import cotangent
+from parity.verifier.operations.pairing import Outputs, pair_outputs
+from parity.verifier.operations.program import Program
+from parity.verifier.operations.sides import Given, taken_apart
+from parity.verifier.operations.weights import pair_gradients
+from parity.verifier.own_type import in_type
+from parity.verifier.remote import Away, differentiated, recorded
+
+FEWEST = 3
+"""Parameters from which on a program that returns something of each one's shape is a training step."""
+
+
+def compare(
+    a: Any,
+    b: Any,
+    *,
+    names: tuple[str, str] = ("A", "B"),
+    gradients: bool = False,
+    backward: bool = True,
+    dtype: str | None = None,
+) -> Compared:
+    """Whether two programs compute the same function and the same gradients, and where they part.
+
+    Args:
+        a: the reference; see `operations.sides.record` for what a side may be, or `remote.Away`.
+        b: what is compared with it.
+        names: what the user calls the two.
+        gradients: whether the programs run backward themselves, as a training step does.
+        backward: whether to differentiate programs that do not, by all parameters and inputs.
+        dtype: float32, bfloat16 or float16: where the two are equal, run both in this type, too.
+
+    Raises:
+        InputError: a side cannot be run, or the two were given inputs of other sizes.
+    """
+    found, given = _in_float64(a, b, names, gradients, backward)
+    if dtype is None or found.verdict == "DIFFERENT" or gradients:
+        return found
+    return replace(found, in_type=in_type(given, dtype))
+
+
+def _in_float64(
+    a: Any, b: Any, names: tuple[str, str], gradients: bool, backward: bool
+) -> tuple[Compared, list[Given | Away]]:
+    started = time.perf_counter()
+    named = zip((a, b), names, strict=True)
+    given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
+    of_a, of_b = (recorded(g, n, gradients=gradients) for g, n in zip(given, "AB", strict=True))
+    forward = compare_programs(of_a, of_b, started)
+    found = Compared(*names, forward)
+    if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
+        return found, given
+    try:
+        weights = _weights(of_a, of_b)
+        del of_a, of_b
+        first, second = map(differentiated, given, weights, "AB")
+        then = compare_programs(first, second, pair=pair_gradients)
+    except Exception as error:  # what cannot be differentiated was compared forward all the same
+        return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+    if not then.counts.outputs:
+        return replace(found, no_backward="no parameter and no input of A is one of B's"), given
+    return replace(found, backward=replace(then, backward=True)), given
+
+
+def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
+    """The weights of the outputs whose sum is differentiated: of each pair the same, as they lie."""
+    pairs, _ = pair_outputs(a, b)
+    outputs = Outputs(a, b, pairs)
+    places = [{index: k for k, (_, index) in reversed([*enumerate(p.outputs)])} for p in (a, b)]
+    found: tuple[list[Any], list[Any]] = [], []
+    for x, y in pairs:
+        of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
+        way = outputs.nearest((x, y), of_a, of_b)
+        if of_a.dtype.kind == of_b.dtype.kind == "f" and way is not None and of_a.size:
+            drawn = cotangent(of_a.shape)
+            found[0].append((places[0][x], drawn))
+            found[1].append((places[1][y], np.ascontiguousarray(way.of(drawn))))
+    return found
+
+
+def _is_step(program: Program) -> bool:
+    """Whether a program returns something for each of its parameters: then it differentiates itself."""
+    held = Counter(op.shape for op in program.operations if op.kind == "parameter" and op.size > 1)
+    returned = Counter(program.operations[index].shape for _, index in program.outputs)
+    return held.total() >= FEWEST and not held - returned

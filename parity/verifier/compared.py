@@ -1,0 +1,113 @@
+"""What was found of two programs, forward and backward: one verdict, as values, as text and as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from parity.measure.verdict import Verdict, worst
+from parity.verifier.operations.comparison import MODULE_COLUMNS, Comparison, Place, as_table
+from parity.verifier.own_type import InType
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """The outcome of `compare`."""
+
+    name_a: str
+    name_b: str
+    forward: Comparison
+    backward: Comparison | None = None
+    """Of the gradients; None where the forward passes part, and where there are none."""
+    no_backward: str = ""
+    """Why gradients that might be there were not compared."""
+    in_type: InType | None = None
+    """What they are in a smaller type, where that was asked for."""
+
+    def __repr__(self) -> str:
+        """One line; `to_text` has all."""
+        shown = self.backward if self.backward is not None and self.backward.places else self.forward
+        return f"<Compared {self.name_a} and {self.name_b}: {self.verdict}; {shown!r}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """What is said of the two."""
+        said = [self.forward.verdict]
+        if self.backward is not None and self.backward.verdict != "INCOMPLETE":
+            said.append(self.backward.verdict)  # what B holds otherwise has no gradient there
+        return worst([*said, self.in_type.verdict] if self.in_type else said)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of A was compared and is the same up to rounding."""
+        return self.verdict == "EQUAL"
+
+    @property
+    def parts(self) -> tuple[Comparison, ...]:
+        """What was compared, in order."""
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where the two part: forward, else backward, else in a type."""
+        apart = self.in_type.apart if self.in_type else None
+        return tuple(place for each in (*self.parts, *filter(None, [apart])) for place in each.places)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The names of the causes that were found, in order."""
+        return tuple(place.cause for place in self.places if place.cause)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What its author may not expect of a side. "A: ..."."""
+        return tuple(dict.fromkeys(each for part in self.parts for each in part.remarks))
+
+    def summary(self) -> str:
+        """How much was compared, and how far apart it is."""
+        said = self.forward.summary()
+        if self.backward is not None:
+            counts = self.backward.counts
+            number = (
+                f"{counts.outputs} gradient{'s' * (counts.outputs != 1)} ({counts.elements} numbers)"
+            )
+            said += f"; {number}, {self.backward.error:.2g}"
+        return said
+
+    def to_text(self) -> str:
+        """What was found, as a person reads it."""
+        lines = [f"{self.verdict}: {self.summary()}", *self.forward.details()]
+        lines += [f"gradients were not compared: {self.no_backward}"] if self.no_backward else []
+        if self.backward is not None:
+            own = [each for each in self.backward.details(brief=True) if each not in lines]
+            parts = bool(self.backward.places)
+            lines += ["", "the forward passes are the same; in the backward pass:"] * parts + own
+        lines += self.in_type.to_text() if self.in_type else []
+        return "\n".join(lines)
+
+    def module_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """The head and the rows of the table of B's modules that have results."""
+        if self.backward is None:
+            return (*MODULE_COLUMNS, ""), list(self.forward.module_rows())
+        backward = {each.path: each for each in self.backward.modules}
+        rows = []
+        for path, of_a, same, said in self.forward.module_rows():
+            each = backward.get(path)
+            then = f"{each.same} of {each.results}" if each and each.results else "-"
+            said = each.said if each and each.places else said
+            rows.append((path, of_a, same, then, said))
+        return (*MODULE_COLUMNS, "backward", ""), rows
+
+    def modules_to_text(self) -> list[str]:
+        """B's modules as a table."""
+        head, rows = self.module_rows()
+        return as_table([head, *rows]) if rows else ["B has no modules"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The forward pass as plain data, and the backward pass beside it."""
+        backward = None if self.backward is None else self.backward.to_dict()
+        found = self.forward.to_dict() | {"backward": backward, "no_backward": self.no_backward}
+        if self.in_type is not None:
+            each = self.in_type
+            found["in_type"] = {"dtype": each.dtype, "errors": list(each.errors), "apart": each.side}
+        return found

@@ -1,0 +1,266 @@
+"""One verb: forward, and backward where forward is the same; one verdict, one report."""
+
+import copy
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import linen, nnx
+
+from parity import diff, record
+from parity.cli import run
+from parity.verifier.compare import compare
+from parity.verifier.reports.of_comparison import report_of
+
+MODELS = """
+import torch
+
+
+class Perceptron(torch.nn.Module):
+    def __init__(self, act):
+        super().__init__()
+        self.wide, self.narrow, self.act = torch.nn.Linear(7, 13), torch.nn.Linear(13, 7), act
+
+    def forward(self, x):
+        return self.narrow(self.act(self.wide(x)))
+
+
+def made(act):
+    torch.manual_seed(0)
+    return Perceptron(act).eval().double(), torch.randn(3, 7).double()
+
+
+def original():
+    return made(torch.nn.functional.gelu)
+
+
+def tanh():
+    return made(lambda x: torch.nn.functional.gelu(x, approximate="tanh"))
+
+
+def in_float32():
+    return made(lambda x: torch.nn.functional.gelu(x.float()).to(x.dtype))
+
+
+def half_detached():
+    return made(lambda x: torch.nn.functional.gelu(0.25 * x.detach() + 0.75 * x))
+"""
+
+
+def line_of(text):
+    (number,) = [i for i, line in enumerate(MODELS.splitlines(), 1) if text in line]
+    return number
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "perceptrons.py"
+    path.write_text(MODELS)
+    return path
+
+
+@pytest.fixture(scope="module")
+def made(file):
+    scope = {}
+    exec(compile(MODELS, str(file), "exec"), scope)
+    return scope
+
+
+def test_equal_models_and_their_gradients(made):
+    found = compare(made["original"](), made["original"]())
+    assert (found.verdict, found.backward.error, found.places) == ("EQUAL", 0.0, ())
+    assert "5 gradients (" in found.to_text()
+    assert compare(made["original"](), made["original"](), backward=False).backward is None
+
+
+def test_a_fault_has_two_formulas_and_the_gradients_are_not_asked_for(made):
+    found = diff(made["original"](), made["tanh"]())
+    assert (found.verdict, found.causes, found.backward) == ("DIFFERENT", ("activation",), None)
+    text = found.to_text()
+    assert "A perceptrons.py:11  erf(x * 0.707106781187)" in text
+    assert 'torch.nn.functional.gelu(x, approximate="tanh")' in text
+    (finding,) = report_of(found).findings
+    assert {line.line for line in finding.b.lines} == {line_of('approximate="tanh"')}
+
+
+def test_a_part_in_float32_is_noted_with_its_line(made):
+    found = compare(made["original"](), made["in_float32"]())
+    assert found.equal
+    line = line_of("x.float()")
+    assert (
+        f"compared in float64 all the same: B asks for float32 at perceptrons.py:{line}"
+        in found.to_text()
+    )
+
+
+def test_a_gradient_that_differs_alone_has_its_line(made):
+    found = compare(made["original"](), made["half_detached"]())
+    (place,) = found.backward.places
+    assert line_of("0.25 * x.detach()") in {line.line for line in place.b.lines}
+    assert "the forward passes are the same; in the backward pass:" in found.to_text()
+    assert not found.forward.places
+    assert found.to_dict()["backward"]["places"]
+
+
+@pytest.mark.parametrize("command", ["diff", "locate", "diagnose"])
+def test_one_verb_has_one_report_by_any_name(command, file, tmp_path, capsys):
+    sarif, written = tmp_path / "d.sarif", tmp_path / "d.json"
+    flags = ["--sarif", str(sarif), "--json", str(written), "--modules"]
+    assert run(command, [f"{file}:original", f"{file}:tanh", *flags]) == 1
+    assert json.loads(written.read_text())["command"] == "diff"
+    results = json.loads(sarif.read_text())["runs"][0]["results"]
+    (region,) = [r["locations"][0]["physicalLocation"]["region"] for r in results]
+    assert region["startLine"] == line_of('approximate="tanh"')
+    out = capsys.readouterr().out
+    assert out.startswith("DIFFERENT: 1 output compared (21 numbers)")
+    assert "narrow" in out.partition("module of B")[2]
+
+
+def test_the_table_of_modules_never_contradicts_the_verdict(made):
+    model, x = made["original"]()
+
+    class Doubled(torch.nn.Linear):
+        def forward(self, x):
+            return 2 * (x @ (self.weight.T / 2) + self.bias / 2)
+
+    other = copy.deepcopy(model)
+    other.wide = Doubled(7, 13).double()
+    other.load_state_dict(model.state_dict())
+    found = compare((model, x), (other, x))
+    assert found.equal
+    assert not [row for row in found.module_rows()[1] if row[-1] == "differs"]
+
+
+def test_a_recording_is_compared_with_recordings_alone(file, tmp_path, capsys):
+    with record(tmp_path / "a.trace") as recording, recording.step(x=np.ones(3)):
+        recording.log("loss", np.ones(1))
+    assert run("diff", [str(tmp_path / "a.trace"), f"{file}:original"]) == 2
+    assert "is a recording and" in capsys.readouterr().err
+    assert run("diff", [f"{file}:original", f"{file}:tanh", "--align", "order"]) == 2
+    assert "--align goes with two recordings" in capsys.readouterr().err
+
+
+class Original(torch.nn.Module):
+    """Fresh: its norms are ones, its biases zeros; two square matrices, packed."""
+
+    def __init__(self):
+        super().__init__()
+        self.n1, self.n2 = torch.nn.LayerNorm(5), torch.nn.LayerNorm(5)
+        self.packed, self.out = torch.nn.Linear(5, 10), torch.nn.Linear(5, 5)
+        torch.nn.init.zeros_(self.out.bias)
+
+    def forward(self, x):
+        q, k = self.packed(self.n1(x)).chunk(2, -1)
+        return self.n2(x + self.out(torch.tanh(q) * k))
+
+
+class Split(linen.Module):
+    """A port with what is packed there in two."""
+
+    stopped: str = ""
+
+    @linen.compact
+    def __call__(self, x):
+        n = linen.LayerNorm(epsilon=1e-5, name="first")(x)
+        q, k = linen.Dense(5, name="q")(n), linen.Dense(5, name="k")(n)
+        if self.stopped == "k":
+            k = jax.lax.stop_gradient(k)
+        y = linen.Dense(5, name="out")(jnp.tanh(q) * k)
+        if self.stopped == "skip":
+            x = jax.lax.stop_gradient(x)
+        return linen.LayerNorm(epsilon=1e-5, name="last")(x + y)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    torch.manual_seed(1)
+    model, x = Original().double(), np.random.default_rng(0).normal(size=(3, 5))
+    state = {name: each.detach().numpy() for name, each in model.named_parameters()}
+    halves = {
+        name: {"kernel": state["packed.weight"][part].T, "bias": state["packed.bias"][part]}
+        for name, part in (("q", slice(0, 5)), ("k", slice(5, 10)))
+    }
+    norm = {"scale": np.ones(5), "bias": np.zeros(5)}
+    out = {"kernel": state["out.weight"].T, "bias": state["out.bias"]}
+    return model, {"params": {"first": norm, "last": norm, "out": out, **halves}}, x
+
+
+def gradients(pair, stopped=""):
+    model, variables, x = pair
+    sides = (model, torch.from_numpy(x)), (Split(stopped), variables, x)
+    return compare(*sides)
+
+
+def test_gradients_find_each_other_by_the_parameters_they_are_of(pair):
+    found = gradients(pair).backward
+    assert found.verdict == "EQUAL"
+    # the input, two norms, out, and what is packed
+    assert found.counts.outputs == 1 + 4 + 2 + 2
+    assert found.error < 1e-13
+
+
+def test_a_stopped_gradient_is_on_its_line(pair):
+    found = gradients(pair, "k")
+    assert (found.verdict, found.forward.verdict) == ("DIFFERENT", "EQUAL")
+    assert found.places[0].kind != "open"
+
+
+class Held(nnx.Module):
+    """Parameters beside a counter, which has no gradient."""
+
+    def __init__(self, weight):
+        self.weight, self.calls = nnx.Param(weight), nnx.Variable(jnp.zeros((), jnp.int32))
+
+    def __call__(self, x):
+        return x @ self.weight[...]
+
+
+def test_gradients_of_modules_and_functions_with_state():
+    weight, x = np.random.default_rng(0).normal(size=(5, 3)), np.ones((2, 5))
+    function = lambda tree, x: x @ tree["weight"] + 0 * tree["calls"]  # noqa: E731
+    state = {"weight": weight, "calls": np.zeros((), np.int32)}
+    model = torch.nn.Linear(5, 3, bias=False).double()
+    model.weight.data = torch.from_numpy(weight.T.copy())
+    of_torch = {"weight": torch.from_numpy(weight), "calls": torch.zeros((), dtype=torch.int32)}
+    a = Held(jnp.asarray(weight)), x
+    for other in ((function, (state, x)), (model, x), (function, (of_torch, torch.from_numpy(x)))):
+        found = compare(a, other)
+        assert (found.verdict, found.backward.counts.outputs) == ("EQUAL", 2)
+
+
+def test_a_side_in_another_interpreter_has_the_same_report(file, capsys):
+    alone = ["--python-b", sys.executable]
+    assert run("diff", [f"{file}:original", f"{file}:tanh"]) == 1
+    here = capsys.readouterr().out
+    assert run("diff", [f"{file}:original", f"{file}:tanh", *alone]) == 1
+    assert capsys.readouterr().out == here
+    for python, said in (
+        ("/bin/true", "original: its process ended with status 0; what it printed is above"),
+        ("/no/python", "No such file or directory; give the path of a Python interpreter"),
+    ):
+        assert run("diff", [f"{file}:original", f"{file}:original", "--python-a", python]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_what_is_another_function_in_float32_alone_is_shown_there():
+    weight = np.random.default_rng(3).normal(size=(7, 5)).astype(np.float32)
+    x = np.random.default_rng(4).normal(size=(3, 7)).astype(np.float32)
+
+    def right(w, x):
+        return jax.nn.gelu(x @ w, approximate=False)
+
+    def wrong(w, x):
+        return jax.nn.gelu(x @ w, approximate=x.dtype == jnp.float32)
+
+    assert compare((right, (weight, x)), (wrong, (weight, x)), backward=False).equal
+    found = compare((right, (weight, x)), (wrong, (weight, x)), backward=False, dtype="float32")
+    assert (found.verdict, found.in_type.side, found.in_type.apart.verdict) == (
+        "DIFFERENT", "B", "DIFFERENT"
+    )  # fmt: skip
+    same = compare((right, (weight, x)), (right, (weight, x)), backward=False, dtype="bfloat16")
+    assert same.equal
+    assert max(same.in_type.errors) > 1e-4

@@ -1,0 +1,128 @@
+"""Gradients by everything that two programs hold or are given, whatever they call it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+from torch import nn
+
+from parity.verifier.compare import compare
+
+WIDTH = 6
+X = np.random.default_rng(0).normal(size=(2, 5, WIDTH)).astype(np.float32)
+GIVEN = torch.from_numpy(X)
+
+
+class Reference(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cls = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.q, self.k, self.head = nn.Linear(WIDTH, 3), nn.Linear(WIDTH, 3), nn.Linear(3, 7)
+
+    def forward(self, x):
+        x = torch.cat([self.cls.expand(len(x), -1, -1), x], 1)
+        return self.head(torch.tanh(self.q(x)) * torch.tanh(self.k(x)))
+
+
+class Port(nn.Module):
+    """Another name for the class token, and one projection for two."""
+
+    def __init__(self, *, detached):
+        super().__init__()
+        self.class_token = nn.Parameter(torch.zeros(1, 1, WIDTH))
+        self.qk, self.head, self.detached = nn.Linear(WIDTH, 6), nn.Linear(3, 7), detached
+
+    def forward(self, x):
+        token = self.class_token.detach() if self.detached else self.class_token
+        x = torch.cat([token.expand(len(x), -1, -1), x], 1)
+        q, k = self.qk(x).chunk(2, -1)
+        return self.head(torch.tanh(q) * torch.tanh(k))
+
+
+def pair(*, detached):
+    a, b = Reference(), Port(detached=detached)
+    torch.manual_seed(0)
+    for parameter in a.parameters():
+        nn.init.normal_(parameter)
+    with torch.no_grad():
+        b.class_token.copy_(a.cls)
+        b.qk.weight.copy_(torch.cat([a.q.weight, a.k.weight]))
+        b.qk.bias.copy_(torch.cat([a.q.bias, a.k.bias]))
+        b.head.load_state_dict(a.head.state_dict())
+    return (a, X), (b, X)
+
+
+def test_other_names_and_packed_projections_are_found_by_their_numbers():
+    found = compare(*pair(detached=False))
+    assert found.equal
+    assert not found.backward.counts.outputs_left_out
+    assert found.backward.counts.outputs == 6  # the input, cls, two of qk, two of the head
+
+
+def test_a_gradient_that_stops_is_a_difference_with_its_line():
+    found = compare(*pair(detached=True))
+    assert (found.verdict, found.causes) == ("DIFFERENT", ("detached",))
+    assert "test_gradients.py" in found.places[0].b.lines[0].file
+
+
+def test_what_one_side_folds_has_no_gradient_there_and_the_function_is_the_same():
+    torch.manual_seed(0)
+    a, b = nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 3)).double(), nn.Linear(6, 3).double()
+    with torch.no_grad():
+        b.weight.copy_(a[1].weight @ a[0].weight)
+        b.bias.copy_(a[1](a[0].bias))
+    found = compare((a, X), (b, X))
+    assert found.equal
+    assert "without a gradient in B: 0.weight, 0.bias, 1.weight and 1 more" in found.to_text()
+
+
+def scalar(model, x):
+    return (model(x) ** 2).mean()
+
+
+def test_scalars_and_several_outputs_are_differentiated_whatever_they_are_called():
+    torch.manual_seed(0)
+    model = nn.Linear(WIDTH, 3)
+    found = compare((scalar, (model, GIVEN)), (lambda x: (model(x) ** 2).mean(), GIVEN))
+    assert (found.verdict, found.forward.counts.elements) == ("EQUAL", 1)
+
+    def first(x):
+        return {"last_hidden_state": model(x), "pooled": model(x).mean(1)}
+
+    def second(x):
+        return model(x).mean(1), model(x)
+
+    found = compare((first, GIVEN), (second, GIVEN))
+    assert (found.verdict, found.forward.counts.outputs) == ("EQUAL", 2)
+    assert found.backward.counts.outputs == 3
+
+    def wrong(x):
+        return model(x).mean(1).detach(), model(x)
+
+    assert compare((first, GIVEN), (wrong, GIVEN)).verdict == "DIFFERENT"
+
+
+def test_video_in_either_layout():
+    frames = np.random.default_rng(1).normal(size=(2, 3, 4, 5, 6))  # (B, T, C, H, W)
+    here = (lambda x: torch.tanh(x) * x.mean(2, keepdim=True), torch.from_numpy(frames))
+    there = (lambda x: jnp.tanh(x) * x.mean(-1, keepdims=True), frames.transpose(0, 1, 3, 4, 2))
+    found = compare(here, there)
+    assert found.no_backward == ""
+    assert (found.verdict, found.backward.counts.outputs) == ("EQUAL", 1)
+
+
+def test_a_training_step_is_not_differentiated_again():
+    def step(params, x):
+        of = jax.grad(lambda p: (jnp.tanh(x @ p["w"] + p["b"]) @ p["v"]).sum())(params)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, of)
+
+    draw = np.random.default_rng(2).normal
+    params = {"w": draw(size=(WIDTH, 4)), "b": draw(size=4), "v": draw(size=4)}
+    found = compare((step, (params, X)), (step, (params, X)))
+    assert (found.verdict, found.backward, found.no_backward) == ("EQUAL", None, "")
+
+
+def test_what_has_no_gradient_says_so_and_is_compared_forward():
+    found = compare((lambda x: torch.argsort(x), GIVEN), (lambda x: jnp.argsort(x), X))
+    assert found.equal
+    assert "gradients were not compared: InputError: no output of floating point" in found.to_text()
