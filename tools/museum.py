@@ -115,7 +115,7 @@ def timed(name: str) -> bool:
             f"def original():\n    return {name}()[0]\n\n\n"
             f"def port():\n    return {name}()[1]\n"
         )
-        command = [sys.executable, "-m", "parity", "locate", f"{file}:original", f"{file}:port"]
+        command = [sys.executable, "-m", "parity", "diff", f"{file}:original", f"{file}:port"]
         started = time.perf_counter()
         run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         seconds = time.perf_counter() - started

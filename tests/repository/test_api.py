@@ -125,7 +125,7 @@ def test_check_diff_diagnose_and_match_take_objects(tmp_path):
     assert parity.diff((a, images), (b, images)).equal
     with torch.no_grad():
         b.blocks[0].norm1.eps = 1e-2
-    found = parity.diagnose((a, images), (b, images))
+    found = parity.diff((a, images), (b, images))
     assert not found.equal
     assert [cause.name for cause in found.causes][:1] == ["number"]
     arrays = {name: value.detach().numpy() for name, value in a.state_dict().items()}

@@ -94,7 +94,7 @@ def test_a_model_of_nnx_is_left_alone():
     [
         ({"level": "weights"}, ConfigError, "level = 'weights': must be one of logits, gradients"),
         ({"b": (5, X)}, InputError, "int cannot be called"),
-        ({"b": (nn.Linear(5, 3), X)}, InputError, "shapes cannot be multiplied"),
+        ({"b": (nn.Linear(5, 3), X)}, RuntimeError, "shapes cannot be multiplied"),
     ],
 )
 def test_mistakes(options, error, line):

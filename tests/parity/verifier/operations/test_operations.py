@@ -304,7 +304,7 @@ def test_the_command_prints_the_line_and_writes_json(tmp_path, capsys):
     assert run("locate", [*sides, "--json", str(path)], prog="parity locate") == 1
     said = capsys.readouterr().out
     assert "activation: gelu, tanh where A has gelu" in said
-    assert "B port.py:56  tanh(" in said
+    assert "B port.py:60  tanh(" in said
     assert json.loads(path.read_text())["verdict"] == "DIFFERENT"
     assert run("locate", [sides[0], f"{sides[0]}_missing"], prog="parity locate") == 2
     assert "original_missing" in capsys.readouterr().err
