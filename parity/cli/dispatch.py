@@ -20,7 +20,7 @@ COMMANDS = {
     "sweep": "compare both twins with every architecture of the installed timm",
     "faults": "list the deliberate mistakes that the checks must catch",
     "verify-certificate": "run the check of a certificate again: does it still hold?",
-    "diff": "find whether two programs are the same, forward, backward and in training steps, and why not",
+    "diff": "find whether two programs are the same, forward and backward, and why not",
     "diagnose": "another name of diff, for one release",
     "locate": "another name of diff, for one release",
     "match": "find which parameter of one file or trace is which of another",

@@ -9,6 +9,7 @@ from flax import nnx
 from torch import nn
 
 from parity.cli.dispatch import main
+from parity.verifier.compared import Compared
 from parity.verifier.operations.compare import compare
 from parity.verifier.operations.sides import record
 
