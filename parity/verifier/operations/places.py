@@ -37,7 +37,7 @@ WORK = 400_000
 """Operations run in trials for the end of one fault, as `Round.work` counts them; about 20 seconds of
 one processor. What is found hangs on no clock."""
 MOST = 32
-"""Places."""
+"""Repairs that are made one after the other."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Search:
         self.a, self.b = a, b
         self.outputs = Outputs(a, b, pairs)
         self.index = Index(a)
+        self.repairs = 0
+        """How many were made one after the other."""
 
     def unequal(self, b: Program | None = None) -> Pairs:
         """The pairs of outputs that differ."""
@@ -73,9 +75,9 @@ class Search:
         ends: list[Found] = []
         updates = [*stages(self.a, self.b, self.index)] if self.unequal() else []
         for outputs in [Outputs(self.a, self.b, pairs) for pairs in updates]:
-            ends += self._stage(steps, outputs, updates=True)
+            ends += self._stage(steps, outputs)
             self.b = self._level(outputs)
-        ends += self._stage(steps, self.outputs, updates=bool(updates))
+        ends += self._stage(steps, self.outputs)
         return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
@@ -84,23 +86,29 @@ class Search:
         unequal = outputs.unequal(self.a, b)
         return Round(self.a, b, self.index, outputs, unequal) if unequal else None
 
-    def _stage(self, steps: list[_Step], outputs: Outputs, *, updates: bool) -> list[Found]:
+    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
         """Add the places in front of some outputs; where no end is found, that is returned.
+
+        What is wrong with the update of one parameter is so with that of others: all are repaired at
+        once.
 
         Args:
             steps: the places so far.
             outputs: what the places are in front of.
-            updates: whether parameters after a step are among them.
         """
         best: Repair | None = None
-        while len(steps) < MOST and (now := self.round(outputs=outputs)):
+        while self.repairs < MOST and (now := self.round(outputs=outputs)):
+            self.repairs += 1
             best = best and _alike(now, best)
-            best = best or (_of_an_update(now) if updates else None) or _best(now)
+            best = best or _of_an_update(now) or _best(now)
             if best is None:
                 return [now.open_end()]
             found = now.found(best)
             steps[:] = [*self._behind(found, steps), _Step(self.b, best, found, outputs)]
             self.b = best.fed
+            for each in _others(now, best):
+                steps.append(_Step(now.b, each, now.found(each), outputs))
+                self.b = each.fed
         return []
 
     def _level(self, outputs: Outputs) -> Program:
@@ -145,16 +153,50 @@ def _of_an_update(now: Round) -> Repair | None:
     """The repair of an output that parts from A by what is computed of it element by element alone, as a
     parameter does whose gradient is right; looked for there alone."""
     for y, x in now.roots.items():
+        if not _is_of_update(now, y):
+            continue
         of_a, of_b = before_of(now.a, x, now.reach_a), before_of(now.b, y, now.reach_b)
-        size = now.b.operations[y].size
-        if size == 1 or any(now.b.operations[i].size not in (1, size) for i in of_b):
-            continue
-        if any(now.b.operations[i].name in ("matmul", "conv") for i in of_b):
-            continue
         best = _best(now, _with_inputs(now.b, of_b), _with_inputs(now.a, of_a))
         if best is not None:
             return best
     return None
+
+
+def _others(now: Round, first: Repair) -> list[Repair]:
+    """Repairs of the outputs that are computed as the one that is repaired first is, element by element
+    from there on: between the same lines, and of as many operations. B is fed with all of them."""
+    program, trials = now.b, [first.trial]
+    behind = now.b.behind(first.trial.places)
+    if first.trial.readers or not any(_is_of_update(now, y) for y in behind & now.roots.keys()):
+        return []
+    of_a, of_b = now.a.operations[first.trial.x], program.operations[first.trial.y]
+    for y, x in now.roots.items():
+        if y in behind or not _is_of_update(now, y):
+            continue
+        ends = [
+            [each for each in ends if each[0] in among and _is_again(of.operations[each[0]], op)]
+            for of, ends, among, op in (
+                (now.a, now.ends_a, set(before_of(now.a, x, now.reach_a)), of_a),
+                (program, now.ends_b, set(before_of(program, y, now.reach_b)), of_b),
+            )
+        ]
+        tried = _trials(now, ends[1], set(), ends[0]) if all(ends) else ()
+        trial = next((t for size, t in tried if size == first.size and now.closes(t)), None)
+        trials += [trial] if trial is not None else []
+    given = {i: trial.at(program, i) for trial in trials for i in trial.places}
+    fed = program.fed(given, {}) if len(trials) > 1 else first.fed
+    return [
+        replace(first, trial=each, own=now.window[each.y], fed=fed, order=False) for each in trials[1:]
+    ]
+
+
+def _is_of_update(now: Round, y: int) -> bool:
+    """Whether an output parts from A by what is computed of it element by element alone."""
+    size, operations = now.b.operations[y].size, now.b.operations
+    return size > 1 and all(
+        operations[i].size in (1, size) and operations[i].name not in ("matmul", "conv")
+        for i in before_of(now.b, y, now.reach_b)
+    )
 
 
 def _with_inputs(program: Program, operations: list[int]) -> set[int]:

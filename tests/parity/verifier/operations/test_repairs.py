@@ -102,3 +102,17 @@ def test_a_mean_over_other_rows_is_not_passed_over():
     assert place.b.formula == "sum(slice(x, start=(0,3,0), limit=(4,7,6)), axis=1) / 4"
     assert place.cause == "reduction"
     assert place.message.startswith("the mean of rows 3 to 6 of axis 1 of [4, 7, 6] where A has")
+
+
+def test_what_is_wrong_with_the_update_of_every_parameter_is_repaired_at_once():
+    parameters = {f"p{i}": torch.from_numpy(RNG.normal(size=5 + i % 3)) for i in range(MOST + 2)}
+
+    def step(epsilon):
+        def of(parameters):
+            squares = {name: p * p + 1e-6 for name, p in parameters.items()}
+            return {n: p - 0.1 * p.sin() / (squares[n].sqrt() + epsilon) for n, p in parameters.items()}
+
+        return of, (parameters,)
+
+    (place,) = compare(step(1e-4), step(1e-3)).places
+    assert (place.cause, place.times) == ("epsilon", MOST + 2)
