@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.operations.constants import constants_of
 from parity.verifier.operations.ends import ends_of, spread, window_of
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
@@ -59,6 +60,7 @@ class Round:
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
         self.recurrent = recurrent(b, self.readers)
+        self.constants = constants_of(b)
         self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
         self.ends_b = [*spread(b, self.reach_b), *ends_of(b, self.reach_b, set(self.roots))]
         self.twins = Twins(b, self.readers, self.reach_b | {index for index, _ in self.ends_b})
@@ -199,8 +201,9 @@ class Round:
             self.window.update(self.b.values(missing))
 
     def tells(self, index: int) -> bool:
-        """Whether a value tells where in a program it is read: a parameter does, a constant does not."""
-        return self.maker(index).kind != "constant" and not self.recurs(index)
+        """Whether a value tells where in a program it is read: a parameter does; a constant does not, or
+        what is made of constants alone."""
+        return index not in self.constants and not self.recurs(index)
 
     def recurs(self, index: int) -> bool:
         """Whether a value is a parameter that one line reads again and again, as a cell in time does."""

@@ -116,6 +116,40 @@ def _attention(q, k, v, dropout=0.0, causal=False, *, attn_mask=None, scale=None
     return aten.matmul(_softmax(scores, -1), v), scores
 
 
+def _add(x, other, *, alpha=1):
+    return NotImplemented if alpha == 1 else x + other * alpha
+
+
+def _sub(x, other, *, alpha=1):
+    return NotImplemented if alpha == 1 else x - other * alpha
+
+
+def _lerp(x, end, weight):
+    return x * (1 - weight) + end * weight
+
+
+def _addcmul(x, one, other, *, value=1):
+    product = one * other
+    return x + (product if value == 1 else product * value)
+
+
+def _addcdiv(x, one, other, *, value=1):
+    quotient = one / other
+    return x + (quotient if value == 1 else quotient * value)
+
+
+def _into(operator: Any) -> Callable[..., Any]:
+    """What writes into its first argument what an operator of several steps makes of it."""
+
+    def rule(x, *args, alpha=1, **kwargs):
+        kwargs |= {} if alpha == 1 else {"alpha": alpha}
+        if operator in (aten.add.Tensor, aten.sub.Tensor) and not kwargs:
+            return NotImplemented
+        return x.copy_(operator(x, *args, **kwargs))
+
+    return rule
+
+
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.native_layer_norm.default: _layer_norm,
     aten.native_group_norm.default: _group_norm,
@@ -131,13 +165,18 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten.linear.default: _linear,
     aten.convolution.default: _convolution,
     aten._scaled_dot_product_flash_attention_for_cpu.default: _attention,
+    aten.add.Tensor: _add,
+    aten.sub.Tensor: _sub,
+    aten.lerp.Scalar: _lerp,
+    aten.lerp.Tensor: _lerp,
+    aten.addcmul.default: _addcmul,
+    aten.addcdiv.default: _addcdiv,
 }
 
 _FROM_TORCH = (
     "hardswish", "hardsigmoid", "hardtanh", "leaky_relu",
     "elu", "mish", "softplus", "glu",
-    "addcmul", "addcdiv", "lerp", "std",
-    "var", "var_mean", "std_mean", "nll_loss_forward",
+    "std", "var", "var_mean", "std_mean", "nll_loss_forward",
     "nll_loss2d_forward", "nll_loss_backward", "mse_loss", "smooth_l1_loss",
     "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits",
     "native_layer_norm_backward",
@@ -154,3 +193,14 @@ for _name in _FROM_TORCH:
         _operator = getattr(_packet, _overload)
         if _operator in decomposition_table and not _operator._schema.is_mutable:
             DECOMPOSITIONS.setdefault(_operator, decomposition_table[_operator])
+DECOMPOSITIONS |= {
+    writing: _into(operator)
+    for writing, operator in (
+        (aten.add_.Tensor, aten.add.Tensor),
+        (aten.sub_.Tensor, aten.sub.Tensor),
+        (aten.addcmul_.default, aten.addcmul.default),
+        (aten.addcdiv_.default, aten.addcdiv.default),
+        (aten.lerp_.Scalar, aten.lerp.Scalar),
+        (aten.lerp_.Tensor, aten.lerp.Tensor),
+    )
+}

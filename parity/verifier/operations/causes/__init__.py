@@ -21,6 +21,7 @@ from parity.verifier.operations.causes import (
     several,
     skips,
     slopes,
+    terms,
     windows,
 )
 from parity.verifier.operations.causes.exchange import Cause
@@ -45,6 +46,7 @@ _JUDGES = (
     skips.too_many_of_a_part,
     slopes.judge,
     reductions.judge,
+    terms.judge,
     rounded.judge,
     several.judge,
     pairs.judge,

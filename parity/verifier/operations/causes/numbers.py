@@ -22,7 +22,7 @@ EXACT = 1e-12
 
 
 @dataclass(frozen=True)
-class _Slot:
+class Slot:
     """A place of a formula at which a number stands."""
 
     operation: Operation
@@ -32,9 +32,11 @@ class _Slot:
     """The constant that holds it; None where it is written in the operation."""
 
     def holds(self, other: Any) -> bool:
+        """Whether it is the same number, or the same numbers."""
         return np.shape(self.value) == np.shape(other) and bool(np.all(self.value == other))
 
     def text(self) -> str:
+        """As a message has it."""
         flat = np.ravel(self.value)
         flat = flat[:1] if (flat == flat[0]).all() else flat
         text = ", ".join(f"{float(each):.10g}" for each in flat[:3])
@@ -44,46 +46,46 @@ class _Slot:
 def judge(found: Found, _: Index) -> Cause | None:
     """One number of B's formula exchanged for one of A's, or all of them for those at their places."""
     found = replace(found, a=_with_idle(found.a), b=_with_idle(found.b))
-    slots, wanted = list(_slots(found.b)), list(_slots(found.a))
+    own, wanted = list(slots(found.b)), list(slots(found.a))
     tried = 0
-    for slot in slots:
+    for slot in own:
         for other in wanted:
             if tried >= MOST_TRIALS:
                 break
             if slot.holds(other.value) or not _can_stand(other, slot, found):
                 continue
             tried += 1
-            if is_a(found, _exchanged(found.b, [(slot, other.value)])):
+            if is_a(found, exchanged(found.b, [(slot, other.value)])):
                 return _name(slot, other), f"{slot.text()} where A has {other.text()}"
-    pairs = [(b, a) for b, a in zip(slots, wanted, strict=False) if not b.holds(a.value)]
-    say = len(slots) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, found) for b, a in pairs)
-    if say and is_a(found, _exchanged(found.b, [(b, a.value) for b, a in pairs])):
+    pairs = [(b, a) for b, a in zip(own, wanted, strict=False) if not b.holds(a.value)]
+    say = len(own) == len(wanted) and len(pairs) > 1 and all(_can_stand(a, b, found) for b, a in pairs)
+    if say and is_a(found, exchanged(found.b, [(b, a.value) for b, a in pairs])):
         return "numbers", "; ".join(f"{b.text()} where A has {a.text()}" for b, a in pairs)
-    return _everywhere(found, slots, wanted)
+    return _everywhere(found, own, wanted)
 
 
-def _everywhere(found: Found, slots: list[_Slot], wanted: list[_Slot]) -> Cause | None:
+def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Cause | None:
     """A number exchanged wherever B has it, with what it is short of one: a decay rate, of which both
     are written."""
     of_a, of_b = (
         list(dict.fromkeys(float(each.value) for each in some if np.ndim(each.value) == 0))
-        for some in (wanted, slots)
+        for some in (wanted, held)
     )
     tried = 0
     for own in sorted(of_b, reverse=True):  # 0.999 says more than 0.001
-        places = [slot for slot in slots if np.ndim(slot.value) == 0 and slot.value == own]
-        rest = [s for s in slots if np.ndim(s.value) == 0 and abs(s.value + own - 1) < EXACT]
+        places = [slot for slot in held if np.ndim(slot.value) == 0 and slot.value == own]
+        rest = [s for s in held if np.ndim(s.value) == 0 and abs(s.value + own - 1) < EXACT]
         for other in (each for each in of_a if each != own and 0 < each < 1):
             if len(places) + len(rest) < 2 or not 0 < own < 1 or tried >= MOST_TRIALS:
                 break
             tried += 1
             pairs = [*((slot, other) for slot in places), *((slot, 1 - other) for slot in rest)]
-            if is_a(found, _exchanged(found.b, pairs)):
+            if is_a(found, exchanged(found.b, pairs)):
                 return "number", f"{own:.10g} where A has {other:.10g}"
     return None
 
 
-def _can_stand(other: _Slot, slot: _Slot, found: Found) -> bool:
+def _can_stand(other: Slot, slot: Slot, found: Found) -> bool:
     """Whether an exchange says anything: one number for each element would make any value any other."""
     return np.size(slot.value) == np.size(other.value) or np.size(other.value) < found.value.size
 
@@ -95,7 +97,7 @@ def _with_idle(region: Region) -> Region:
     return replace(region, operations=[region.end]) if idle else region
 
 
-def _name(slot: _Slot, other: _Slot) -> str:
+def _name(slot: Slot, other: Slot) -> str:
     if (
         slot.operation.name not in ("add", "maximum")
         or np.size(slot.value) > 1
@@ -106,16 +108,17 @@ def _name(slot: _Slot, other: _Slot) -> str:
     return "epsilon" if small else "number"
 
 
-def _slots(region: Region) -> Iterator[_Slot]:
+def slots(region: Region) -> Iterator[Slot]:
+    """The places of a formula at which numbers stand."""
     for index in region.operations:
         op = region.program.operations[index]
         for position, each in enumerate(op.operands if not op.is_layout else ()):
             if isinstance(each, Ref):
                 leaf = _constant(region, each.index)
                 if leaf is not None:
-                    yield _Slot(op, position, region.program.values([each.index])[each.index], leaf)
+                    yield Slot(op, position, region.program.values([each.index])[each.index], leaf)
             elif not isinstance(each, bool) and np.ndim(each) == 0 and np.isreal(each):
-                yield _Slot(op, position, float(np.real(each)), None)
+                yield Slot(op, position, float(np.real(each)), None)
 
 
 def _constant(region: Region, index: int) -> int | None:
@@ -130,7 +133,8 @@ def _constant(region: Region, index: int) -> int | None:
     )
 
 
-def _exchanged(region: Region, pairs: list[tuple[_Slot, Any]]) -> Any:
+def exchanged(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:
+    """A region's value with other numbers at some places."""
     changed: dict[int, Operation] = {}
     for slot, value in pairs:
         op = changed.get(slot.operation.index, slot.operation)
@@ -189,7 +193,7 @@ def factor(found: Found, _: Index) -> Cause | None:
 def _scales(region: Region) -> bool:
     """Whether something is multiplied or divided by one number."""
     program = region.program
-    if any(slot.operation.name in ("mul", "div") for slot in _slots(region)):
+    if any(slot.operation.name in ("mul", "div") for slot in slots(region)):
         return True
     ops = (program.operations[i] for i in region.operations)
     read = (program.operations[i] for op in ops if op.name in ("mul", "div") for i in op.inputs)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import torch
 
 from parity.verifier.operations import compare
 
@@ -59,3 +60,45 @@ def test_of_a_factor_the_line_that_reads_it_is_shown():
     (place,) = compare((whole, given), (parts, given)).places
     assert place.cause == "factor"
     assert "# wrong" in place.b.lines[-1].text
+
+
+def test_a_rate_is_a_factor_of_one_term_whether_it_writes_in_place_or_not():
+    p, g = (torch.from_numpy(each) for each in RNG.normal(size=(2, 5, 3)))
+
+    def in_place(p, g):
+        m = (0.3 * g).lerp_(g * g, 0.1)
+        return p.mul_(0.99).addcdiv_(m, g.square() + 1, value=-0.05)
+
+    def sums(p, g):
+        m = 0.9 * (0.3 * g) + 0.1 * g**2
+        return p * 0.99 - 0.02 * m / (g**2 + 1)  # 0.05 in the other
+
+    def signed(p, g):
+        return p.add(g.sin(), alpha=-0.2)
+
+    def plus(p, g):
+        return p * torch.ones(3, dtype=p.dtype) + 0.2 * torch.sin(g)
+
+    (place,) = compare((in_place, (p.clone(), g)), (sums, (p, g))).places
+    assert (place.cause, "0.4 times" in place.message) == ("factor", True)
+    (place,) = compare((signed, (p, g)), (plus, (p, g))).places
+    assert (place.cause, place.message) == ("number", "0.2 where A has -0.2")
+
+
+def test_what_is_made_of_numbers_alone_does_not_tell_where_a_value_is_read():
+    # two norms are alike up to their gains: the branch between them is not one too many
+    w, g, x = RNG.normal(size=(2, 6, 6)) / 2, RNG.normal(size=6), RNG.normal(size=(5, 6))
+
+    def function(activation):
+        def normed(x, g):
+            centred = x - x.mean(-1, keepdims=True)
+            small = jnp.full((len(x), 1), 1e-3)  # an epsilon that is an array
+            return centred * (g * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + small))
+
+        def of(w, g, x):
+            return normed(x + activation(normed(x, g) @ w[0]) @ w[1], 2 * g) @ w[0]
+
+        return of, (w, g, x)
+
+    found = compare(function(jax.nn.gelu), function(lambda x: jax.nn.gelu(x, approximate=False)))
+    assert [place.cause for place in found.places] == ["activation"]

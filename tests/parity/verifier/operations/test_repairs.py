@@ -7,6 +7,7 @@ import torch
 
 from parity.verifier.operations import compare, compare_programs, record
 from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.places import MOST
 
 ROWS, COLUMNS = np.arange(1.0, 8.0) / 7, np.arange(3.0, 10.0) ** 2 / 50
 RNG = np.random.default_rng(3)
