@@ -60,7 +60,7 @@ class Round:
         self.live = reach(b, self.roots, set())
         self.readers = b.consumers()
         self.recurrent = recurrent(b, self.readers)
-        self.constants = constants_of(b)
+        self.constants = constants_of(b) - b.repaired - b.behind(b.repaired)
         self.ends_a = ends_of(a, self.reach_a, self.roots_a, NEARBY)
         self.ends_b = [*spread(b, self.reach_b), *ends_of(b, self.reach_b, set(self.roots))]
         self.twins = Twins(b, self.readers, self.reach_b | {index for index, _ in self.ends_b})
@@ -112,7 +112,7 @@ class Round:
         A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
         what reads a meeting value must meet too, `SURE` operations in a row, one of which reads
         something else, such as a parameter: two blocks normalise alike what only then is weighted
-        differently. An operation behind `SURE` that reads something else computed may differ for another
+        differently; but not the same numbers in another order. An operation behind `SURE` that reads something else computed may differ for another
         fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
         And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
         that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
@@ -130,7 +130,8 @@ class Round:
         known: dict[int, Any] = {each: trial.at(self.b, each) for each in trial.places}
         row: dict[int, int] = dict.fromkeys(trial.places, 0)
         """How many operations in a row have met, and whether one of them read something else."""
-        beside: dict[int, bool] = dict.fromkeys(trial.places, False)
+        order = self.a.operations[trial.x] in self.index.meets(self.b.operations[y])
+        beside: dict[int, bool] = dict.fromkeys(trial.places, order)
         again: dict[int, bool] = dict.fromkeys(trial.places, False)
         """Whether one of them read what every step of a loop reads."""
         queue: list[int] = []
@@ -181,7 +182,7 @@ class Round:
             blamed = any(i in self.reach_b for i in other) or not any(again[i] for i in fed)
             if other and blamed and all(row[i] >= SURE for i in fed):
                 continue
-            row[index], beside[index], again[index] = 0, False, False
+            row[index], beside[index], again[index] = 0, order, False
             unmet += not op.is_layout
             astray += any(i in trial.places for i in inputs)
             if unmet > DEPTH:
@@ -201,8 +202,11 @@ class Round:
             self.window.update(self.b.values(missing))
 
     def tells(self, index: int) -> bool:
-        """Whether a value tells where in a program it is read: a parameter does; a constant does not, or
-        what is made of constants alone."""
+        """Whether a value tells where in a program it is read: a parameter does, and a constant that is
+        read once, as a gain that a function finds outside; what is made of constants does not."""
+        made = self.maker(index)
+        if made.kind == "constant":
+            return len(self.readers[made.index]) == 1 and not is_weak(made)
         return index not in self.constants and not self.recurs(index)
 
     def recurs(self, index: int) -> bool:

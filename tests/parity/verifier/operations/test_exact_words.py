@@ -75,7 +75,7 @@ def rms(g, x, *, inside):
         (rolled, (IMAGES,), {"by": (2, 3)}, {"by": (1, 1)}, "shifted", "axis 1 by 1 and axis 2 by 2"),
         (rms, (G, X), {"inside": True}, {"inside": False}, "epsilon outside the root", "A under it"),
         (rms, (G, X), {"inside": False}, {"inside": True}, "epsilon inside the root", "A to it"),
-        (layers, (W, X), {"count": 3}, {"count": 2}, "", ""),
+        (layers, (W, X), {"count": 3}, {"count": 2}, "left out", "only A has"),
     ],
 )
 def test_a_mistake_is_called_what_it_is(function, arguments, right, wrong, cause, message):
