@@ -112,8 +112,9 @@ class Round:
         A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
         what reads a meeting value must meet too, `SURE` operations in a row, one of which reads
         something else, such as a parameter: two blocks normalise alike what only then is weighted
-        differently; but not the same numbers in another order. An operation behind `SURE` that reads something else computed may differ for another
-        fault: its other operand neither leads to B's value nor follows it, and may be wrong itself.
+        differently; but not the same numbers in another order. An operation behind `SURE` that reads
+        something else computed may differ for another fault: its other operand neither leads to B's
+        value nor follows it, and may be wrong itself.
         And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
         that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
         value repeated, where B has it back by a mean over what is all the same: B's mean is passed over.
