@@ -1,4 +1,4 @@
-"""A model whose norm cancels: an example for `parity locate --bisect-precision`."""
+"""A model whose norm cancels: an example for `parity diff --bisect-precision`."""
 
 from typing import Any
 

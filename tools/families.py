@@ -107,7 +107,7 @@ def pair_of(name: str) -> Pair:
 def clean(pair: Pair, *, backward: bool) -> tuple[list[str], float]:
     """What is reported of a pair that is equal, and the largest error of an output."""
     found = compare_programs(pair.original, pair.port)
-    alarms = [] if found.verdict == "EQUAL" and not found.notes else [f"locate: {found.to_text()}"]
+    alarms = [] if found.verdict == "EQUAL" and not found.notes else [f"forward: {found.to_text()}"]
     if backward:
         module = family(pair.name)
         model, inputs = module.original()

@@ -63,13 +63,16 @@ class Diff(Recordings):
         super().check()
         if self.repro is not None:
             check_repro(self.repro)
-        if self.gradients and self.forward:
-            raise ConfigError("--gradients is of programs that run backward, --forward leaves that out")
+        for one, other in (("--forward", self.forward), ("--dtype", self.dtype)):
+            if self.gradients and other:
+                raise ConfigError(f"--gradients is of programs that run backward; leave {one} out")
         if self.bisect_precision is None:
             if self.bound is not None:
                 raise ConfigError("--bound goes with --bisect-precision")
             if self.b is None:
                 raise ConfigError("B must be given")
+            if self.recordings() is not None:
+                self._refuse_flags_of_programs(f"{self.a} is a recording")
             return
         if self.b is not None:
             raise ConfigError(f"--bisect-precision is about A alone; leave {self.b} out")
@@ -77,11 +80,24 @@ class Diff(Recordings):
             raise ConfigError("--bisect-precision needs --bound: the error allowed, such as 1e-2")
         if not self.bound > 0:
             raise ConfigError(f"--bound {self.bound}: must be positive")
-        flags = {"--repro": self.repro, "--sarif": self.sarif, "--html": self.html}
-        switches = {"--gradients": self.gradients, "--forward": self.forward, "--modules": self.modules}
-        for flag, given in [*flags.items(), *((f, on or None) for f, on in switches.items())]:
+        for flag, given in {"--sarif": self.sarif, "--html": self.html}.items():
             if given is not None:
-                raise ConfigError(f"{flag} goes with two programs, --bisect-precision with one")
+                raise ConfigError(f"{flag} goes with two sides, --bisect-precision with one")
+        self._refuse_flags_of_programs("--bisect-precision is about one")
+
+    def _refuse_flags_of_programs(self, why: str) -> None:
+        flags = {
+            "--gradients": self.gradients,
+            "--forward": self.forward,
+            "--modules": self.modules,
+            "--dtype": self.dtype,
+            "--repro": self.repro,
+            "--python-a": self.python_a,
+            "--python-b": self.python_b,
+        }
+        for flag, given in flags.items():
+            if given:
+                raise ConfigError(f"{flag} goes with two programs, and {why}")
 
 
 def main(argv: list[str], prog: str = "parity diff") -> int:

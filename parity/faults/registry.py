@@ -26,7 +26,7 @@ class Fault:
     """The module in which a comparison must locate it; ``{i}`` is the block. Empty for the model itself.
     Of a fault that only a parameter's gradient shows, the name of the parameter."""
     cause: str | None
-    """The slug of the cause that `parity diagnose` must name first, or several, ``none`` among them,
+    """The slug of the cause that `parity diff` must name first, or several, ``none`` among them,
     joined by `` or ``; None if none is to be named."""
     apply: Apply
     at: tuple[str, ...]

@@ -26,7 +26,7 @@ class StepFault:
     stage: Stage
     """The first stage that it changes, in which it must be located."""
     cause: str | None
-    """The slug of the cause that `parity diagnose` must name first; None if it is no known cause."""
+    """The slug of the cause that `parity diff` must name first; None if it is no known cause."""
     recipe: Callable[[Recipe], dict[str, Any]] = field(default=lambda recipe: {})
     """Fields of the recipe that the twin is given other values of."""
     loss: Callable[[Twin, Any], Any] | None = None

@@ -154,6 +154,6 @@ def test_a_file_imports_what_lies_beside_it_whatever_lay_beside_another(tmp_path
         text = "import numpy as np\nfrom own_layers import f\n\ndef side():\n    return f, np.ones(3)\n"
         (tmp_path / folder / f"of_{folder}.py").write_text(text)
     first, second = (f"{tmp_path}/{each}/of_{each}.py:side" for each in ("first", "second"))
-    assert run("locate", [first, first]) == 0
-    assert run("locate", [first, second]) == 1
+    assert run("diff", [first, first]) == 0
+    assert run("diff", [first, second]) == 1
     assert "number: 3 where A has 2" in capsys.readouterr().out

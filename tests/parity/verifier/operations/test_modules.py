@@ -118,7 +118,7 @@ def test_a_program_without_modules_says_so():
 def test_the_command_prints_them(capsys, tmp_path):
     page = tmp_path / "page.html"
     sides = ["docs/port.py:original", "docs/port.py:port"]
-    assert main(["locate", *sides, "--modules", "--html", str(page)]) == 1
+    assert main(["diff", *sides, "--modules", "--html", str(page)]) == 1
     cells = (
         "<td>VisionTransformer.block_0.mlp</td><td>blocks.0.mlp</td><td>0 of 1</td><td>parts here</td>"
     )
@@ -130,7 +130,7 @@ def test_the_command_prints_them(capsys, tmp_path):
 
 def test_of_one_program_it_is_refused(capsys):
     flags = ["--bisect-precision", "bfloat16", "--bound", "0.1", "--modules"]
-    assert main(["locate", "docs/port.py:original", *flags]) == 2
+    assert main(["diff", "docs/port.py:original", *flags]) == 2
     assert "--modules goes with two programs" in capsys.readouterr().err
 
 

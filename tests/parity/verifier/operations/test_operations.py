@@ -301,10 +301,10 @@ def test_the_command_prints_the_line_and_writes_json(tmp_path, capsys):
     root = Path(__file__).parents[4]
     sides = [f"{root}/docs/port.py:{name}" for name in ("original", "port")]
     path = tmp_path / "found.json"
-    assert run("locate", [*sides, "--json", str(path)], prog="parity locate") == 1
+    assert run("diff", [*sides, "--json", str(path)], prog="parity diff") == 1
     said = capsys.readouterr().out
     assert "activation: gelu, tanh where A has gelu" in said
     assert "B port.py:60  tanh(" in said
     assert json.loads(path.read_text())["verdict"] == "DIFFERENT"
-    assert run("locate", [sides[0], f"{sides[0]}_missing"], prog="parity locate") == 2
+    assert run("diff", [sides[0], f"{sides[0]}_missing"], prog="parity diff") == 2
     assert "original_missing" in capsys.readouterr().err

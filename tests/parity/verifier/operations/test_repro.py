@@ -138,12 +138,12 @@ def test_the_command_writes_and_runs_it(tmp_path, capsys):
     """Small arrays are in the text; the others lie beside it."""
     sides = [f"docs/port.py:{name}" for name in ("original", "port", "corrected")]
     path = tmp_path / "place.py"
-    assert run("locate", [*sides[:2], "--repro", str(path)], prog="parity locate") == 1
+    assert run("diff", [*sides[:2], "--repro", str(path)], prog="parity diff") == 1
     out = capsys.readouterr().out
     assert difference(out) == pytest.approx(2.21e-4, rel=0.01)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["place.npz", "place.py"]
     path.unlink()
-    assert run("locate", [*sides[1:], "--repro", str(tmp_path / "place.txt")], prog="parity locate") == 2
+    assert run("diff", [*sides[1:], "--repro", str(tmp_path / "place.txt")], prog="parity diff") == 2
     assert "give a name that ends in .py" in capsys.readouterr().err
 
 

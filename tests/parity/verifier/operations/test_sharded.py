@@ -185,7 +185,7 @@ def test_a_fault_that_is_no_collective_is_found_on_the_mesh_too(one_device, tmp_
 def test_what_devices_exchange_is_not_written_and_the_place_stands(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("sides.py").write_text(SIDES)
-    assert run("locate", ["sides.py:one", "sides.py:mesh", "--repro", "r.py"], prog="parity locate") == 1
+    assert run("diff", ["sides.py:one", "sides.py:mesh", "--repro", "r.py"], prog="parity diff") == 1
     said = capsys.readouterr()
     assert "sum for mean: psum over data where A has the mean of 4 devices" in said.out
     assert "note: no program was written: sharded_steps.py:" in said.err

@@ -159,31 +159,32 @@ def test_the_command(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "side.py").write_text(SIDE)
 
-    def locate(*flags):
-        status = run("locate", ["side.py:far", *flags], prog="parity locate")
+    def diff(*flags):
+        status = run("diff", ["side.py:far", *flags], prog="parity diff")
         said = capsys.readouterr()
         return status, said.out, said.err
 
     bisect = ("--bisect-precision", "bfloat16")
-    status, said, _ = locate(*bisect, "--bound", "0.05", "--json", "found.json")
+    status, said, _ = diff(*bisect, "--bound", "0.05", "--json", "found.json")
     assert status == 1
     assert "must stay in float32; then it is" in said
     found = json.loads((tmp_path / "found.json").read_text())
     assert found["schema"] == "parity.precision/1"
     assert found["error"] <= 0.05 < found["held"][0]["without"]
-    assert locate(*bisect, "--bound", "100")[0] == 0
-    assert "IMPOSSIBLE" in locate(*bisect, "--bound", "1e-12")[1]
+    assert diff(*bisect, "--bound", "100")[0] == 0
+    assert "IMPOSSIBLE" in diff(*bisect, "--bound", "1e-12")[1]
     for flags, message in (
         (bisect, "--bisect-precision needs --bound"),
         (("side.py:far", *bisect, "--bound", "1"), "is about A alone; leave side.py:far out"),
         ((*bisect, "--bound", "-1"), "--bound -1.0: must be positive"),
-        ((*bisect, "--bound", "1", "--sarif", "x"), "--sarif goes with two programs"),
+        ((*bisect, "--bound", "1", "--sarif", "x"), "--sarif goes with two sides"),
         ((*bisect, "--bound", "1", "--gradients"), "--gradients goes with two programs"),
+        ((*bisect, "--bound", "1", "--dtype", "float32"), "--dtype goes with two programs"),
         (("side.py:far", "--bound", "1"), "--bound goes with --bisect-precision"),
         ((), "B must be given"),
         (("--bisect-precision", "int8"), "invalid choice 'int8'"),
     ):
-        status, _, error = locate(*flags)
+        status, _, error = diff(*flags)
         assert (status, error.count("\n")) == (2, 1)
         assert message in error
 
