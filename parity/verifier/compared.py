@@ -32,7 +32,7 @@ class Compared:
     @property
     def verdict(self) -> Verdict:
         """What is said of the two."""
-        said = [self.forward.verdict]
+        said: list[Verdict] = [self.forward.verdict]
         if self.backward is not None and self.backward.verdict != "INCOMPLETE":
             said.append(self.backward.verdict)  # what B holds otherwise has no gradient there
         return worst([*said, self.in_type.verdict] if self.in_type else said)

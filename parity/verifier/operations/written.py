@@ -11,6 +11,8 @@ from parity.verifier.operations.program import Operation, Program, Ref
 
 TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
 """By their rounding."""
+FLOAT32 = 2.0**-24
+POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
 NEXT = 2.0
 """Roundings within which a number may be another one that was computed in the type: the root of a
 width."""
@@ -27,10 +29,12 @@ def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
 def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     """A program with its rounded numbers as the other has them, in full; and the lines where they stand.
 
-    A number is restored only where the other program has one that rounds to it: so nothing is forgiven
-    that is not written in both.
+    A number is restored only where the other program has one that rounds to it, in float32 also its
+    inverse, square or root - a scale of logits may be divided by, or stand before queries and keys: so
+    nothing is forgiven that is not written in both.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
+    powers = sorted({each**p for each in exact if 0 < each < np.inf for p in POWERS})
     changed: dict[int, Operation] = {}
     given: dict[int, np.ndarray] = {}
     for op in program.operations:
@@ -38,11 +42,11 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
             continue
         if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
             own = np.asarray(program.kept[op.index])
-            found = _exact(float(own.ravel()[0]), op.epsilon, exact)
+            found = _exact(float(own.ravel()[0]), op.epsilon, exact, powers)
             if found is not None:
                 given[op.index] = np.full(own.shape, found)
             continue
-        operands = tuple(_restored(each, op.epsilon, exact) for each in op.operands)
+        operands = tuple(_restored(each, op.epsilon, exact, powers) for each in op.operands)
         if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
             changed[op.index] = replace(op, operands=operands)
     if not changed and not given:
@@ -51,20 +55,22 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     return program.fed(given, {}, changed), [*lines, *("a constant" for _ in given)]
 
 
-def _restored(each: object, epsilon: float, exact: list[float]) -> object:
+def _restored(each: object, epsilon: float, exact: list[float], powers: list[float]) -> object:
     if not isinstance(each, (float, np.floating)):
         return each
-    found = _exact(float(each), epsilon, exact)
+    found = _exact(float(each), epsilon, exact, powers)
     return each if found is None else found
 
 
-def _exact(own: float, epsilon: float, exact: list[float]) -> float | None:
+def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) -> float | None:
     """The number that rounds to one's own; None where there is none, or one's own is among them."""
     if not np.isfinite(own) or own in exact:
         return None
     near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
     same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
-    far = near if epsilon == 2.0**-24 else []  # smaller types have too few numbers to tell
+    far = near if epsilon == FLOAT32 else []  # smaller types have too few numbers to tell
+    if epsilon == FLOAT32 and not near and own * 2**10 % 1:  # nor is a half the root of a quarter
+        far = [each for each in powers if abs(each - own) <= NEXT * epsilon * abs(own)]
     return min(same or far, key=lambda each: abs(each - own), default=None)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -129,8 +129,9 @@ class _Cast:
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]
+        loaded = module.state_dict()
         for (path, tensor), old in zip(held, before, strict=True):
-            self.leaves.append(("parameter", path, tensor, rounding_of(old.dtype)))
+            self.leaves.append((_kind(path, loaded), path, tensor, rounding_of(old.dtype)))
         return own
 
     def state(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -139,9 +140,8 @@ class _Cast:
         shared: dict[int, torch.Tensor] = {}
         state = {path: shared.setdefault(id(each), self(each)) for path, each in held.items()}
         loaded = module.state_dict()
-        for path, each in state.items():  # a buffer that no checkpoint holds is a constant of the code
-            kind: Kind = "parameter" if path in loaded else "constant"
-            self.leaves.append((kind, path, each, self._epsilons[id(each)]))
+        for path, each in state.items():
+            self.leaves.append((_kind(path, loaded), path, each, self._epsilons[id(each)]))
         self.modules.update((id(each), path) for path, each in module.named_modules())
         return state
 
@@ -150,6 +150,11 @@ class _Cast:
         for path, each in named_tensors(value):
             whole = ".".join(filter(None, (label, path)))
             self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _kind(path: str, loaded: Container[str]) -> Kind:
+    """A buffer that no checkpoint holds is a constant of the code."""
+    return "parameter" if path in loaded else "constant"
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:

@@ -293,7 +293,6 @@ def test_a_verdict_is_json(tmp_path):
         "where": [],
         "a": "beta2 0.999",
         "b": "beta2 0.99",
-        "message": "",
         "residual_a": 0,
         "residual_b": 0,
         "difference": 0,

@@ -1,6 +1,7 @@
 """What one program holds or computes in fewer bits is compared with what it was rounded from."""
 
 import functools
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -158,16 +159,22 @@ def test_weights_that_were_merged_in_float32_are_those_of_their_parts():
         assert len(found.notes) == (verdict == "EQUAL")
 
 
-def test_a_scale_in_float32_is_the_product_of_its_roots():
-    """Logits scaled by a number that was computed in float32, or queries and keys by its root."""
+def test_a_scale_in_a_smaller_type_is_the_product_of_its_roots():
+    """Logits scaled, or divided, by a number that was computed in the type; or queries and keys by its
+    root."""
     rng = np.random.default_rng(7)
     q, k = (rng.normal(size=(3, 8)).astype("f4") for _ in "qk")
     roots = (lambda q, k: (q * 8**-0.25) @ (k * 8**-0.25).T, (q, k))
 
-    def whole(q, k, scale):
-        return ((q @ k.T).astype(jnp.float32) * np.float32(scale)).astype(q.dtype)
+    def said(number, dtype, operator=operator.mul):
+        def whole(q, k):
+            return operator((q @ k.T).astype(dtype), jnp.asarray(number, dtype)).astype(q.dtype)
 
-    found = compare(roots, (functools.partial(whole, scale=0.35355338), (q, k)))
-    assert (found.verdict, len(found.notes)) == ("EQUAL", 1)
-    found = compare(roots, (functools.partial(whole, scale=0.3535), (q, k)))
-    assert found.verdict == "DIFFERENT"
+        found = compare(roots, (whole, (q, k)))
+        return found.verdict, len(found.notes), found.error < 1e-15
+
+    assert said(0.35355338, "float32") == ("EQUAL", 0, True)
+    assert said(2.828427, "float32", operator.truediv) == ("EQUAL", 0, True)
+    assert said(0.3535, "float32") == ("DIFFERENT", 0, False)
+    assert said(8**-0.5, "bfloat16") == ("UNCERTIFIED", 1, False)
+    assert said(0.35, "bfloat16") == ("DIFFERENT", 0, False)
