@@ -34,7 +34,7 @@ def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
     nothing is forgiven that is not written in both.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
-    powers = sorted({each**p for each in exact if 0 < each < np.inf for p in POWERS})
+    powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
     changed: dict[int, Operation] = {}
     given: dict[int, np.ndarray] = {}
     for op in program.operations:
