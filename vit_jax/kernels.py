@@ -79,7 +79,9 @@ def attend(
 
 
 def _cudnn(q: jax.Array, k: jax.Array, v: jax.Array, bias: jax.Array | None, **how: Any) -> jax.Array:
-    """cuDNN's attention of any number of tokens: those that are added to it its own mask leaves out."""
+    """Run cuDNN's attention on any number of tokens: they are padded to a multiple of `CUDNN_TOKENS`,
+    and cuDNN's own mask leaves the padding out. Shapes as in `attend`, but for the bias (1, h, N, M).
+    """
     B, N, M = q.shape[0], q.shape[1], k.shape[1]
     more_q, more_k = -N % CUDNN_TOKENS, -M % CUDNN_TOKENS
     if not more_q and not more_k:

@@ -58,9 +58,7 @@ def fastest(library: str, dtype: Dtype, sizes: tuple[int, ...] = SIZES, repeats:
             run()
             seconds = time.perf_counter() - started
             best = max(best, 2.0 * size**3 / seconds)
-            if (
-                seconds > SLOW
-            ):  # a type that the device has no instructions for: larger ones tell no more
+            if seconds > SLOW:  # no instructions for the type: larger ones tell no more
                 return best
     return best
 
