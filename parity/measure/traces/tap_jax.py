@@ -18,6 +18,8 @@ from parity.measure.traces.pool import SMALL, Flat, Part
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_jax import report, side_by_side
+from parity.measure.versions.of_flax import LOOP_ON_TRIAL
+from parity.measure.versions.of_jax import REPLAY, purposes
 
 TOGETHER = 64
 """Values that are handed over at once; as long they are kept by the program."""
@@ -89,6 +91,8 @@ class RecordingTap:
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
         """Have it reported when it is computed; pass on what differentiation takes for it."""
+        if LOOP_ON_TRIAL in purposes(value):
+            return value
         order = self._recorder.next_order()
         kept = self._recorder.sample(value)
         if self._last is not None and self._last[0] is value:
@@ -163,14 +167,5 @@ class RecordingTap:
 
 
 def _is_replayed(value: jax.Array) -> bool:
-    """Whether it is traced by `jax.checkpoint`, and so computed again in the backward pass.
-
-    JAX has no public word on this; were its private one to change, a replay would be a further call.
-    """
-    trace: Any = getattr(value, "_trace", None)
-    while trace is not None:
-        about = getattr(getattr(trace, "frame", None), "debug_info", None)
-        if "checkpoint" in str(getattr(about, "traced_for", "")):
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    """Whether it is traced by `jax.checkpoint`, and so computed again in the backward pass."""
+    return any(REPLAY in purpose for purpose in purposes(value))

@@ -5,7 +5,7 @@ Nothing here imports JAX before it is asked for something that JAX made: flags a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +80,22 @@ def read_scan(params: Mapping[str, Any]) -> Scan:
         )
     return Scan(params["jaxpr"], constants, carried, params["length"], params["reverse"])
 
+
+def purposes(value: Any) -> Iterator[str]:
+    """What each trace around a traced value is made for, the innermost first, such as "jit"; of an
+    array nothing.
+
+    JAX has no public word on this. Were the private one to change, nothing would be told.
+    """
+    trace: Any = getattr(value, "_trace", None)
+    while trace is not None:
+        about = getattr(getattr(trace, "frame", None), "debug_info", None)
+        yield str(getattr(about, "traced_for", ""))
+        trace = getattr(trace, "parent_trace", None)
+
+
+REPLAY = "checkpoint"
+"""Part of what a trace is made for that computes the forward pass again, in the backward pass."""
 
 SEALED = ("jax._src.stages", "jax._src.export")
 """Where the classes of programs that are exported, or compiled ahead of time, are defined."""
