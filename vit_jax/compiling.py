@@ -29,6 +29,17 @@ def compiler_options(platform: str) -> dict[str, str]:
     return options
 
 
+def least_effort() -> dict[str, Any]:
+    """Options of a compiler that shall be quick, whatever its programs then take; for a TPU.
+
+    Seen in jax 0.10.0 to 0.12.0.1, of which the last knows the level alone, and the first ones' level
+    is not as quick.
+    """
+    if hasattr(jax.config, "jax_exec_time_optimization_effort"):
+        return {"exec_time_optimization_effort": -1.0}
+    return {"optimization_level": "O0"}
+
+
 @contextmanager
 def kept(folder: Path | None) -> Iterator[None]:
     """Keep programs that take more than a second to compile in a folder, and take them from there, for

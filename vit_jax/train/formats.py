@@ -15,8 +15,9 @@ import jax
 from jax.experimental.layout import Format, Layout
 
 from vit_config.job import Job
+from vit_jax.compiling import least_effort
 from vit_jax.train.layout import leaf_name
-from vit_jax.train.preflight import QUICKLY, Flight, arguments, build
+from vit_jax.train.preflight import Flight, arguments, build
 from vit_jax.train.topology import Topology
 
 
@@ -56,7 +57,7 @@ def wish(
             donate_argnums=0,
         )
         .lower(state, batch)
-        .compile(QUICKLY if quick else None)
+        .compile(least_effort() if quick else None)
     )
     found = differing(of_state, compiled.input_formats[0][0])
     memory, accessed = compiled.memory_analysis(), (compiled.cost_analysis() or {})["bytes accessed"]

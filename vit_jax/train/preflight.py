@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from vit_config import ConfigError
 from vit_config.job import Job
+from vit_jax.compiling import least_effort
 from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
@@ -23,8 +24,6 @@ from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
-QUICKLY: dict[str, Any] = {"exec_time_optimization_effort": -1.0}
-"""Compiler options of the least effort."""
 STEPS_PER_EPOCH = 1000
 """For schedules; the compiled step differs by constants only."""
 
@@ -103,7 +102,7 @@ def fly(
     flops = count_flops(traced.jaxpr) / len(topology.devices)
     begun = time.perf_counter()
     try:
-        compiled = traced.lower().compile(QUICKLY if quick else None)
+        compiled = traced.lower().compile(least_effort() if quick else None)
     except Exception as error:  # jaxlib's own kind, the same for whatever goes wrong
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
