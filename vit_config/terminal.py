@@ -6,8 +6,8 @@ marks that turn the direction of writing. Rich's tables pass `vit_config.screen`
 
 from __future__ import annotations
 
-import _thread
 import re
+import signal
 import sys
 import threading
 import warnings
@@ -54,11 +54,17 @@ def let_interrupts_through() -> None:
         if not isinstance(found.exc_value, KeyboardInterrupt):
             usual(found)
             return
-        later = threading.Timer(_MOMENT, _thread.interrupt_main)
+        later = threading.Timer(_MOMENT, _interrupt)
         later.daemon = True
         later.start()
 
     sys.unraisablehook = again
+
+
+def _interrupt() -> None:
+    """Send the main thread Ctrl-C, which ends a call of the system that it waits in."""
+    if main := threading.main_thread().ident:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _spelled(found: re.Match[str]) -> str:

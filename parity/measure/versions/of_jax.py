@@ -104,6 +104,15 @@ BACKWARD_RULE = "custom_lin"
 """The primitive of the tangent of a `jax.custom_vjp`, whose transposition runs the user's rule."""
 
 
+def transpositions() -> Iterator[dict[Any, Any]]:
+    """The tables of functions that transpose a primitive: JAX's public one, and the private one, which
+    since 0.11 has those that add gradients up in place."""
+    from jax._src.interpreters import ad
+
+    yield ad.primitive_transposes
+    yield getattr(ad, "fancy_transposes", {})
+
+
 def is_of_jax(file: str) -> bool:
     """Whether a function in that file is JAX's own, or of Optax, which is called like it."""
     return "/jax/" in file or "/optax/" in file
