@@ -23,7 +23,7 @@ _MOMENT = 0.05
 
 
 def harmless(text: str) -> str:
-    r"""A text with what acts on a terminal spelled out, as ``\x1b``; its line ends stay."""
+    r"""Spell out, as ``\x1b``, every character of a text that acts on a terminal; its line ends stay."""
     return _ACTS.sub(_spelled, text)
 
 

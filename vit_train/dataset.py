@@ -21,7 +21,7 @@ class ImageDataset:
     num_classes: int
     image_shape: ImageShape
     class_names: tuple[str, ...] | None
-    """In the order of the labels; None if unknown."""
+    """Names of the classes in the order of the labels; None if unknown."""
     fingerprint: str
     """SHA-256 (hex) of name, version, classes, and every record of both splits, in order: equal for
     the same records anywhere, so a run is not resumed on other data."""

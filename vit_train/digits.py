@@ -107,7 +107,7 @@ def _publish(prepared: Path, final: Path) -> None:
 
 @contextlib.contextmanager
 def _private_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder on the same disk, so that a rename is atomic; removed with what is left in it."""
+    """Make a folder on the same disk, so that a rename is atomic; remove it with its rest at the end."""
     folder = Path(tempfile.mkdtemp(prefix=".preparing-", dir=parent))
     try:
         yield folder

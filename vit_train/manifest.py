@@ -27,8 +27,9 @@ from vit_train.start import Start
 FILE = "run.json"
 FORMAT = "format"
 RUN_FORMAT = 1
-"""Raised when the same recipe would give a step another batch, another augmentation or another update
-than before: a run keeps to its number, whatever version of this program goes on with it."""
+"""Number of the run format, raised when the same recipe would give a step another batch, another
+augmentation or another update than before: a run keeps its number, whichever version of this program
+goes on with it."""
 VERSIONS = "versions"
 """The key that old runs have instead of a format: versions of packages."""
 COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torch", "numpy")}

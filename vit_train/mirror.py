@@ -66,7 +66,7 @@ class Mirror:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Fetch what is complete on the storage; send changes for the duration, and at its end.
+        """Fetch the complete files of the storage; send changes for the duration, and at its end.
 
         Raises:
             CheckpointError: another process works in the folder, or the storage cannot be read or, in
@@ -91,7 +91,7 @@ class Mirror:
                 self.send()
 
     def fetch(self) -> None:
-        """Make the local folder equal to what is complete on the storage.
+        """Make the local folder equal to the storage, incomplete checkpoints left out.
 
         Raises:
             CheckpointError: the storage cannot be read.

@@ -46,7 +46,7 @@ class SharedFile:
         return [array.nbytes for array in arrays]
 
     def read(self, written: Sequence[int | bytes]) -> list[bytearray]:
-        """Read what the other process wrote, given what its `write` returned."""
+        """Read the arrays that the other process wrote, given the result of its `write`."""
         found, place = [], 0
         for each in written:
             if isinstance(each, bytes):

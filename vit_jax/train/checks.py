@@ -1,4 +1,4 @@
-"""Checks that refuse what devices cannot run, before anything is compiled for them."""
+"""Checks that refuse batches and kernels the devices cannot run, before anything is compiled."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def describe(named: Mapping[str, Any]) -> Callable[[], dict[str, list[Any]]]:
 
 
 def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Join what several processes describe of the same tensors into one description.
+    """Join the descriptions that several processes make of the same tensors into one.
 
     Raises:
         ValueError: the processes do not agree, or parts are missing.

@@ -1,4 +1,4 @@
-"""Where each parameter lies on a mesh: one table, by kind of layer and path.
+"""The place of each parameter on a mesh: one table, by kind of layer and path.
 
 Moments and averages lie where their parameter does. A fused projection to q, k and v is held as
 (D, 3, h, d) where heads are split, so that each device has the queries, keys and values of its own
@@ -57,7 +57,7 @@ divides. Rows with ``tensor`` are skipped where it has nothing to split, see `sp
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the training state of one model lies on one mesh."""
+    """The placement of one model's training state on one mesh."""
 
     mesh: Mesh
     specs: Mapping[str, P]

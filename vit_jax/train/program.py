@@ -41,9 +41,9 @@ class Program:
     place_batch: Callable[[Mapping[str, Any]], Batch]
     """Splits a batch of numpy arrays over the devices."""
     train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-    """As `vit_jax.step.make_train_step`; the state passed in is used up."""
+    """Training step as `vit_jax.step.make_train_step` makes it; the state passed in is used up."""
     eval_step: Callable[[Params, Batch], Metrics]
-    """As `vit_jax.step.make_eval_step`."""
+    """Evaluation step as `vit_jax.step.make_eval_step` makes it."""
     fetch: Callable[[Any], Any]
     """Copies a state or metrics from the devices to numpy arrays of their own memory."""
     rows: np.ndarray | None = None

@@ -34,9 +34,9 @@ class Program:
     place_batch: Callable[[Mapping[str, Any]], Batch]
     """Copies a batch of numpy arrays to the device: images (B, H, W, C) become (B, C, H, W)."""
     train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-    """As `vit_torch.step.make_train_step`; the state passed in is used up."""
+    """Training step as `vit_torch.step.make_train_step` makes it; the state passed in is used up."""
     eval_step: Callable[[Ema, Batch], Metrics]
-    """As `vit_torch.step.make_eval_step`, of any parameters by name."""
+    """Evaluation step as `vit_torch.step.make_eval_step` makes it, of any parameters by name."""
     fetch: Callable[[Any], Any]
     """Brings a state to the host, where the next step may change it; or metrics or parameters to
     numpy arrays of their own memory."""

@@ -6,7 +6,8 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-"""In torchvision's order; the fourth of its four numbers is hue, which no recipe here changes."""
+"""Changes in torchvision's order; the fourth of its four numbers is hue, which no recipe here
+changes."""
 
 
 def color_jitter(image: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:

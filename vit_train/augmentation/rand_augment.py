@@ -121,5 +121,5 @@ OPERATIONS: tuple[Operation, ...] = (
     _move_x,
     _move_y,
 )
-"""In timm's order: contrast to the full range, equalise, invert, rotate, posterise, solarise, lighten
-the dark, colour, contrast, brightness, sharpness, shear and move along each axis."""
+"""Operations in timm's order: contrast to the full range, equalise, invert, rotate, posterise,
+solarise, lighten the dark, colour, contrast, brightness, sharpness, shear and move along each axis."""

@@ -44,7 +44,8 @@ def rand_augment(
 
 
 def blend(base: np.ndarray, image: np.ndarray, factor: float) -> np.ndarray:
-    """Blend: `base` at factor 0, `image` at 1, beyond `image` above 1; fractions are cut off."""
+    """Blend two images: `base` at factor 0, `image` at 1, beyond `image` above 1; fractions are
+    cut off."""
     base, image = base.astype(np.float32), image.astype(np.float32)
     return np.clip(base + np.float32(factor) * (image - base), 0, 255).astype(np.uint8)
 
@@ -183,5 +184,6 @@ OPERATIONS: tuple[Operation, ...] = (
     _cutout,
     _solarize_add,
 )
-"""In Big Vision's order: contrast to the full range, equalise, invert, rotate, posterise, solarise,
-colour, contrast, brightness, sharpness, shear and move along each axis, a hole, lighten the dark."""
+"""Operations in Big Vision's order: contrast to the full range, equalise, invert, rotate, posterise,
+solarise, colour, contrast, brightness, sharpness, shear and move along each axis, a hole, lighten
+the dark."""

@@ -79,7 +79,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
 
 
 def _check_classes(spec: str, folder: Path) -> None:
-    """Check that the set's features are tfds's own: tfds would import whatever module they name.
+    """Check that the set's features are tfds's own: tfds would import any module they name.
 
     Raises:
         DataError: they are not, or a file that describes them is damaged.
