@@ -152,7 +152,7 @@ class ViT(Features, Pretrained, nnx.Module):
         return x if self.norm is None else self.norm(x)
 
     def pool_tokens(self, x: jax.Array) -> jax.Array:
-        """Pool tokens (B, P + N, D) to the input (B, D) of the head, or of the tanh layer before it."""
+        """Pool tokens (B, P + N, D) to the input, (B, D) or (B, 2 D), of the head or its tanh layer."""
         pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
         return pooled if self.fc_norm is None else self.fc_norm(pooled)
 
@@ -162,7 +162,7 @@ class ViT(Features, Pretrained, nnx.Module):
 
         Args:
             x: all tokens (B, P + N, D) after the final norm, if any.
-            pooled: the input (B, D) of a single head, or of the tanh layer before it.
+            pooled: the input of a single head, or of the tanh layer before it: (B, D) or (B, 2 D).
         """
         if self.pre_logits is not None:
             pooled = jnp.tanh(self.pre_logits(pooled))  # (B, head_hidden)

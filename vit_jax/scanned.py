@@ -145,8 +145,7 @@ def _attributes(block: nnx.Module) -> Iterator[tuple[tuple[Any, ...], str, Any]]
 
 
 def _structure(block: nnx.Module) -> dict[Any, Any]:
-    """Return the structure that blocks of one loop share: all but the values of parameters and
-    numbers."""
+    """Return the structure that blocks of one loop share: all but values of parameters and numbers."""
 
     def kind(value: Any) -> Any:
         if isinstance(value, nnx.Variable):

@@ -54,7 +54,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        from sklearn.datasets import load_digits  # a second, of the first run only
+        from sklearn.datasets import load_digits  # takes a second, in the first run only
 
         del dl_manager  # nothing to download
         digits: Any = load_digits()

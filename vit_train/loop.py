@@ -123,7 +123,7 @@ def run_steps(
             known, since, waited, timed = [], time.perf_counter(), 0.0, 0
             verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
             stop, save = stop or verdict.enough, save or verdict.enough or verdict.keep
-        elif done == start_step + 1:  # compiled, and the reading of data begun
+        elif done == start_step + 1:  # the step is compiled, and reading of data has begun
             while flying:
                 flying.popleft()()
             since, waited, timed = time.perf_counter(), 0.0, 0

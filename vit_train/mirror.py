@@ -144,7 +144,7 @@ class Mirror:
                     self._put(system, root, path, name)
             for name in sorted(finished.keys() - self._complete.keys(), key=_step):
                 self._put_checkpoint(system, root, finished[name])
-            newest = max(self._complete, key=_step, default=None)  # stays, whatever is here by now
+            newest = max(self._complete, key=_step, default=None)  # stays, even if it is gone here
             for name in self._complete.keys() - finished.keys() - {newest}:
                 # the first deletion invalidates the checkpoint
                 _delete(system, root, [f"{CHECKPOINTS}/{name}{COMPLETE}", *self._complete[name]])

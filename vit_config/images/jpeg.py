@@ -44,7 +44,7 @@ def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.n
             min_width=-(-width // scale),
             min_factor=scale,
         )
-    except ValueError:  # also what libjpeg only warns of
+    except ValueError:  # raised for libjpeg's warnings, too
         return None
     pixels.setflags(write=False)
     return pixels

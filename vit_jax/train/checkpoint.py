@@ -130,7 +130,7 @@ class Checkpoints:
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever the writing thread of Orbax or TensorStore met
+        except Exception as error:  # any error of the writing thread of Orbax or TensorStore
             raise unwritten(self.folder, _first_line(error)) from None
 
     @property
@@ -164,7 +164,7 @@ class Checkpoints:
             CheckpointError: the checkpoint is of another run or another model.
         """
         with self._writing():
-            self._manager.wait_until_finished()  # it may be the one that is being written
+            self._manager.wait_until_finished()  # this step may still be being written
         state, problem = None, None
         try:
             state = self._read(step, abstract)

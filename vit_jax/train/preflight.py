@@ -103,7 +103,7 @@ def fly(
     begun = time.perf_counter()
     try:
         compiled = traced.lower().compile(least_effort() if quick else None)
-    except Exception as error:  # jaxlib's own kind, the same for whatever goes wrong
+    except Exception as error:  # jaxlib's own kind, the same for every failure
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         took, reason = (

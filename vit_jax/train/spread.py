@@ -104,7 +104,7 @@ def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Sha
             f" fsdp = {sizes['fsdp']}; use --mesh data=-1"
         )
     if recipe.reduce_dtype == "bfloat16" and platform == "cpu" and sizes["tensor"] > 1:
-        raise ConfigError(  # it fails to widen sums within a mesh of which it splits the rest itself
+        raise ConfigError(  # XLA fails to widen sums in a mesh whose other axes it splits itself
             f'reduce_dtype = "bfloat16" with tensor = {sizes["tensor"]}: XLA cannot compile that for'
             ' CPUs; use reduce_dtype = "float32", or no tensor axis'
         )

@@ -86,10 +86,10 @@ def get_topology(name: str) -> Topology:
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile, as nobody opens a device
     from jax.experimental import topologies
 
-    # libtpu takes hosts of four chips for granted, but there are those with one
+    # libtpu takes hosts of four chips for granted, but some have one
     alone: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if count == 1 else {}
     try:
         devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **alone).devices
-    except Exception as error:  # of whatever kind libtpu has for a slice that is not made
+    except Exception as error:  # libtpu has several kinds for a slice that is not made
         raise ConfigError(f"--topology {name}: {str(error).splitlines()[0][:200]}") from None
     return Topology(name, tuple(devices), chip)

@@ -6,8 +6,7 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-"""Changes in torchvision's order; the fourth of its four numbers is hue, which no recipe here
-changes."""
+"""Changes in torchvision's order; its fourth number is hue, which no recipe here changes."""
 
 
 def color_jitter(image: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:

@@ -44,8 +44,7 @@ def rand_augment(
 
 
 def blend(base: np.ndarray, image: np.ndarray, factor: float) -> np.ndarray:
-    """Blend two images: `base` at factor 0, `image` at 1, beyond `image` above 1; fractions are
-    cut off."""
+    """Blend images: `base` at factor 0, `image` at 1, beyond `image` above 1, with fractions cut off."""
     base, image = base.astype(np.float32), image.astype(np.float32)
     return np.clip(base + np.float32(factor) * (image - base), 0, 255).astype(np.uint8)
 

@@ -84,7 +84,7 @@ def record_offsets(path: Path) -> np.ndarray:
         return np.zeros(0, np.int64)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if hasattr(content, "madvise"):
-            content.madvise(mmap.MADV_RANDOM)  # what lies between two lengths is not read ahead
+            content.madvise(mmap.MADV_RANDOM)  # do not read ahead the bytes between two lengths
         while place < size:
             offsets.append(place)
             place += HEAD + int.from_bytes(content[place : place + 8], "little") + TAIL
