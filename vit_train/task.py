@@ -176,7 +176,7 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("save_every", Task.save_every),
         (*options.get("notes", ()), *_unknown_pixels(start, job, preprocess)),
     )
-    if len(task.frozen) == len(task.parameter_names):  # computing `frozen` refuses patterns that match nothing
+    if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return task
 

@@ -243,7 +243,7 @@ def _converted(image: Image.Image, channels: int) -> np.ndarray:
     if isinstance(image.info.get("transparency"), bytes):
         image = image.convert(
             "RGBA"
-        )  # a palette with partly transparent colours: else PIL warns
+        )  # a palette with partly transparent colours: PIL would warn otherwise
     image = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
     pixels = np.asarray(image)  # (H, W) or (H, W, C)
     return pixels.reshape(*pixels.shape[:2], channels)
