@@ -219,8 +219,8 @@ class _Stretch:
         return jax.lax.scan(lambda x, layer: (one(x, layer), None), x, layers)[0]
 
     def stacked(self, params: Params, name: str) -> jax.Array:
-        """Stack one parameter over the blocks, by its name in one: (blocks, ...); that of one
-        block stays."""
+        """Return a parameter of all blocks, by its name in one: (blocks, ...); a single block's
+        as it is."""
         together = stack_name(self.indices, name)
         if together in params:
             return params[together]

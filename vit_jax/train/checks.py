@@ -19,7 +19,7 @@ def check_batch_size(recipe: Recipe, num_devices: int) -> None:
     """Refuse a batch that the devices cannot share evenly, in each of the parts it is computed in.
 
     Raises:
-        ConfigError: they cannot; the message names the nearest sizes that work.
+        ConfigError: the devices cannot share it; the message names the nearest sizes that work.
     """
     size, parts = recipe.batch_size, num_devices * recipe.accumulate
     if size % parts:

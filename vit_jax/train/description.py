@@ -24,7 +24,8 @@ FILE = "metadata"
 
 
 class Handler(ocp.JsonCheckpointHandler):
-    """Handler that writes an unfinished description, and reads those of all processes as one."""
+    """Handler that writes a description whose digests are still computed; it reads all processes'
+    as one."""
 
     async def async_save(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, directory: epath.Path, args: Save
