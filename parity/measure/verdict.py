@@ -1,15 +1,14 @@
-"""What is said of two things that were compared: one vocabulary for every command, certificate and
-report."""
+"""Verdicts on two things that were compared: one vocabulary for commands, certificates and reports."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Verdict = Literal["EQUAL", "DIFFERENT", "INCOMPLETE", "UNCERTIFIED"]
-"""EQUAL: all of A was compared and is the same up to rounding. INCOMPLETE: what was compared is, but
-something of A's was compared with nothing. UNCERTIFIED: all is, to a precision that says nothing."""
+"""EQUAL: all of A was compared and equals B up to rounding. INCOMPLETE: what was compared is equal,
+but a part of A has no counterpart. UNCERTIFIED: all is equal, at a precision that proves nothing."""
 
 
 def status(verdict: Verdict) -> int:
-    """The exit status of a command that compares: 0 of EQUAL alone; 2 is for what cannot be compared."""
+    """Return a comparing command's exit status: 0 for EQUAL only; 2 is for inputs it cannot compare."""
     return 0 if verdict == "EQUAL" else 1

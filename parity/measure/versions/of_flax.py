@@ -1,8 +1,8 @@
-"""What depends on the version of Flax."""
+"""Facts that depend on the version of Flax."""
 
 LOOP_ON_TRIAL = "flax scan"
-"""What the trace is made for in which Linen's `scan` tries the body of a loop; nothing of it ever runs.
+"""Purpose of the trace in which Linen's `scan` tries the body of a loop; nothing in it ever runs.
 
-Since flax 0.12.12 a loop is refused if that trace has an effect, such as `jax.debug.print`: "broadcasted
-variable has a data dependency on the scan body". Seen in 0.12.8 to 0.12.12.
+Since flax 0.12.12 a loop whose trial trace has an effect, such as `jax.debug.print`, is refused:
+"broadcasted variable has a data dependency on the scan body". Seen in 0.12.8 to 0.12.12.
 """
