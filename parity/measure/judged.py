@@ -21,7 +21,7 @@ class Judged:
     limit: float
     """Largest error allowed."""
     origin: str
-    """Where the limit comes from."""
+    """The rule that the limit comes from."""
     other: Site | None = None
     """Site of the other side's tensor, if it differs."""
     finite: bool = True

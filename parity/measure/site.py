@@ -48,7 +48,7 @@ class Site(NamedTuple):
     """``in`` or ``out`` of a module, with ``[i]`` or ``.name`` for one of several; a kind of
     moment; ``ema`` for an averaged parameter."""
     call: int = 0
-    """Which call of the module in this step, counted from 0."""
+    """Number of the module's call in this step, counted from 0."""
 
     def __str__(self) -> str:
         call = f" (call {self.call + 1})" if self.call else ""

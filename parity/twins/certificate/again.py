@@ -16,7 +16,7 @@ from vit_config.errors import MissingFileError
 from vit_config.job import Job
 
 Progress = Callable[[str, int], None]
-"""Called with a type and the number of steps done in it."""
+"""Function called with a type and the number of steps done in it."""
 
 
 def run_again(

@@ -44,7 +44,7 @@ class Asked(Schema, frozen=True):
     wrong: dict[str, Any] | None = None
     token_offset: float = 0.0
     steps: int | None = None
-    """None where nothing was trained."""
+    """Number of training steps; None where nothing was trained."""
     data: str | None = None
     config: str | None = None
 

@@ -1,4 +1,4 @@
-"""timm as the peer that the twins are compared with; nothing else here needs it installed."""
+"""timm as the peer that the twins are compared with; no other module of this package imports timm."""
 
 from __future__ import annotations
 
