@@ -1,4 +1,4 @@
-"""Parity as an assertion in anybody's tests."""
+"""`assert_parity`: an assertion for test suites that two models compute the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVELS: dict[Level, tuple[Stage, ...]] = {
     "activations": ("batch", "parameters", "forward"),
     "gradients": ("batch", "parameters", "forward", "loss", "backward", "gradients"),
 }
-"""What each level compares: of ``logits`` the model's output alone."""
+"""The stages that each level compares; ``logits`` compares the model's output alone."""
 
 
 def assert_parity(
@@ -30,27 +30,27 @@ def assert_parity(
     how: How | Path = "auto",
     lock: str | Path | None = None,
 ) -> Difference:
-    """Assert that two models compute the same, to rounding.
+    """Assert that two models compute the same, up to round-off.
 
     Args:
         a: the reference: ``(model, inputs)``, or ``(module, variables, inputs)`` of Linen; inputs are
             one array, a tuple or a dictionary, in the layout that the model takes.
-        b: the other one, of either framework.
+        b: the other model, of either framework, in the same form.
         level: ``logits``; ``activations`` of every module; ``gradients`` too, of activations and
             parameters.
-        dtype: what parameters and inputs are cast to; None leaves them.
-        precision: of float32 products, see `parity.measure.precision`.
-        how: how modules find their partners, see `parity.verifier.diff.align`.
+        dtype: the type that parameters and inputs are cast to; None leaves them as they are.
+        precision: precision of float32 products, see `parity.measure.precision`.
+        how: how modules are matched, see `parity.verifier.diff.align`.
         lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
             `parity.verifier.lock`.
 
     Returns:
-        All that was compared.
+        Every comparison that was made.
 
     Raises:
-        AssertionError: they differ; the message is the first difference, and its line in B. Or the lock
-            is broken.
-        ConfigError, InputError: models that cannot be compared.
+        AssertionError: the models differ, and the message names the first difference and its line in B;
+            float32 products ran at reduced precision; or an error exceeds the lock.
+        ConfigError, InputError: the models cannot be compared.
     """
     if level not in LEVELS:
         raise ConfigError(f"level = {level!r}: must be one of {', '.join(get_args(Level))}")
@@ -77,14 +77,14 @@ def assert_parity(
 
 
 def _on_line(difference: Difference) -> str:
-    """Where B parts from A, if its operations tell."""
+    """Return the source line where B first differs from A, in words; empty where it is unknown."""
     found = difference.lines
     line = next((each for place in found.places for each in place.b.lines[:1]), None) if found else None
     return "" if line is None else f"; {line}: {line.text}"
 
 
 def worst_errors(difference: Difference, level: Level) -> dict[str, float]:
-    """The largest error of each stage that a level compares."""
+    """Return the largest error of the logits and of each stage that a level compares."""
     found = {"logits": max((each.error for each in difference.outputs), default=0.0)}
     for each in difference.comparisons:
         if each.stage in LEVELS[level] and each.judged:

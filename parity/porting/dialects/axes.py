@@ -1,7 +1,7 @@
-"""The axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
+"""Axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
 
-Names are the same, and so are the shapes of some models: (D, 16, 16, 3) is sixteen channels in patches
-of 16x3, or three channels in patches of 16x16.
+Names do not tell the two apart, nor do all shapes: (D, 16, 16, 3) is sixteen channels in patches of
+16x3, or three channels in patches of 16x16.
 """
 
 from __future__ import annotations
@@ -19,22 +19,25 @@ from parity.porting.formats.base import Container
 from vit_config.errors import UnstatedError
 
 MLX = "mlx"
-"""What MLX writes as the format into the header of safetensors."""
+"""Value of ``format`` that MLX writes into the header of safetensors."""
 CHANNELS_FIRST = ("pt", "torch")
-"""Formats, and kinds of file, whose convolutions have channels second."""
+"""Values of ``format``, and kinds of file, whose convolutions have channels second."""
 
 
 def channels_first(
     found: Found, bound: list[Bound], container: Container, origins: Origins
 ) -> tuple[Found, tuple[str, ...]]:
-    """A model whose patch projection has its channels second, and a sentence if it had them last.
+    """Move the channels of a model's patch projection to the second axis if they are last.
 
     Args:
-        bound: the rows that the model fills, one of which has the patch projection.
-        origins: whoever says something of the schema, such as its channels.
+        bound: the matched rows, one of which has the patch projection.
+        origins: sources of the schema's fields, such as its channels.
+
+    Returns:
+        The model, and a note if the channels were last.
 
     Raises:
-        UnstatedError: both orders fit, and nothing says which it is.
+        UnstatedError: both orders fit, and no source decides.
     """
     rows = [one for one in bound if PATCHES in one.ours and not one.row.layout]
     name = rows[0].theirs[0] if rows else ""
@@ -53,7 +56,7 @@ def channels_first(
 
 
 def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -> str:
-    """What says that channels are last; empty where they are second."""
+    """Return the source that says that channels are last, in words; empty if they are second."""
     told = container.metadata.get("format", "")
     if told == MLX:
         return f"format = {MLX} in its header says"
@@ -83,7 +86,7 @@ def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _fits(stated: Mapping[str, Any], channels: int, patch: tuple[int, int]) -> bool:
-    """Whether nothing that is stated contradicts an order."""
+    """Return whether the stated fields allow these channels and this patch size."""
     size = stated.get("patch_size", patch)
     size = (size, size) if isinstance(size, int) else tuple(size)
     return stated.get("in_channels", channels) == channels and size == patch
