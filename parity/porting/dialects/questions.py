@@ -1,4 +1,4 @@
-"""Fields that no shape shows: those decided by a dialect's code, and questions to the user for others."""
+"""Fields that no shape shows: some follow from a dialect's code, the user is asked for the others."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ class _Known:
                 )
 
     def _take_unsaid(self, name: str, value: Unsaid, where: str) -> None:
-        """Keep the user's value in place of a file's that no schema can express; ask if there is none."""
+        """Keep the user's value in place of one that no schema can express; ask if there is none."""
         if self.origins.get(name) not in (GIVEN, OVERRIDDEN):
             raise UnstatedError(f"{where} says {value.said}, and {value.why}", (name,))
         said = f"{name} = {word(self.fields[name])} as stated, where {where} says {value.said}"
