@@ -55,9 +55,9 @@ def export(
 ) -> Exported:
     """Write a model as a program of another format, for any batch size.
 
-    A process that cannot import the exporting libraries reads the program back and runs it on pictures;
-    the outputs are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs,
-    schema, preprocessing, class names, licence, provenance, and its distance from the twins.
+    A process that cannot import this project reads the program back and runs it on pictures; the outputs
+    are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
+    preprocessing, class names, licence, provenance, and its distance from the twins.
 
     Args:
         source: a checkpoint as `load` reads it, or a model of either twin.

@@ -1,4 +1,4 @@
-"""The export formats: how a program is written, and how it is run without the exporting libraries."""
+"""The export formats: how a program is written, and how it is run without this project."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Format:
     layout: str
     """Layout of prepared images: ``NHWC`` or ``NCHW``."""
     write: Callable[[Subject, Mapping[str, Any], Sequence[str]], bytes]
-    """Return the bytes of the file, given the model, its description and the platforms."""
+    """Returns the bytes of the file, given the model, its description and the platforms."""
     reader: str
     """Python source that defines ``run(images) -> {name: array}`` for the program at `path`."""
     without: tuple[str, ...]

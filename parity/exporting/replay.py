@@ -1,4 +1,4 @@
-"""Runs an exported program in its own process, where the exporting libraries cannot be imported."""
+"""Runs an exported program in its own process, which cannot import this project."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from vit_config.errors import naming
 
 
 class Place(NamedTuple):
-    """Where in a file the model is."""
+    """The location of a model in a file."""
 
     branch: str
     """Prefix that was stripped from every name; empty if there was none."""
@@ -50,7 +50,7 @@ class Checkpoint:
     origins: dict[str, str]
     """Source of each field of the schema, in words."""
     place: Place
-    """Where in the file the model is."""
+    """Location of the model in the file."""
     tensors: dict[str, Stored]
     """The model's tensors in the file, by the dialect's names."""
     arrays: dict[str, Stored]

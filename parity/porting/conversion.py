@@ -150,7 +150,7 @@ class Writing:
     header: Mapping[str, str]
     """Entries of the file's header."""
     late: Late
-    """Return the header's entries that are known only when every tensor is written."""
+    """Returns the header's entries that are known only when every tensor is written."""
     progress: Progress
     force: bool
 

@@ -49,7 +49,7 @@ def load(
     twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(digest_of, checkpoint.container.files)  # meanwhile
+        digest = beside.submit(digest_of, checkpoint.container.files)  # reads the whole file meanwhile
         state = State(checkpoint.config, checkpoint.arrays)
         state = state if dtype is None else as_type(state, dtype)
         arrays = {name: stored.load() for name, stored in state.arrays.items()}

@@ -1,4 +1,4 @@
-"""Metadata of a model that do not change its function and are written with its weights."""
+"""A model's metadata: preprocessing, class names and licence, written wherever its weights go."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
         return header, HEADER
     try:
         written = dialect.settings.files(cfg, header)
-    except ConfigError:  # it was written without them
+    except ConfigError:  # so the header was written without config files
         return header, HEADER
     expected = Sidecars(written).metadata(dialect)
     news = {n: getattr(told, n) for n in Metadata.fields() if getattr(told, n) != getattr(expected, n)}

@@ -54,7 +54,7 @@ def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]
-    if problems and "" in found:  # a sentence
+    if problems and "" in found:  # whole sentences, of `limits`
         raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

@@ -32,7 +32,7 @@ def reopen(written: Path, target: Target, out: Path) -> None:
             compare(_read(opened, target), target)
     except USER_ERRORS as error:
         said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
-        said = said.partition("; to go with")[0]  # no flag of the user's is at fault
+        said = said.partition("; to go with")[0]  # advice about flags, none of which is at fault
         raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
 
 

@@ -57,7 +57,7 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """Positions are sines and cosines if there is no position table."""
+    """Return sines and cosines as the positions if there is no position table."""
     return {} if "pos_embed" in fields else by_code(f"{CODE}: get_posemb", pos_embed="sincos2d_simple")
 
 

@@ -120,7 +120,7 @@ NORMS_AFTER = "open-clip-norm-after-mean"
 
 
 def _mistaken_for(cfg: ViTConfig) -> str:
-    """Names do not show final_ln_after_pool, which normalises the pooled mean instead of the tokens."""
+    """Return the dialect that normalises the pooled mean instead of the tokens, with the same names."""
     return NORMS_AFTER if cfg.pool == "mean" else ""
 
 

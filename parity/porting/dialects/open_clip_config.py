@@ -42,7 +42,7 @@ class OpenClipSettings:
         """Return whether the file exists and describes this kind of tower."""
         vision = _model(sidecars).get("vision_cfg")
         if not isinstance(vision, dict) or isinstance(vision.get("layers"), list):
-            return False  # a list of layers is of a ResNet's stages
+            return False  # a list counts the layers of a ResNet's stages
         after = vision.get("final_ln_after_pool", False) and vision.get("pool_type") == "avg"
         kind = "timm" if vision.get("timm_model_name") else ("vit_norm_after_mean" if after else "vit")
         return kind == self.tower
@@ -134,7 +134,7 @@ def _vit_fields(vision: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str
 def _timm_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of timm's architecture, without those of the head that open_clip replaces."""
     cfg = preset(vision["timm_model_name"])
-    open_ = ("num_classes", "head_bias", "final_norm")  # by the tensors
+    open_ = ("num_classes", "head_bias", "final_norm")  # the tensors show them
     fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in open_}
     pool = vision.get("timm_pool", "avg")
     return {**fields, "pool": TIMM_POOLS.get(pool, cfg.pool)}

@@ -226,8 +226,7 @@ def _settle_by_code(known: _Known, dialect: Dialect, shapes: Shapes) -> None:
 
 
 def _settle_patch(known: _Known, shapes: Shapes) -> None:
-    """For a linear patch projection, compute channels from the patch size, or a square patch size from
-    the channels."""
+    """Compute channels from patch size, or a square patch size from channels, of a linear projection."""
     values = shapes["patch_embed.proj.weight"][1:]
     if len(values) != 1:
         return

@@ -75,7 +75,7 @@ class Bound(NamedTuple):
     """The twins' names; for a stack, those of every block, block by block."""
     theirs: tuple[str, ...]
     index: int | None
-    """Number of the block; None outside the blocks and for a stack."""
+    """Number of the block; None if their names have none."""
 
 
 def row(

@@ -51,7 +51,7 @@ def _follows_vit(fields: Mapping[str, Any]) -> dict[str, Fixed]:
 
 
 def _follows_older(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """A mean includes the class token; the file does not say whether the model pools a mean."""
+    """Include the class token in a pooled mean; the file does not say whether the model pools a mean."""
     mean = fields.get("pool") == "mean"
     return by_code("vit.py: x.mean(dim = 1)", pool_prefix=True) if mean else {}
 
@@ -81,7 +81,7 @@ def _simple_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _empty_token(cfg: ViTConfig) -> np.ndarray | None:
-    """A ViT without a class token keeps an empty parameter for it."""
+    """Return the empty parameter that a ViT without a class token keeps for it."""
     return None if cfg.class_token else np.zeros((0, cfg.hidden_size))
 
 

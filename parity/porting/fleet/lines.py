@@ -8,7 +8,7 @@ from vit_config.errors import USER_ERRORS
 
 
 def line_about(path: Path, error: BaseException) -> str:
-    """Return an exception's message as one line, without the path of the checkpoint, shown beside it."""
+    """Return an exception's message as one line, to show beside the checkpoint's path: without it."""
     folder = path if path.is_dir() else path.parent
     return line_of(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
 

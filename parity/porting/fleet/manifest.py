@@ -49,9 +49,9 @@ class Job(Schema, frozen=True):
     """A file or a folder, below the manifest's folder; "/" between its parts."""
     status: Status
     said: str | None = None
-    """The question to answer, or why the checkpoint cannot be read."""
+    """The question to answer, or why the checkpoint cannot be converted."""
     found: Found | None = None
-    """Facts that were found; None if the checkpoint cannot be read."""
+    """Facts that were found, for the statuses ``ready`` and ``ask``; else None."""
 
     set: dict[str, Any] = Field(default={})
     """Fields of the schema that the file leaves open; null stands for an answer still missing."""

@@ -146,7 +146,7 @@ class Machine(Stack):
         self._stack.append(value)
 
     def _count_copied(self, value: Any) -> None:
-        """Limit the copies that calls make of the memo: a small pickle could fill any memory so."""
+        """Count copies that calls make of the memo: a small pickle could fill any memory with them."""
         if isinstance(value, NumpyArray):
             self._copied += 0 if value.array is None else value.array.nbytes
         elif isinstance(value, list | tuple | dict | set | frozenset | str | bytes):

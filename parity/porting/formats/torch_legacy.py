@@ -116,7 +116,7 @@ class Storages:
         return end
 
     def _view(self, name: str, whole: Storage, view: Any) -> Storage:
-        """Return a part of a storage: (name, offset, length) in elements, as the oldest versions wrote it."""
+        """Return a part of a storage, which old versions wrote: (name, offset, length) in elements."""
         key, offset, length = view
         begin, nbytes = offset * whole.dtype.itemsize, length * whole.dtype.itemsize
         if not isinstance(key, str) or type(offset) is not int or type(length) is not int:

@@ -111,7 +111,7 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
     """Return a class and its config; for a single file, those of the folder that it would be in."""
     from parity.porting.verification.peers import import_timm
 
-    import_timm()  # transformers imports torchvision, which does not load here without it
+    import_timm()  # transformers imports torchvision, which may not load without it
     import transformers
 
     if _is_folder(checkpoint):

@@ -30,12 +30,12 @@ class Rule(NamedTuple):
 
 
 def spared_by_timm(name: str, shape: tuple[int, ...]) -> bool:
-    """Apply timm's rule, with the names in its models' ``no_weight_decay``."""
+    """Return whether timm exempts a parameter from decay, also by its models' ``no_weight_decay``."""
     return _older_timm(name, shape) or name.rpartition(".")[2] == "reg_token"
 
 
 def spared_by_trainer(name: str, shape: tuple[int, ...]) -> bool:
-    """Apply the rule of Hugging Face's Trainer: biases and norms do not decay."""
+    """Return whether Hugging Face's Trainer exempts a parameter from decay: biases and norms."""
     return "bias" in name or bool(_NORM.search(name.lower()))
 
 

@@ -11,7 +11,7 @@ from vit_config import Recipe
 from vit_config.errors import CheckpointError, UnstatedError
 
 GROUPS = "the optimiser's groups"
-"""The source of what torch keeps beside the moments."""
+"""Name of a source: the hyperparameters that torch keeps beside the moments."""
 
 NEEDED = (
     "epochs", "batch_size", "seed", "optimizer", "learning_rate", "weight_decay", "clip_norm", "loss",

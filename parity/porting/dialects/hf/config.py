@@ -54,7 +54,7 @@ class HfSettings:
         return self._section(sidecars) is not None
 
     def fields(self, sidecars: Entries) -> dict[str, Any]:
-        """Return the fields that ``config.json`` states, or by default implies.
+        """Return the fields that ``config.json`` states, with the library's defaults for the others.
 
         Raises:
             ConfigError: it states a model that no schema can express.

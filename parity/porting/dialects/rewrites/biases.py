@@ -56,7 +56,7 @@ def qkv_bias(state: State, allowed: Any) -> State:
 
 
 def k_bias(state: State, allowed: Any) -> State:
-    """Add a bias of zeros to keys where q and v have one, or leave out a keys' bias of zeros."""
+    """Add a bias of zeros to keys if q and v have one, or leave out a bias of zeros of the keys."""
     cfg = state.config
     new: Arrays = {}
     if not cfg.k_bias:

@@ -17,7 +17,7 @@ MODULES = {
     "timm-eva-split": ("eva",),
     "timm-beit": ("beit",),
 }
-"""Modules of timm whose models each dialect names."""
+"""Modules of timm whose models are in each dialect."""
 HEADLESS = "TimmWrapperModel"
 """The class of transformers that builds timm's model without its head, whatever its config says."""
 PREPROCESS = {
