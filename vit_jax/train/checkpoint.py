@@ -156,7 +156,7 @@ class Checkpoints:
 
         Several hosts all call this, with an `abstract` that has shardings. Each host reads and
         verifies its devices' shares, as arrays on the devices; a tensor written in parts that span
-        several devices' shares it reads whole, as a numpy array. Damage that one host finds is
+        several devices' shares it reads whole, as a numpy array. What one host finds wrong is
         raised on all.
 
         Raises:
@@ -165,12 +165,17 @@ class Checkpoints:
         """
         with self._writing():
             self._manager.wait_until_finished()  # this step may still be being written
-        state, problem = None, None
+        state = damage = foreign = None
         try:
             state = self._read(step, abstract)
         except DamagedError as error:
-            problem = str(error)
-        if said := said_by_any(problem):
+            damage = str(error)
+        except CheckpointError as error:
+            foreign = str(error)
+        # every host takes part in both, whatever it found: one that left would have the others wait
+        if said := said_by_any(foreign):
+            raise CheckpointError(said)
+        if said := said_by_any(damage):
             raise DamagedError(said)
         return state
 
