@@ -89,13 +89,30 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
     _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
     say(*found.to_text().splitlines())
     if arguments.modules:
-        say("", *found.modules_to_text())
+        _show_modules(found.module_rows())
     arguments.write(report_of_comparison(found, arguments.a, arguments.b))
     if arguments.repro is not None:
         from parity.cli.support.reproducing import reproduce
 
         reproduce(found, arguments.repro, arguments.a, arguments.b)
     return status(found.verdict)
+
+
+def _show_modules(rows: Sequence[tuple[str, str, str, str]]) -> None:
+    """B's modules as a table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from parity.measure.tables import show_table
+    from parity.verifier.operations.comparison import MODULE_COLUMNS
+    from vit_config.screen import screen
+
+    say("", *([] if rows else ["B has no modules"]))
+    table = Table(*MODULE_COLUMNS, "", box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if rows:
+        show_table(table, screen(1000, highlight=False))
 
 
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:

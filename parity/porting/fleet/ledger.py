@@ -18,8 +18,6 @@ from vit_config.files.weights_file import write_atomically
 
 LEDGER = "parity-ledger.jsonl"
 """Name of the ledger's file."""
-LOCK = f".{LEDGER}.lock"
-"""Name of the lock file that a run holds while it writes."""
 
 
 class Entry(Schema, frozen=True):

@@ -185,18 +185,6 @@ class Comparison:
             if each.results
         ]
 
-    def modules_to_text(self) -> list[str]:
-        """B's modules as a table."""
-        rows = self.module_rows()
-        if not rows:
-            return ["B has no modules"]
-        rows.insert(0, (*MODULE_COLUMNS, ""))
-        widths = [max(len(row[i]) for row in rows) for i in range(3)]
-        return [
-            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
-            for row in rows
-        ]
-
     def places_to_text(self) -> list[str]:
         """The places alone, and what their letters stand for."""
         lines = []

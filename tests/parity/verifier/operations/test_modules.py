@@ -96,7 +96,7 @@ def test_a_module_parts_and_those_behind_it_differ():
     # what they are is told from the program with its fault mended
     assert {each.path: each.of_a for each in found.modules}["layer.1.out"] == "gates.1.down"
     assert found.places[0].b.module == "layer.1.left"
-    assert "layer.1.left   gates.1.side  0 of 1              parts here" in found.modules_to_text()
+    assert ("layer.1.left", "gates.1.side", "0 of 1", "parts here") in found.module_rows()
     assert found.to_dict()["modules"][0]["path"] == "layer"
 
 
@@ -111,7 +111,7 @@ def test_a_line_in_a_module_of_nnx_keeps_its_callers():
 def test_a_program_without_modules_says_so():
     found = compare((lambda x: jnp.sin(x), X), (lambda x: jnp.sin(x), X))
     assert found.modules == ()
-    assert found.modules_to_text() == ["B has no modules"]
+    assert found.module_rows() == []
 
 
 def test_the_command_prints_them(capsys, tmp_path):
