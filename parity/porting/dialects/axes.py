@@ -23,6 +23,9 @@ MLX = "mlx"
 CHANNELS_FIRST = ("pt", "torch")
 """Values of ``format``, and kinds of file, whose convolutions have channels second."""
 
+OPEN_CLIP = "open_clip_model.safetensors"
+"""File name that OpenCLIP alone writes, from PyTorch and without a format."""
+
 
 def channels_first(
     found: Found, bound: list[Bound], container: Container, origins: Origins
@@ -44,7 +47,7 @@ def channels_first(
     shape = found.tensors[name].shape if name else ()
     if len(shape) != 4 or found.dialect.header == {}:  # the project's own file
         return found, ()
-    said = _says_last(shape, container, origins)
+    said = _says_last(shape, container, origins, found.asked)
     if not said:
         return found, ()
     D, height, width, channels = shape
@@ -55,12 +58,16 @@ def channels_first(
     return found._replace(tensors={**found.tensors, name: stored}), (note,)
 
 
-def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -> str:
+def _says_last(
+    shape: tuple[int, ...], container: Container, origins: Origins, dialect_is_named: bool
+) -> str:
     """Return the source that says that channels are last, in words; empty if they are second."""
     told = container.metadata.get("format", "")
     if told == MLX:
         return f"format = {MLX} in its header says"
-    if told in CHANNELS_FIRST or container.kind.startswith(CHANNELS_FIRST):
+    if told in CHANNELS_FIRST or container.kind.lower().startswith(CHANNELS_FIRST):
+        return ""
+    if all(file.name == OPEN_CLIP for file in container.files) and container.files:
         return ""
     _, first, second, last = shape
     for where, stated in _stated(origins):
@@ -68,14 +75,27 @@ def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -
         as_last = _fits(stated, last, (first, second))
         if as_second != as_last:
             return where if as_last else ""
-    if first == second != last:
-        raise UnstatedError(
-            f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
-            f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
-            " in_channels=N",
-            ("in_channels",),
+    if second == last != first or (dialect_is_named and first == second == last):
+        return ""  # square patches; or by the user's word a library's own file, and these are PyTorch's
+    raise _question(shape)
+
+
+def _question(shape: tuple[int, ...]) -> UnstatedError:
+    """Ask for whatever tells the two readings apart."""
+    _, first, second, last = shape
+    if first == second == last:
+        return UnstatedError(
+            f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
+            " them; give --dialect NAME if the library of these names wrote the file, or save it as"
+            f' safetensors with metadata={{"format": "{MLX}"}}'
         )
-    return ""
+    name, letters = ("patch_size", "HxW") if first == last else ("in_channels", "N")
+    return UnstatedError(
+        f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
+        f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
+        f" {name}={letters}",
+        (name,),
+    )
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
