@@ -1,4 +1,4 @@
-"""``parity diagnose``: why two models differ."""
+"""``parity diagnose``: explain why two models differ."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from parity.cli.support.comparing import Comparing
 
 @dataclass(frozen=True)
 class Diagnose(Comparing):
-    """Find the first difference as `parity diff` does, and say why. Of two models, the operations that
-    part tell it: a cause is named if exchanging that one thing makes everything behind it the same, and
-    the formulas and lines of source follow. Of recorded training, the step is computed again under each
-    known rule, until one reproduces both. Exit status: 0 equal,
-    1 different or not all compared, 2 bad input.
+    """Find the first difference as `parity diff` does, and its cause. Two models are compared operation
+    by operation: a cause is named if exchanging that one thing makes everything behind it the same, and
+    the formulas and lines of source follow. A step of recorded training is computed again under each
+    known rule, until one reproduces both sides. Exit status: 0 equal, 1 different or not all compared,
+    2 bad input.
     """
 
 

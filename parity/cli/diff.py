@@ -1,4 +1,4 @@
-"""``parity diff``: where two models differ."""
+"""``parity diff``: find where two models differ."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from parity.cli.support.reading import shown_as
 @dataclass(frozen=True)
 class Diff(Comparing):
     """Find the first module whose output differs although its inputs agree: forward, then backward, then
-    step by step. Each model runs in a process of its own. Then print the lines of source, as `parity
-    locate` finds them, forward or, where that is the same, backward. Exit status: 0 equal, 1 different
-    or not all compared, 2 bad input.
+    step by step. Each model runs in its own process. Then print the lines of source, as `parity locate`
+    finds them, of the forward pass or, if that is the same, of the backward pass. Exit status: 0 equal,
+    1 different or not all compared, 2 bad input.
     """
 
     picture: Annotated[Path | None, shown_as("FILE")] = None

@@ -1,4 +1,4 @@
-"""``parity locate``: where two programs stop computing the same, on the line of source."""
+"""``parity locate``: find where two programs stop computing the same, with the lines of source."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from vit_config.terminal import complain, say
 
 @dataclass(frozen=True)
 class Locate(Reporting):
-    """Record every operation of two programs in float64, find where their values stop meeting, and
-    print the two formulas there with their lines of source. Needs no module in common, and no ViT.
-    Exit status: 0 equal (or nothing needs float32), 1 different or not all compared, 2 bad input.
+    """Record every operation of two programs in float64, find the first operations that differ, and
+    print both formulas with their lines of source. Needs no module in common, and no ViT. Exit
+    status: 0 equal (or nothing needs float32), 1 different or not all compared, 2 bad input.
     """
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
-    """The reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; or a
+    """Reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; or a
     preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins."""
     b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
-    """What is compared with it; left out with --bisect-precision."""
+    """Program to compare with A; left out with --bisect-precision."""
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
-    """The callables compute gradients themselves, as a training step does: record the backward pass."""
+    """Record the backward pass of callables that compute gradients themselves, as training steps do."""
     modules: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Also print the modules of B: which of A's each is by the values it computes, and which of its
-    results A has."""
+    """Also print the modules of B: which module of A each is, by the values that it computes, and how
+    many of its results A has."""
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
-    """Also write the first place as a program of its own, which computes both formulas from what they
-    were given and prints the difference; arrays that are not small go into an .npz beside it."""
+    """Also write the first place as a program of its own, which computes both formulas from their
+    inputs and prints the difference; arrays that are not small go into an .npz beside it."""
     bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
-    """Of A alone: find operations that must stay in float32 for a run in this type to stay within
+    """Find operations of A alone that must stay in float32 for a run in this type to stay within
     --bound; none of them can be left out."""
     bound: Annotated[float | None, shown_as("ERROR")] = None
-    """The relative error that --bisect-precision allows an output, in the norm."""
+    """Largest relative error of an output, in the norm, for --bisect-precision."""
 
     def check(self) -> None:
         """Refuse flags that contradict each other, and files that cannot be written.
@@ -99,7 +99,7 @@ def main(argv: list[str], prog: str = "parity locate") -> int:
 
 
 def _show_modules(rows: Sequence[tuple[str, str, str, str]]) -> None:
-    """B's modules as a table."""
+    """Print B's modules as a table."""
     from rich.table import Table
     from rich.text import Text
 
@@ -116,7 +116,7 @@ def _show_modules(rows: Sequence[tuple[str, str, str, str]]) -> None:
 
 
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
-    """As `parity diff` does, with what the user calls the sides."""
+    """Print remarks as `parity diff` does, with the user's names of the sides."""
     for remark in remarks:
         side, _, said = remark.partition(": ")
         complain(f"note: {names.get(side, side)}: {said}")

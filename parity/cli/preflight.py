@@ -1,4 +1,4 @@
-"""``parity preflight``: whether a run fits its devices, and what a step takes, before there are any."""
+"""``parity preflight``: say whether a run fits its devices, and what a step takes, without them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB, GIB = 2**20, 2**30
 @dataclass(frozen=True)
 class Options:
     """Compile the very step of a run ahead of time, for devices that need not be there, and say whether
-    it fits, what fits, what is sent between devices, and how fast it can be at best.
+    it fits, which batch fits, what is sent between devices, and how fast it can be at best.
 
     Takes every flag of `train`, too; the data are not needed. Exit status: 0 if the step fits, 1 if it
     does not, 2 for bad input.
@@ -38,10 +38,10 @@ class Options:
     hbm: Annotated[
         float | None, tyro.conf.arg(metavar="GIB", help_behavior_hint="(default: the chip's)")
     ] = None
-    """Memory of a device, where it is another."""
+    """Memory of a device, if not the usual."""
     quick: bool = False
     """Compile with the least effort, several times as fast: memory is then an upper bound, and so is the
-    time of what is not matrix products; transfers stay."""
+    time of all but matrix products; transfers are the same."""
     largest: bool = True
     """Also look for the largest batch that fits; each attempt compiles anew."""
     layouts: bool = False
@@ -97,10 +97,10 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
 
 
 def memory_limit(topology: Topology) -> float:
-    """Bytes of memory of one device: of a chip, of a GPU as it says, or a share of this machine's.
+    """Return the bytes of memory of a device: a chip's, a GPU's own, or a share of this machine's.
 
     Raises:
-        ConfigError: nobody says.
+        ConfigError: it is unknown.
     """
     if topology.chip is not None:
         return topology.chip.hbm_bytes
@@ -113,7 +113,7 @@ def memory_limit(topology: Topology) -> float:
 
 
 def batch_unit(request: Request, num_devices: int) -> int:
-    """What a batch must be a multiple of."""
+    """Return the number that a batch must be a multiple of."""
     from vit_jax.train.mesh import parse_mesh
 
     shares = num_devices

@@ -1,4 +1,4 @@
-"""``parity train``: what ``train.py`` shows, as a command of the installed package."""
+"""``parity train``: train either twin; the same as ``train.py``, in the installed package."""
 
 from __future__ import annotations
 
