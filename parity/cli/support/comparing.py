@@ -1,4 +1,4 @@
-"""What `parity diff` and `parity diagnose` are told: the two sides, how to run and how to align them."""
+"""The flags that `parity diff` and `parity diagnose` share: the two sides, how to run and align them."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ def _choice(names: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Comparing(Reporting):
-    """The two sides."""
+    """The two sides and how to compare them."""
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
-    """The reference: a trace that parity.record wrote, a preset, a checkpoint, or MODULE:FUNCTION or
+    """Reference: a trace that parity.record wrote, a preset, a checkpoint, or MODULE:FUNCTION or
     FILE.py:FUNCTION that builds a model and returns it with its inputs. Of presets and checkpoints,
     jax:NAME and torch:NAME are the two twins."""
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")]
-    """What is compared with it."""
+    """Model or trace to compare with A."""
     align: Annotated[How, _choice(HOW)] = "auto"
-    """How modules find their partners: by equal names, by kind and order of calls, by that and by
+    """How modules find their partners: by equal names; by kind and order of calls; by these and the
     values; auto: by names where most are equal, else by order."""
     map: Annotated[Path | None, shown_as("FILE")] = None
-    """Which module of A is which of B, as a JSON object of their names."""
+    """JSON object that gives for each module of A its partner in B, by their names."""
     dtype: Annotated[str, _choice(("float64", "float32", "bfloat16", "own"))] = "float64"
-    """What parameters and inputs are cast to before models run; own: nothing is cast."""
+    """Type of parameters and inputs, cast before models run; own: nothing is cast."""
     precision: Annotated[Precision, _choice(PRECISIONS)] = "highest"
     """Precision of float32 products on GPU and TPU: in full, TensorFloat-32 or the like, or as the
     frameworks are set."""
     python_a: Annotated[Path | None, shown_as("PYTHON")] = None
-    """The interpreter that runs A, if its framework lives in another environment."""
+    """Interpreter that runs A, if its framework lives in another environment."""
     python_b: Annotated[Path | None, shown_as("PYTHON")] = None
-    """The interpreter that runs B."""
+    """Interpreter that runs B."""
     shadow: Annotated[Path | None, shown_as("TRACE")] = None
-    """A trace of A recorded once more with parameters one unit in the last place away, where A is a
-    trace."""
+    """Second trace of A, where A is a trace, recorded with parameters one unit in the last place
+    away."""
     batch_size: int = 2
-    """Images that presets and checkpoints are fed."""
+    """Images in the batch of presets and checkpoints."""
     seed: int = 0
-    """Seed of a preset's weights and of those images."""
+    """Seed of a preset's weights and of the batch."""
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
     """Also write the first place that has lines of source as a program of its own."""
 
     def run(self) -> Difference:
-        """Compare the two.
+        """Compare the two sides.
 
         Raises:
             ConfigError, InputError, WeightsError, MissingFileError: see

@@ -1,4 +1,4 @@
-"""``--repro FILE.py``: the first place that was found, as a program of its own."""
+"""``--repro FILE.py``: write the first place that was found as a program of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vit_config.terminal import complain, say
 
 
 def reproduce(found: Comparison, path: Path, a: str, b: str) -> None:
-    """Write the program and say what it prints, or why there is none."""
+    """Write the program and tell what it prints, or why there is none."""
     if not found.places:
         complain(f"note: nothing differs, so {path} was not written")
         return

@@ -1,4 +1,4 @@
-"""The folder of a training run in place of a checkpoint, whether the run has ended or not."""
+"""Weights of a training run's folder, in place of a checkpoint, whether the run has ended or not."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vit_config import ConfigError
 from vit_config.terminal import complain
 
 Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or newest")]
-"""The flag that chooses a checkpoint of a run."""
+"""Flag that chooses a checkpoint of a run."""
 
 
 def is_run(source: str | Path) -> bool:
-    """Whether a path is the folder of a training run."""
+    """Return whether a path is the folder of a training run."""
     from vit_train.manifest import FILE
 
     return (Path(source) / FILE).is_file()
@@ -25,14 +25,16 @@ def is_run(source: str | Path) -> bool:
 
 @contextmanager
 def weights_of(source: str, step: int | None = None) -> Iterator[str]:
-    """The weights file of a run folder; of one without, for the duration, that of a checkpoint, which is
-    named on stderr; of anything else, itself.
+    """Give the weights file of a run folder, or `source` itself if it is something else.
+
+    If the run has none yet, or a step is given, the file is made from a checkpoint, which is named on
+    stderr, and exists for the duration of the context.
 
     Args:
         step: the checkpoint of the run to take.
 
     Raises:
-        ConfigError: a step of what is no run.
+        ConfigError: a step is given, but no run.
         MissingFileError, CheckpointError: see `parity.runs.weights.write_run_weights`.
     """
     if not is_run(source):  # which needs nothing that trains
