@@ -23,7 +23,7 @@ def runs_here(words: Sequence[str]) -> list[str]:
 
 
 def _folder(url: str) -> str:
-    """Return the local folder, after copying all complete files to it; not if the run goes on here."""
+    """Return the local folder, with all complete files copied to it, unless the run goes on in it."""
     from vit_train.manifest import FILE, locked
     from vit_train.mirror import make_mirror
 
