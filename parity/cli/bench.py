@@ -28,9 +28,9 @@ _FASTER = ", which a side surpassed, so that there is no MFU of it; give the mac
 
 @dataclass(frozen=True)
 class Arguments:
-    """Time a forward pass and a training step (AdamW) of a preset in each side, a twin or another
-    library: images per second, and ratios to the first side. Each side has its own process, and each of
-    its runs is compared with the first side's runs before and after it; numbers are medians.
+    """Time a preset's forward pass and training step (AdamW) in each side, a twin or another library:
+    images per second, and ratios to the first side. Each side has its own process, and each of its runs
+    is compared with the first side's before and after it; numbers are medians.
     """
 
     preset: Annotated[str, tyro.conf.Positional] = "vit_tiny_patch16_224"
@@ -51,7 +51,7 @@ class Arguments:
     """Peak FLOP/s, of which the utilisation (MFU) is a share; by default those of the fastest product
     of two matrices by numpy, PyTorch or JAX, measured first."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Also write the result as JSON to this file, every single run included."""
+    """Also write the result as JSON to this file, every run included."""
 
 
 def main(argv: list[str], prog: str = "parity bench") -> int:

@@ -25,7 +25,7 @@ class CheckRecipe:
     """
 
     recipe: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("NAME or FILE")] = ()
-    """Recipes by name in recipes/, or files; `all` for every one that has an original."""
+    """Recipes of recipes/, or files; `all` for every one that has an original."""
     seed: int = 0
     """Seed of the initial values and the data."""
 

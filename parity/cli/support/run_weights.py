@@ -25,10 +25,10 @@ def is_run(source: str | Path) -> bool:
 
 @contextmanager
 def weights_of(source: str, step: int | None = None) -> Iterator[str]:
-    """Give the weights file of a run folder, or `source` itself if it is something else.
+    """Yield the weights file of a run folder, or `source` itself if it is anything else.
 
     If the run has none yet, or a step is given, the file is made from a checkpoint, which is named on
-    stderr, and exists for the duration of the context.
+    stderr, and removed afterwards.
 
     Args:
         step: the checkpoint of the run to take.
