@@ -66,12 +66,12 @@ class Recipe(Schema, frozen=True):
     """Parameters that decay: weights of linear and convolution layers; those, tokens and tables, but no
     bias, as in Hugging Face's Trainer; all; or those that `decayed` lists."""
     decayed: NameTuple = ()
-    """Names of the parameters that decay, for `decay` listed."""
+    """Names of the parameters that decay, if `decay` is listed."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
     """Factor of a layer's learning rate for every layer above it (ELECTRA, BEiT)."""
     layer_rule: Literal["timm", "mae"] = "timm"
-    """Rule that assigns parameters to layers: timm's puts the final norm into the last block's, that of
-    MAE and BEiT into the head's, as it does all tokens but the class token."""
+    """Rule that assigns parameters to layers: timm's puts the final norm into the last block's layer,
+    that of MAE and BEiT into the head's, as it does all tokens but the class token."""
     clip_norm: PositiveFloat | None = None
     """Scale gradients down to this global norm when they exceed it; None never clips."""
     clip_eps: NonNegativeFloat = 0.0

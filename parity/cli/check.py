@@ -77,7 +77,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     subjects = arguments.subjects
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
-    keep_freed_memory()  # what one twin has freed the other takes
+    keep_freed_memory()  # one twin takes what the other has freed
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])

@@ -47,7 +47,7 @@ class ConvertFiles:
     image_size: Annotated[str | None, shown_as("HxW")] = None
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
-    """Classes of a new head, of zeros; 0 removes the head, and a pooler or pre_logits."""
+    """Change the number of classes: a head of zeros; 0 removes the head, and a pooler or pre_logits."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Accept NaN and infinite values, which are otherwise refused; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False

@@ -54,7 +54,8 @@ class ConvertRun:
     steps_per_epoch: Annotated[int | None, shown_as("N")] = None
     """Updates in an epoch, where neither the file nor a data set says it."""
     like_file: Annotated[Path | None, shown_as("FILE")] = None
-    """Training state of the same model that the other library wrote: its groups are followed."""
+    """Training state of the same model that the other library wrote: its order and groups are
+    followed."""
     cold: tyro.conf.FlagCreatePairsOff[bool] = False
     """Start missing moments at zero; without it, they are refused."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False

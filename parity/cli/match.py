@@ -23,7 +23,7 @@ class Match:
     files: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="A B", help_behavior_hint="")
     ] = ()
-    """Two checkpoints of any kind, or two traces; no dialect has to be known. Leaves of two traces
+    """Two checkpoints of any kind, or two traces; no dialect has to be known. In two traces, leaves
     whose values differ are matched by what their modules computed."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""

@@ -38,7 +38,7 @@ class Options:
     hbm: Annotated[
         float | None, tyro.conf.arg(metavar="GIB", help_behavior_hint="(default: the chip's)")
     ] = None
-    """Memory of a device, if not the usual."""
+    """Memory of each device in GiB."""
     quick: bool = False
     """Compile with the least effort, several times as fast: memory is then an upper bound, and so is the
     time of all but matrix products; transfers are the same."""
@@ -62,9 +62,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
             f"preflight compiles a step of JAX, not of --framework {request.framework}; leave it out"
         )
     if options.topology != "local":
-        os.environ.setdefault(
-            "JAX_PLATFORMS", "cpu"
-        )  # nothing runs; a TPU there might be is not touched
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs, so leave this machine's TPU alone
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
     from vit_jax.train.formats import wish
@@ -161,7 +159,7 @@ def _lines(
             yield "roofline", ", ".join(f"{part} {time * 1e3:.3g} ms" for part, time in parts.items())
             rate = recipe.batch_size / best.seconds
             mfu = f"MFU {best.mfu:.0%}; bound by {best.bound}"
-            if best.bound == "compute":  # the products alone: what else takes time is not seen
+            if best.bound == "compute":  # products alone: other work is not counted
                 mfu = "bound by compute, which says nothing of the MFU"
             yield "at best", f"{best.seconds * 1e3:.3g} ms a step, {rate:,.0f} images/s, {mfu}"
     took = f"in {flight.compile_seconds:.3g} s"

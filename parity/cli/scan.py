@@ -40,7 +40,8 @@ class ScanFolder:
         Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="", aliases=("-o",))
     ] = None
     """Write the list to this file, for `parity convert --manifest FILE`. Fill in there what is
-    open, "set"; "like", "dialect", "part", "preprocess", "license" and "skip" may be filled in too."""
+    open, under "set"; "like", "dialect", "part", "preprocess", "license" and "skip" may be filled in,
+    too."""
 
 
 def main(argv: list[str], prog: str = "parity scan") -> int:

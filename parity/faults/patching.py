@@ -75,7 +75,7 @@ def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[N
 
         return call
 
-    # methods are found through the bases, before any of them is replaced
+    # look methods up through the bases before any is replaced
     originals = {kind: getattr(kind, method) for kind in dict.fromkeys(kinds.values())}
     with ExitStack() as stack:
         for kind, original in originals.items():

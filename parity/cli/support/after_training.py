@@ -108,7 +108,7 @@ def score_and_compare(
         if there["torch"]:
             port = "PyTorch, from the weights file, in a process without JAX"
             scores[port] = score_in_torch(weights, images)
-    finally:  # whatever the second does, what the first scored is shown
+    finally:  # show the first score even if the second fails
         show_table(score_table(scores), console)
     missing: list[Framework] = [name for name, installed in there.items() if not installed]
     for framework in missing:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checking:
-    """How to compare, and what to write."""
+    """Flags that say how to compare, and what to write."""
 
     dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
         DEFAULT_DTYPES

@@ -109,7 +109,7 @@ def _flags(kind: type, prefix: str) -> Iterator[str]:
         inside: Any = getattr(hints[name], "__origin__", hints[name])
         if not hasattr(inside, "__dataclass_fields__") and not hasattr(inside, "model_fields"):
             yield flag.replace("_", "-")
-        else:  # marked ones here are all marked to do without the prefix
+        else:  # every mark here omits the prefix
             yield from _flags(inside, prefix if marks else f"{flag}.")
 
 

@@ -36,7 +36,7 @@ class Comparing(Reporting):
     b: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="B")]
     """Model or trace to compare with A."""
     align: Annotated[How, _choice(HOW)] = "auto"
-    """How modules find their partners: by equal names; by kind and order of calls; by these and the
+    """Way to pair modules of A and B: by equal names; by kind and order of calls; by these and the
     values; auto: by names where most are equal, else by order."""
     map: Annotated[Path | None, shown_as("FILE")] = None
     """JSON object that gives for each module of A its partner in B, by their names."""

@@ -78,6 +78,6 @@ def _classes(module: str) -> dict[str, list[ast.stmt]]:
     """Return the statements of each class at the top of a module, which is parsed once for all."""
     try:
         source = Path(sys.modules[module].__file__ or "").read_bytes()
-    except OSError:  # installed without its source: flags without words
+    except OSError:  # installed without its source: flags without help
         return {}
     return {each.name: each.body for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}

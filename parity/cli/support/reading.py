@@ -85,7 +85,7 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
     known = ViTConfig.fields()
     for name in found:
         if name not in known:
-            ViTConfig(**{name: found[name]})  # says which field was meant
+            ViTConfig(**{name: found[name]})  # its error suggests the field
     return found
 
 

@@ -17,7 +17,7 @@ def reproduce(found: Comparison, path: Path, a: str, b: str) -> None:
         return
     try:
         printed = write_repro(found.places[0], path, a=a, b=b)
-    except InputError as error:  # what was found stands, and so does its exit status
+    except InputError as error:  # the comparison stands, and so does its exit status
         complain(f"note: no program was written: {error}")
         return
     which = "place 1" if len(found.places) > 1 else "the place"

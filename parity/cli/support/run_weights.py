@@ -37,7 +37,7 @@ def weights_of(source: str, step: int | None = None) -> Iterator[str]:
         ConfigError: a step is given, but no run.
         MissingFileError, CheckpointError: see `parity.runs.weights.write_run_weights`.
     """
-    if not is_run(source):  # which needs nothing that trains
+    if not is_run(source):  # needs no package of training
         if step is not None:
             raise ConfigError(f"--step {step}: {source} is no folder of a training run; leave it out")
         yield source

@@ -34,7 +34,7 @@ def data_folder(given: Path | None) -> Path:
 def count_images(argv: Sequence[str]) -> int | None:
     """Return how many training images the data set of the flags has; None if that is unknown."""
     spec = word_after("--data", argv) or "digits"
-    if spec == "digits":  # opening them would prepare them
+    if spec == "digits":  # opening the digits would prepare them
         return PUBLISHED[spec]
     from vit_train.sources.opening import open_dataset
 

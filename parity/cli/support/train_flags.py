@@ -110,7 +110,8 @@ class Options(Source):
     on, except on a CPU. Files and numbers are the same."""
     remat: Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"] = "none"
     """Values of a block that JAX's backward pass computes again instead of keeping them, which saves
-    memory for time: all but its input (full), or all but what that jax.checkpoint_policies keeps."""
+    memory for time: all but its input (full), or all but what that policy of jax.checkpoint_policies
+    keeps."""
     compiled: Annotated[Path | None, _arg("DIR", "as JAX_COMPILATION_CACHE_DIR says")] = None
     """Keep JAX's compiled programs in this folder, and take them from there the next time."""
     coordinator: Annotated[str | None, _arg("HOST:PORT", "none: this process trains alone")] = None
@@ -126,7 +127,7 @@ class Options(Source):
     model: ViTConfig = field(default_factory=ViTConfig)
     """The architecture, field by field."""
     recipe: Recipe = field(default_factory=Recipe)
-    """How it is trained, field by field."""
+    """The recipe of training, field by field."""
 
 
 def lora_flags(lora: Lora | None) -> dict[str, Any]:

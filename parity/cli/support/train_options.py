@@ -121,9 +121,9 @@ class Request(typing.NamedTuple):
     @contextmanager
     def together(self) -> Iterator[bool]:
         """Join the other processes of the run and keep its folder on object storage, if it has them;
-        give whether this process speaks for all."""
+        yield whether this process speaks for all."""
         mirror = None if self.dry_run else self.mirror
-        with ExitStack() as last:  # sends what is left when the others have been let go
+        with ExitStack() as last:  # sends the last files after all else is closed
             if self.framework != "jax":
                 if mirror:
                     last.enter_context(mirror.kept())
