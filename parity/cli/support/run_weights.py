@@ -6,14 +6,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
-from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
 from vit_config.terminal import complain
-
-Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or newest")]
-"""Flag that chooses a checkpoint of a run."""
 
 
 def is_run(source: str | Path) -> bool:
