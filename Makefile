@@ -78,7 +78,7 @@ tomorrow:
 	PYTHON=$(PYTHON) ./tests/tomorrow.sh .environments
 
 # beside the environment, where every other command would look for a TPU
-LIBTPU := .environments/libtpu
+LIBTPU := .environments/tpu
 
 $(LIBTPU): constraints.txt | $(VENV)/ready
 	rm -rf $@ && $(RUN) -m pip install --quiet --constraint constraints.txt --no-deps --target $@ libtpu
