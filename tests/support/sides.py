@@ -49,7 +49,7 @@ class ServedHere:
     """In place of `subprocess.Popen`: serves a side, without the imports of a new process."""
 
     def __init__(self, command: list[str], **options: Any) -> None:
-        assert command[1:] == ["-m", "parity.verifier.diff.server"]
+        assert command[-1] == "parity.verifier.diff.server"
         self.stdin = self.stdout = self
         self._server = Server()
         self._answers: list[str] = []

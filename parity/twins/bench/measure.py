@@ -11,15 +11,14 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vit_config.other_python import command
+
 PASSES = ("forward", "step")
-_ROOT = str(Path(__file__).parents[3])
-"""Folder of this package, for an interpreter that may not have it."""
 _SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 """All sides share one accelerator, three quarters of whose memory JAX would take at once."""
 
@@ -83,15 +82,10 @@ class Worker:
         self, side: str, model: str, batch_size: int, dtype: str, python: Path | None = None
     ) -> None:
         self.result = Result(side)
-        own = str(python or sys.executable)
-        command = [own, "-m", "parity.twins.bench.worker", side, model, str(batch_size), dtype]
-        paths = (
-            [] if "site-packages" in _ROOT else [_ROOT]
-        )  # where this environment's libraries are, too
-        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        worker = command("parity.twins.bench.worker", side, model, str(batch_size), dtype, python=python)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | _SHARED,
+            worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | _SHARED,
         )  # fmt: skip
         reply = self._reply()
         self.result.device = reply.get("device")

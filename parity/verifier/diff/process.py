@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import weakref
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import vit_config
 from parity.measure.traces import Trace
 from parity.verifier.diff.build import Order, build
 from parity.verifier.diff.sides import refuse
 from vit_config import ConfigError, InputError, errors
+from vit_config.other_python import command
 
 
 class InOwnProcess:
@@ -40,16 +38,12 @@ class InOwnProcess:
         self.subject = partial(build, order) if python is None else partial(refuse, away)
         self._built = False
         self.notes: list[str] = []
-        root = str(Path(vit_config.__file__).parent.parent)
-        paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
-        command = [str(python or sys.executable), "-m", "parity.verifier.diff.server"]
         try:
             self._process = subprocess.Popen(
-                command,
+                command("parity.verifier.diff.server", python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
             )
         except OSError as error:
             raise ConfigError(
