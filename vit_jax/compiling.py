@@ -32,8 +32,7 @@ def compiler_options(platform: str) -> dict[str, str]:
 def least_effort() -> dict[str, Any]:
     """Return options that make the compiler quick, however slow its programs then are; for a TPU.
 
-    Seen in jax 0.10.0 to 0.12.0.1: the last knows only the level, and in the first ones the level is
-    not as quick.
+    Run with jax 0.10.2, which takes the effort, and with 0.12.0.1, which knows only the level.
     """
     if hasattr(jax.config, "jax_exec_time_optimization_effort"):
         return {"exec_time_optimization_effort": -1.0}

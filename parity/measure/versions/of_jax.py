@@ -106,7 +106,7 @@ BACKWARD_RULE = "custom_lin"
 
 def transpositions() -> Iterator[dict[Any, Any]]:
     """The tables of functions that transpose a primitive: JAX's public one, and the private one, which
-    since 0.11 has those that add gradients up in place."""
+    in 0.12.0.1 has those that add gradients up in place."""
     from jax._src.interpreters import ad
 
     yield ad.primitive_transposes

@@ -9,6 +9,7 @@ from flax import nnx
 from torch import nn
 
 from parity.cli.dispatch import main
+from parity.cli.locate import _show_modules
 from parity.verifier.operations.compare import compare
 from parity.verifier.operations.sides import record
 
@@ -125,6 +126,16 @@ def test_the_command_prints_them(capsys, tmp_path):
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
     row = rows["VisionTransformer.block_0.mlp"]
     assert row == ["blocks.0.mlp", "0", "of", "1", "parts", "here"]
+
+
+def test_a_narrow_screen_cuts_no_name(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "encoder.layer.11.attention.output.dense"
+    _show_modules([(path, "blocks.11.attn.proj", "3 of 4", "parts here")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    told = " ".join(" ".join(lines).split())
+    assert told == f"{path} is A's blocks.11.attn.proj, results that A has 3 of 4, parts here"
 
 
 def test_of_one_program_it_is_refused(capsys):
