@@ -63,7 +63,7 @@ mutations: $(VENV)/ready
 	$(RUN) tools/mutation_score.py --quick $(if $(SHARE),--share $(SHARE))
 
 mutants: $(VENV)/ready
-	$(RUN) tools/mutate_core.py $(if $(SHARE),--share rotating/11 --seconds 60)
+	$(RUN) tools/mutate_core.py $(if $(SHARE),--share $(SHARE) --seconds 60)
 
 environments:
 	NEWEST_PYTHON=$(NEWEST_PYTHON) ./tests/environments.sh .environments
@@ -78,7 +78,7 @@ tomorrow:
 	PYTHON=$(PYTHON) ./tests/tomorrow.sh .environments
 
 # beside the environment, where every other command would look for a TPU
-LIBTPU := .environments/libtpu
+LIBTPU := .environments/tpu
 
 $(LIBTPU): constraints.txt | $(VENV)/ready
 	rm -rf $@ && $(RUN) -m pip install --quiet --constraint constraints.txt --no-deps --target $@ libtpu

@@ -1,6 +1,6 @@
-"""Vision Transformers in PyTorch and JAX: port them, find where two part, prove that they agree.
+"""Vision Transformers in PyTorch and JAX: port them, find where two differ, prove that they agree.
 
-Nothing is imported before it is used: ``import parity`` loads neither framework.
+Names are imported when they are first used: ``import parity`` loads neither framework.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
     "tolerance_for",
 ]
 
-_WHERE = {  # more than is promised to stay
+_WHERE = {  # also `Prediction` and `pair`, which `__all__` does not promise
     "parity.api": ("check", "create_model", "diagnose", "diff", "match"),
     "parity.exporting.export": ("export",),
     "parity.measure.traces": ("Trace", "record"),

@@ -39,15 +39,15 @@ def create_model(
         framework: ``jax`` or ``torch``.
         pretrained: load the weights of the tag from the Hugging Face Hub (timm's default tag if the name
             has none). The model's configuration is then what the weights were made for.
-        seed: of the initial values.
-        kernel: how attention is computed, one of the twin's `kernels.KERNELS`; fused for inference where
-            that is faster, unless it is said.
+        seed: seed of the initial values.
+        kernel: how attention is computed, one of the twin's `kernels.KERNELS`; ``auto`` takes a fused
+            kernel for inference where that is faster.
         changes: fields of `ViTConfig` that differ from the preset, such as ``num_classes=10``; with
-            `pretrained`, ``num_classes`` and ``image_size`` only: the head is then drawn anew, learned
+            `pretrained`, ``num_classes`` and ``image_size`` only: a new head is initialised, learned
             positions are resampled by the configuration's own rule.
 
     Returns:
-        The model; of PyTorch in evaluation mode if it is pretrained.
+        The model; a pretrained PyTorch model is in evaluation mode.
 
     Raises:
         ConfigError: no such preset, tag or field, or a contradiction among them.
@@ -87,7 +87,7 @@ def create_model(
 
 
 def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int, kernel: str) -> Model:
-    """A model with initial values."""
+    """Build a model with initial values drawn from a seed."""
     if framework == "jax":
         from flax import nnx
 
@@ -100,7 +100,7 @@ def _drawn(twin: Any, framework: Framework, cfg: ViTConfig, seed: int, kernel: s
 
 
 def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
-    """Show that the twins are the same function: outputs, activations, loss and gradients.
+    """Compare the outputs, activations, loss and gradients of the twins.
 
     Args:
         subject: a preset, a configuration, or a checkpoint of any dialect.
@@ -111,7 +111,7 @@ def check(subject: str | Path | ViTConfig, **options: Any) -> Report:
         A report; its ``passed`` says whether the twins agree.
 
     Raises:
-        ConfigError, MissingFileError, WeightsError: there is no such subject, or it cannot be read.
+        ConfigError, MissingFileError, WeightsError: the subject does not exist or cannot be read.
     """
     from parity.porting.hub import is_path
     from parity.twins.check import check_config, check_preset, check_weights
@@ -139,7 +139,7 @@ def diff(
         seed: of the weights of presets, and of images.
 
     Raises:
-        ConfigError, InputError, MissingFileError, WeightsError: a side that cannot be built or compared.
+        ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
     """
     from parity.verifier.build import Order, built
     from parity.verifier.compare import compare
@@ -171,14 +171,14 @@ def _name_of(name: str, side: Any) -> str:
 def match(
     a: str | Path | Mapping[str, Stored | np.ndarray], b: str | Path | Mapping[str, Stored | np.ndarray]
 ) -> Matched:
-    """Find which parameter of A is which of B, whatever they are called.
+    """Match the parameters of A with those of B, whatever they are called.
 
     Args:
         a: a checkpoint, a trace, or arrays by name.
-        b: those of another program.
+        b: the same of another program.
 
     Raises:
-        MissingFileError, WeightsError: a file that is not there, or damaged.
+        MissingFileError, WeightsError: a file is missing or damaged.
     """
     from parity.verifier.match import match as match_arrays
     from parity.verifier.match.leaves import read_leaves

@@ -1,4 +1,4 @@
-"""Parity as an assertion in anybody's tests."""
+"""`assert_parity`: an assertion for test suites that two models compute the same."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def assert_parity(
             `parity.verifier.lock`.
 
     Returns:
-        All that was compared.
+        Every comparison that was made.
 
     Raises:
         AssertionError: they differ, or not all was compared; the message is what `parity diff` says, and

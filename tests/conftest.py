@@ -7,22 +7,36 @@ from pathlib import Path
 
 from parity.measure.compiling import quickly
 
+# What people export for their own work decides nothing here, nor in the commands that tests start.
+# (COLUMNS is set by readline, too, which pytest imports: workers would be told that a pipe is 80 wide.)
+for name in (
+    *("HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "TRANSFORMERS_OFFLINE"),
+    *(
+        "JAX_ENABLE_X64",
+        "JAX_DEFAULT_MATMUL_PRECISION",
+        "JAX_DEBUG_NANS",
+        "JAX_DISABLE_JIT",
+        "JAX_NUM_CPU_DEVICES",
+    ),
+    *("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "PYTHONWARNINGS", "PYTHONOPTIMIZE"),
+):
+    os.environ.pop(name, None)
+
 # Eight devices, and code that is quick to compile rather than quick to run: the suite mostly compiles.
 # Commands that tests start inherit all of this.
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count=8 {quickly()}"
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # pytest-xdist runs one process per core
 os.environ["JAX_PLATFORMS"] = "cpu"
-os.environ.pop("COLUMNS", None)  # readline, which pytest imports, tells workers that a pipe is 80 wide
 # one folder of compiled programs for all workers, all commands and the next run
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax"))
 os.environ["XDG_CACHE_HOME"] = str(Path(__file__).parent.parent / ".cache")  # indexes of data sets
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
-from vit_jax import host_memory
+from vit_jax import host_memory  # noqa: E402
 
 # a command that a test calls leaves the allocator of the test's process as it is
 host_memory.keep_freed_memory = lambda: False

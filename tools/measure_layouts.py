@@ -33,12 +33,12 @@ from jax.sharding import PartitionSpec as P
 
 from parity.measure.redraw import redraw
 from vit_config import Recipe, ViTConfig
+from vit_jax.compiling import least_effort
 from vit_jax.leaves import leaves
 from vit_jax.step import make_gradients
 from vit_jax.train.hlo import shape_bytes
 from vit_jax.train.layout import Layout, make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.preflight import QUICKLY
 from vit_jax.train.spread import make_shares
 from vit_jax.train.topology import get_topology
 from vit_jax.weights import abstract_model
@@ -182,7 +182,7 @@ def compile_only(topology: str) -> None:
         for reduce in reductions if how not in ("one device", "pmap") else ():
             step = make_step(how, "bfloat16", reduce, devices, CFG.replace(depth=1))
             given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), step.given)
-            compiled = step.function.lower(*given).compile(QUICKLY)
+            compiled = step.function.lower(*given).compile(least_effort())
             print(f"{how:<24} {reduce:<9} {sums(compiled.as_text() or '')}", flush=True)
 
 

@@ -1,6 +1,6 @@
 """What the derivatives of vit_jax/rules.py, and the last block's tokens, are to a TPU and a GPU.
 
-    PYTHONPATH=.environments/libtpu python tools/measure_rules.py [--depth 3]
+    PYTHONPATH=.environments/tpu python tools/measure_rules.py [--depth 3]
 
 The training step of ViT-B/16, cut to a few blocks, in bfloat16 with 32 images: compiled by libtpu for
 one v5e chip, where it is installed (`make tpu`), and lowered for CUDA, which needs neither a GPU nor its

@@ -17,10 +17,10 @@ from parity.twins.originals.check import LARGEST, ORIGINALS, STEPS, check_recipe
 PAGE = FOLDER.parent / "docs" / "recipes.md"
 HEAD = """# The recipes shipped
 
-For those who want to train by a published recipe. Each is a file in `recipes/` whose head says command,
-hardware, time, accuracy to expect, where the numbers come from, and what differs from the original.
-[recipe.md](recipe.md) has the formula behind every field. `python train.py --config recipes/NAME.toml`
-trains one; a flag changes a field of it.
+For anyone who wants to train by a published recipe: `python train.py --config recipes/NAME.toml`
+trains one; a flag changes a field of it. The head of each file states the command, hardware, time,
+expected accuracy, the sources of the numbers, and the differences from the original.
+[recipe.md](recipe.md) has the formula behind every field.
 
 | recipe | is | accuracy to expect |
 |---|---|---|
@@ -28,11 +28,12 @@ trains one; a flag changes a field of it.
 COSTS = """
 ## What they cost
 
-Every recipe builds and takes two steps in both frameworks: `python tools/rehearse_recipes.py` runs
-`train.py --config recipes/NAME.toml --dry-run --dry-run-batch 4` for each, on random images and weights.
-*State* is parameters, moments and averages, *process* the peak of the whole process with four images.
-Seconds were taken on two CPU cores that others used, too: an order of magnitude, no comparison. Steps in
-all are those with the recipe's own batch.
+`python tools/rehearse_recipes.py` builds every recipe and takes two steps in both frameworks: it runs
+`train.py --config recipes/NAME.toml --dry-run --dry-run-batch 4` for each, on random images and
+weights. *State* is the memory of parameters, moments and averages, *process* the peak memory of the
+whole process with four images. The seconds were measured on two CPU cores that other programs used,
+too: they give the order of magnitude and allow no comparison. *Steps in all* is the number of steps
+with the recipe's own batch.
 
 """
 MIDDLE = f"""
@@ -42,23 +43,23 @@ MIDDLE = f"""
 parity check-recipe all
 ```
 
-runs the original's code beside both twins for {STEPS} steps in float64, from the same parameters, on
-the same batches and the same draws, at tiny sizes, with the schedule squeezed into these steps and
-without dropout: the model, the losses of mixed labels, optimiser, parameter groups, decay, clipping,
-schedule, mixup and cutmix are all in it. Every loss and every parameter must be within {LARGEST:.0e} of
-the original's. *moved* says how far the parameters went, relative to themselves, so that nothing is
-equal by standing still. The table was written by `python tools/recipes_table.py`:
+This command runs the original's code beside both twins for {STEPS} steps in float64, from the same
+parameters, on the same batches and the same draws, at tiny sizes, without dropout, with the schedule
+compressed into these steps. It covers the model, the losses of mixed labels, optimiser, parameter
+groups, decay, clipping, schedule, mixup and cutmix. Every loss and every parameter must be within
+{LARGEST:.0e} of the original's. *moved* is the relative change of the parameters: it shows that they
+did move. `python tools/recipes_table.py` wrote the table:
 
 | recipe | original | twin | losses | parameters | moved | images on the same draws |
 |---|---|---|---|---|---|---|
 """
 END = """
-What needs TensorFlow - Big Vision's crops, resizing and RandAugment - was recorded once by
-`tools/record_tensorflow.py` with TensorFlow 2.21 and Big Vision's own source;
-`tests/vit_train/test_augmentation_tensorflow.py` holds ours against the recording, pixel by pixel.
-ThreeAugment and colour jitter are held against timm and torchvision by
-`tests/vit_train/test_augmentation_peers.py`. The bias of queries, keys and values is judged together
-with its weight: that of the keys is ignored by softmax, so that Adam makes its steps of rounding noise.
+Big Vision's crops, resizing and RandAugment need TensorFlow. `tools/record_tensorflow.py` recorded
+them once with TensorFlow 2.21 and Big Vision's own source;
+`tests/vit_train/test_augmentation_tensorflow.py` compares ours with the recording, pixel by pixel.
+`tests/vit_train/test_augmentation_peers.py` compares ThreeAugment and colour jitter with timm and
+torchvision. The bias of queries, keys and values is judged together with its weight, because softmax
+ignores the bias of the keys and Adam makes its steps of rounding noise.
 """
 
 

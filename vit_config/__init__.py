@@ -1,4 +1,4 @@
-"""The schema, presets and numpy facts that both twins share; imports neither framework.
+"""The schema, presets and numpy code that both twins share; imports neither framework.
 
 Nothing is imported before it is used: an error class costs neither numpy nor pydantic.
 """
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from vit_config.rope import Rope
     from vit_config.schema import ViTConfig
 
-# what else is found here serves this project's own packages
+# the other names here serve this project's own packages
 __all__ = [
     "PRESETS",
     "Augment",

@@ -1,9 +1,9 @@
 """Low-rank adapters (LoRA, arXiv 2106.09685): a weight W is W + (alpha / rank) B A, and only A and B are
 trained.
 
-Adapters are parameters beside the model's, ``PATH.lora_a`` (rank, in) and ``PATH.lora_b`` (out, rank) of
-``PATH.weight``, in PyTorch's layout in both frameworks. The model itself knows nothing of them: a step
-merges them into the weights that it calls the model with, and so does the export.
+Adapters are parameters beside the model's, ``PATH.lora_a`` (rank, in) and ``PATH.lora_b`` (out,
+rank) of ``PATH.weight``, in PyTorch's layout in both frameworks. The model itself does not know
+them: a step merges them into the weights before it calls the model, and so does the export.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from vit_config.schema import ViTConfig
 A, B = ".lora_a", ".lora_b"
 WEIGHT = ".weight"
 HEADS = ("head.", "head_dist.")
-"""Trained as they are: a new task has new ones."""
+"""Prefixes of layers trained without adapters: a new task has new heads."""
 
 
 def adapted(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
-    """The path of each layer that has adapters, with its weight's shape (out, in).
+    """Return the path of each layer that has adapters, with its weight's shape (out, in).
 
     Raises:
-        ConfigError: a pattern that is no linear layer's path.
+        ConfigError: a pattern matches no linear layer's path.
     """
     linear = {
         name.removesuffix(WEIGHT): each.shape
@@ -53,9 +53,9 @@ def adapted(lora: Lora, cfg: ViTConfig) -> dict[str, tuple[int, ...]]:
 
 
 def draw_adapters(lora: Lora | None, cfg: ViTConfig, seed: int) -> dict[str, np.ndarray]:
-    """Adapters before the first update, float64: A uniform within 1 / sqrt(in), as torch begins a linear
-    layer and as Microsoft's loralib, B zero, so that nothing is changed yet. None where there are none.
-    """
+    """Draw adapters before the first update, float64: A uniform within 1 / sqrt(in), as torch begins
+    a linear layer and as Microsoft's loralib, B zero, so that nothing is changed yet; {} without
+    `lora`."""
     if lora is None:
         return {}
     drawn = {}
@@ -68,19 +68,19 @@ def draw_adapters(lora: Lora | None, cfg: ViTConfig, seed: int) -> dict[str, np.
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter is one of an adapter's."""
+    """Return whether a parameter is an adapter's."""
     return name.endswith((A, B))
 
 
 def untrained(lora: Lora | None, cfg: ViTConfig) -> frozenset[str]:
-    """The model's parameters that adapters leave as they are: all but its heads."""
+    """Return the model's parameters that are not trained beside adapters: all but its heads."""
     if lora is None:
         return frozenset()
     return frozenset(name for name in parameters(cfg) if not name.startswith(HEADS))
 
 
 def merged(params: Mapping[str, Any], lora: Lora | None, *, transposed: bool) -> dict[str, Any]:
-    """The model's own parameters with adapters merged into them, by the operators of whatever they are.
+    """Merge adapters into the model's own parameters, by the operators of the given arrays or tensors.
 
     Args:
         params: arrays or tensors by common name, adapters among them.
@@ -102,7 +102,7 @@ def merged(params: Mapping[str, Any], lora: Lora | None, *, transposed: bool) ->
 def exported(
     params: Mapping[str, np.ndarray], lora: Lora | None, *, transposed: bool
 ) -> dict[str, np.ndarray]:
-    """Parameters of a run as a model without adapters has them, merged in float64 and rounded once."""
+    """Return a run's parameters without adapters, merged in float64 and rounded once."""
     if lora is None:
         return dict(params)
     exact = {name: value.astype(np.float64) for name, value in params.items()}

@@ -1,4 +1,4 @@
-"""What is done at random to training images and to whole batches: the nested schemas of a recipe."""
+"""Random changes to training images and to whole batches: the nested schemas of a recipe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _as_tuple(value: object) -> object:
 
 
 Range = Annotated[tuple[PositiveFloat, PositiveFloat], BeforeValidator(_as_tuple)]
-"""The smallest and the largest of something that is drawn between them."""
+"""The smallest and the largest value of a draw between them."""
 
 
 class Augment(Schema, frozen=True):
@@ -121,7 +121,7 @@ class Mix(Schema, frozen=True):
 
     @property
     def mixes(self) -> bool:
-        """Whether anything is done."""
+        """Whether anything is mixed."""
         return bool(self.mixup or self.cutmix)
 
     @model_validator(mode="after")

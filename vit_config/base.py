@@ -52,16 +52,16 @@ class Schema(BaseModel, frozen=True):
             raise ConfigError(_one_line(type(self), error)) from None
 
     def replace(self, **changes: Any) -> Self:
-        """A validated copy with some fields changed."""
+        """Return a validated copy with some fields changed."""
         return type(self)(**{**{name: getattr(self, name) for name in self.fields()}, **changes})
 
     @classmethod
     def fields(cls) -> tuple[str, ...]:
-        """The names of the fields, in order."""
+        """Return the names of the fields, in order."""
         return tuple(cls.model_fields)
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The schema as JSON text; `from_json` gives back an equal object."""
+        """Write the schema as JSON text; `from_json` reads back an equal object."""
         return self.model_dump_json(indent=indent)
 
     @classmethod
@@ -69,7 +69,7 @@ class Schema(BaseModel, frozen=True):
         """Read a schema from JSON text.
 
         Raises:
-            ConfigError: not JSON, an unknown field, a wrong type or a contradiction.
+            ConfigError: the text is not JSON, or has an unknown field, a wrong type or a contradiction.
         """
         try:
             fields = parse_json(text, pairs=_without_repeats)
@@ -115,7 +115,7 @@ class Schema(BaseModel, frozen=True):
         """Read a schema from TOML text, which has comments but no null: leave such a field out.
 
         Raises:
-            ConfigError: not TOML, an unknown field, a wrong type or a contradiction.
+            ConfigError: the text is not TOML, or has an unknown field, a wrong type or a contradiction.
         """
         try:
             fields = parse_toml(text)
@@ -128,7 +128,7 @@ class Schema(BaseModel, frozen=True):
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object; a key given twice is a mistake, not an override."""
+    """Build a JSON object; a key given twice is a mistake, not an override."""
     often = Counter(key for key, _ in pairs)
     if repeated := sorted(key for key, count in often.items() if count > 1):
         raise ConfigError(f"{', '.join(repeated)}: given more than once; keep one")
@@ -136,7 +136,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _one_line(schema: type[Schema], error: ValidationError) -> str:
-    """Every complaint of pydantic's report, joined into one line that names the fields."""
+    """Join every complaint of pydantic's report into one line that names the fields."""
     return "; ".join(_complaint(schema, item) for item in error.errors())
 
 

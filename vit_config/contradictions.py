@@ -1,4 +1,4 @@
-"""Which fields of a schema cannot go together, each said in one sentence that names both values."""
+"""Contradictions between fields of a schema, each as one sentence that names both values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def contradictions(cfg: ViTConfig) -> Iterator[str]:
 
 
 def nearest_sizes(size: tuple[int, int], patch: tuple[int, int]) -> str:
-    """The valid image sizes next to an invalid one, in words."""
+    """Name the valid image sizes next to an invalid one, in words."""
     below = [max(side // p, 1) * p for side, p in zip(size, patch, strict=True)]
     above = [-(-side // p) * p for side, p in zip(size, patch, strict=True)]
     sizes = dict.fromkeys(["{}x{}".format(*below), "{}x{}".format(*above)])
@@ -247,7 +247,7 @@ def _training(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _needs(cfg: ViTConfig, what: str, **values: object) -> Iterator[str]:
-    """One sentence for each field that does not have the only value that goes with `what`."""
+    """Yield one sentence for each field that does not have the only value that goes with `what`."""
     for field, value in values.items():
         found = getattr(cfg, field)
         if found != value:
@@ -255,7 +255,7 @@ def _needs(cfg: ViTConfig, what: str, **values: object) -> Iterator[str]:
 
 
 def _text(value: object) -> str:
-    """A value as JSON has it."""
+    """Write a value as JSON does."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,7 +1,7 @@
-"""What a user can do wrong, as exceptions.
+"""Errors that a user can make, as exceptions.
 
-Each message is one line saying what is wrong, where, both values, and what to do. A command prints
-that line and exits with status 2; a program catches ``ValueError`` or ``FileNotFoundError``.
+Each message is one line that says what is wrong, where, both values, and what to do. A command
+prints that line and exits with status 2; a program catches ``ValueError`` or ``FileNotFoundError``.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class ConfigError(ValueError):
 
 
 class UnstatedError(ConfigError):
-    """Something that a file leaves open and that must not be guessed: it has to be stated."""
+    """A fact that a file leaves open and that must not be guessed: the user has to state it."""
 
     def __init__(self, message: str, fields: tuple[str, ...] = ()) -> None:
         super().__init__(message)
         self.fields = fields
-        """The schema's fields that would answer it; none where something else would."""
+        """The schema's fields that would state the fact; none if something else would."""
 
 
 class InputError(ValueError):
@@ -37,7 +37,7 @@ class WeightsError(ValueError):
 
 
 class OtherModelError(WeightsError):
-    """Weights that are sound, and of a model that is no Vision Transformer or is not converted."""
+    """Undamaged weights of a model that is not a Vision Transformer or is not converted."""
 
 
 class DataError(ValueError):
@@ -68,14 +68,14 @@ USER_ERRORS = (
     TrainingError,
     MissingFileError,
 )
-"""Everything above: what a command prints as one line."""
+"""All errors above, which a command prints as one line."""
 
 
 def about(path: str | Path, message: object, *, part: str = "") -> str:
-    """A message as one line that begins with the path it is about, unless it names that already.
+    """Write a message as one line that begins with its path, unless the message names it already.
 
     Args:
-        part: what follows the path, such as ``, step 3``.
+        part: text behind the path, such as ``, step 3``.
     """
     line = one_line(str(message))
     where = one_line(str(path))
@@ -83,14 +83,14 @@ def about(path: str | Path, message: object, *, part: str = "") -> str:
 
 
 def one_line(message: str) -> str:
-    """A message of bounded length without line ends and what else acts on a terminal."""
+    """Write a message on one line of bounded length, without characters that act on a terminal."""
     line = harmless(" ".join(message.splitlines()))
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]} ..."
 
 
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
-    """Put the path before what a user did wrong with the file there, see `about`."""
+    """Put the path before the message of a user's error with the file there, see `about`."""
     try:
         yield
     except USER_ERRORS as error:

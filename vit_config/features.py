@@ -1,4 +1,4 @@
-"""What timm's users ask of a model, as facts that both twins share: which blocks, which head."""
+"""Rules of timm's methods that both twins share: the blocks that `indices` select, and another head."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from vit_config.errors import InputError
 from vit_config.schema import ViTConfig
 
 POOLS = {"token": "class", "avg": "mean", "map": "map"}
-"""timm's names of what the head sees, and the schema's."""
+"""timm's names of the poolings, and the schema's."""
 
 
 def taken_blocks(depth: int, indices: int | Sequence[int] | None) -> frozenset[int]:
-    """The numbers of the blocks that timm's `indices` mean.
+    """Return the numbers of the blocks that timm's `indices` select.
 
     Args:
         indices: None for all; a number for the last so many; or numbers, from the end where negative.
 
     Raises:
-        InputError: none, or one that the model does not have.
+        InputError: there are no indices, or one that the model does not have.
     """
     if indices is None:
         return frozenset(range(depth))
@@ -37,10 +37,10 @@ def taken_blocks(depth: int, indices: int | Sequence[int] | None) -> frozenset[i
 
 
 def check_format(output_fmt: str, formats: tuple[str, str]) -> bool:
-    """Whether features are wanted in the first of two formats, as maps; the second is of tokens.
+    """Return whether features are wanted in the first of two formats, maps; the second is tokens.
 
     Raises:
-        InputError: another format.
+        InputError: it is another format.
     """
     if output_fmt not in formats:
         raise InputError(f"output_fmt = {output_fmt!r}; expected {' or '.join(map(repr, formats))}")
@@ -48,11 +48,11 @@ def check_format(output_fmt: str, formats: tuple[str, str]) -> bool:
 
 
 def with_head(cfg: ViTConfig, num_classes: int, global_pool: str | None = None) -> ViTConfig:
-    """The schema with another head, as timm's `reset_classifier`; norms stay where they are.
+    """Return the schema with another head, as timm's `reset_classifier`; norms stay where they are.
 
     Args:
-        num_classes: 0 takes the head off.
-        global_pool: ``token``, ``avg`` or, where it is there, ``map``; None leaves what it is.
+        num_classes: 0 removes the head.
+        global_pool: ``token``, ``avg`` or, where the model has it, ``map``; None keeps the pooling.
 
     Raises:
         InputError: another pooling, or attention pooling where there is none.

@@ -6,21 +6,21 @@ from vit_config.augmentation import Augment
 from vit_config.recipe import Recipe
 
 SIZES = ((1_000, 30, 32, 3e-4), (10_000, 20, 64, 5e-4), (None, 10, 128, 7e-4))
-"""Up to how many images, then epochs, images in a batch and peak learning rate, which grows with the
-root of the batch."""
+"""Up to how many images; then epochs, images in a batch and the peak learning rate, which grows with
+the root of the batch."""
 BATCHES = 4
-"""How many a smaller set is cut into at least, in an epoch."""
+"""Fewest batches of an epoch, into which a smaller set is cut."""
 
 
 def fine_tuning(images: int | None) -> Recipe:
-    """A recipe for weights that have been trained already.
+    """Make a recipe for weights that have been trained already.
 
     AdamW with a learning rate that falls from layer to layer (BEiT, arXiv 2106.08254, and MAE, arXiv
     2111.06377, fine-tune so), a warm-up and half a cosine; random resized crops, flips and smoothed
     labels.
 
     Args:
-        images: in the training set; None where that is not known.
+        images: number of images in the training set; None if unknown.
     """
     _, epochs, batch, rate = next(
         size for size in SIZES if size[0] is None or (images is not None and images <= size[0])
@@ -41,7 +41,7 @@ def fine_tuning(images: int | None) -> Recipe:
 
 
 def told(recipe: Recipe) -> str:
-    """What a recipe for fine-tuning does, in one line."""
+    """Describe a recipe for fine-tuning in one line."""
     area = "-".join(f"{share:.0%}" for share in recipe.augment.crop_area)
     crop = f"crops of {area}" if recipe.augment.crop != "none" else "no crops"
     return (

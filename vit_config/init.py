@@ -1,4 +1,4 @@
-"""Initial values as data: which distribution each parameter is drawn from, the same in both twins.
+"""Initial values as data: the distribution that each parameter is drawn from, the same in both twins.
 
 Recipes
     ``timm``: linear weights normal with deviation 0.02, their biases 0; positions the same; class token
@@ -39,11 +39,11 @@ from typing import Literal, NamedTuple
 from vit_config.schema import ViTConfig
 
 Kind = Literal["linear", "conv", "norm", "param"]
-"""What kind of layer a parameter belongs to; ``param`` is a bare one."""
+"""Kind of the layer that a parameter belongs to; ``param`` is a parameter outside of such layers."""
 
 
 class Draw(NamedTuple):
-    """A distribution of independent values; of ``rotary``, of pairs (see `rotary_scale`)."""
+    """A distribution of independent values; ``rotary`` is one of pairs (see `rotary_scale`)."""
 
     kind: Literal["constant", "uniform", "normal", "truncated_normal", "rotary"]
     a: float
@@ -55,7 +55,7 @@ class Draw(NamedTuple):
 
 
 Draws = tuple[Draw, ...]
-"""The distribution of a parameter; several share its first axis (in PyTorch's layout) evenly."""
+"""The distribution of a parameter; several divide its first axis (in PyTorch's layout) evenly."""
 
 ZERO: Draws = (Draw("constant", 0.0),)
 _ONE: Draws = (Draw("constant", 1.0),)
@@ -66,7 +66,7 @@ _JAX = ("jax", "jax_nlhb")
 def initial_draws(
     cfg: ViTConfig, kinds: Mapping[str, Kind], shapes: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Draws]:
-    """The distribution of every parameter.
+    """Return the distribution of every parameter.
 
     Args:
         kinds: kind of layer by parameter name.
@@ -76,7 +76,7 @@ def initial_draws(
 
 
 def rotary_scale(base: float, half: int) -> list[float]:
-    """The d / 4 frequencies base^(-4i/d) that a ``rotary`` draw turns, from half = d / 2.
+    """Return the d / 4 frequencies base^(-4i/d) that a ``rotary`` draw turns, from half = d / 2.
 
     Of shape (2, depth, h, d / 2), a draw is [f cos t, -f sin t] along one axis and [f sin t, f cos t]
     along the other, with one angle t, uniform in [0, 2 pi), per block and head (arXiv 2403.13298).
@@ -145,7 +145,7 @@ def _layer_draws(
 
 
 def _weight_of(name: str) -> str:
-    """The weight that a bias is added after."""
+    """Name the weight whose product a bias is added to."""
     path, _, leaf = name.rpartition(".")
     weight = {"bias": "weight", "qkv_bias": "qkv_weight", "mlp_bias": "in_proj.weight"}
     return f"{path}.{weight.get(leaf, 'qkv.weight')}"
@@ -188,17 +188,17 @@ def _jax_draw(cfg: ViTConfig, name: str, kind: Kind, is_bias: bool, shape: tuple
         mlp = "mlp" in name and not name.endswith("mlp_bias")
         return Draw("normal", 0.0, 1e-6) if mlp else Draw("constant", 0.0)
     if kind == "conv" or name == "pre_logits.weight":
-        # LeCun-normal: cut at two deviations, then widened to what it should be
+        # LeCun-normal: cut at two deviations, then widened to the intended deviation
         deviation = math.sqrt(1.0 / _fans(shape)[0]) / 0.87962566103423978
         return Draw("truncated_normal", 0.0, deviation, bound=2 * deviation)
     return _xavier_uniform(shape)
 
 
 def _narrow(cfg: ViTConfig, divisor: float = 1.0) -> Draw:
-    """Normal of deviation 0.02, divided; cut at two deviations if the recipe says so.
+    """Return a normal of deviation 0.02, divided; cut at two deviations if the recipe says so.
 
-    torch and timm truncate at +-2. No cut is drawn for that: what samplers do to hold a cut at a hundred
-    deviations is worse than none (JAX's returns -2 itself for one value in 2^23).
+    torch and timm truncate at +-2. No cut is drawn for that: the ways of samplers to hold a cut at a
+    hundred deviations are worse than none (JAX's returns -2 itself for one value in 2^23).
     """
     if cfg.init == "timm_truncated":
         return Draw("truncated_normal", 0.0, 0.02, bound=0.04)
@@ -210,13 +210,13 @@ def _one_of_three(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
-    """(fan_in, fan_out) by torch's rule: the first two dimensions, times what lies behind them."""
+    """Return (fan_in, fan_out) by torch's rule: the first two dimensions, times all others."""
     behind = math.prod(shape[2:])
     return shape[1] * behind, shape[0] * behind
 
 
 def _torch_draw(shape: tuple[int, ...]) -> Draw:
-    """torch's reset_parameters: kaiming_uniform_(a=sqrt(5)), and the same bound for the bias."""
+    """Return torch's reset_parameters: kaiming_uniform_(a=sqrt(5)), and the same bound for the bias."""
     bound = 1.0 / math.sqrt(_fans(shape)[0])
     return Draw("uniform", -bound, bound)
 

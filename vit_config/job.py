@@ -1,4 +1,4 @@
-"""What is to be trained: a model, a recipe and the name of a data set."""
+"""A training job: a model, a recipe and the name of a data set."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that fixes what comes out of a run, except the contents of the data set."""
+    """Everything that fixes the result of a run, except the contents of the data set."""
 
     model: ViTConfig
     recipe: Recipe
     data: str = "digits"
-    """The data set: ``digits`` or ``tfds:NAME``."""
+    """Data set, such as ``digits`` or ``tfds:NAME``, as `vit_train.data.open_dataset` takes it."""
     init: str | None = None
-    """A checkpoint of any dialect to start from: a path, or a name on the Hub."""
+    """Checkpoint of any dialect to start from: a path, or a name on the Hub."""
     init_part: str | None = None
-    """Which model to take where that file has several, such as ``state_dict_ema``."""
+    """Model to take from that file if it holds several, such as ``state_dict_ema``."""
     new_head: bool = False
     """Draw the head anew even where that of the checkpoint fits."""
     freeze: tuple[str, ...] = ()
-    """Paths of parameters that are not trained, see `vit_train.start.frozen_names`."""
+    """Parameters to leave untrained, by path, see `vit_train.start.frozen_names`."""
     lora: Lora | None = None
-    """Adapters that are trained in place of the weights; None for none."""
+    """Adapters to train in place of the weights; None for none."""
     best: Literal["none", "loss", "accuracy"] = "none"
-    """Which validation score chooses the state that a run ends with; none for its last."""
+    """Validation score that chooses the state that a run ends with; none for the last state."""
     teacher: str | None = None
-    """A checkpoint of any dialect whose logits the distillation token learns."""
+    """Checkpoint of any dialect whose logits the distillation token learns."""
     patience: int | None = None
-    """Evaluations without a better one after which a run ends early; None for never."""
+    """Evaluations in a row without a better score after which a run ends; None for never."""
 
     def flat(self) -> dict[str, Any]:
-        """Every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
+        """Return every field by its dotted name, such as ``recipe.augment.shift``, as JSON values."""
         parts = {"model": json.loads(self.model.to_json()), "recipe": json.loads(self.recipe.to_json())}
         start = {"init": self.init, "init_part": self.init_part, "new_head": self.new_head}
         given = {name: value for name, value in start.items() if value}
@@ -56,8 +56,8 @@ class Job:
 
     @property
     def further(self) -> dict[str, Any]:
-        """What else fixes a run, as JSON values; only what is not as usual, so that a run of before such
-        a field is still the same run."""
+        """Further fields that fix a run, as JSON values; only those not at their defaults, so that a run
+        from before such a field is still the same run."""
         frozen = {"freeze": list(self.freeze)} if self.freeze else {}
         best = {"best": self.best} if self.best != "none" else {}
         patience = {"patience": self.patience} if self.patience is not None else {}
@@ -66,7 +66,7 @@ class Job:
 
 
 def default_job(name: str) -> Job:
-    """The preset called `name` with its recipe, on the digits.
+    """Return the job of a preset: its model and its recipe, on the digits.
 
     Raises:
         ConfigError: there is no such preset.
@@ -75,7 +75,7 @@ def default_job(name: str) -> Job:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dictionaries as one, keys joined by dots."""
+    """Flatten nested dictionaries into one, with keys joined by dots."""
     flat: dict[str, Any] = {}
     for name, value in tree.items():
         if isinstance(value, dict):

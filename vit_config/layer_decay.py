@@ -1,4 +1,4 @@
-"""Which layer a parameter belongs to, and what its learning rate is multiplied by."""
+"""The layer of a parameter, and the factor of its learning rate."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _STEM = {
 
 
 def layer_of(recipe: Recipe, name: str, depth: int) -> int:
-    """The layer of one parameter: 0 before the blocks, i + 1 in block i, `depth` + 1 for the head and
-    all that no rule names.
+    """Return the layer of one parameter: 0 before the blocks, i + 1 in block i, `depth` + 1 for the
+    head and all parameters that no rule names.
 
     timm's `group_matcher` counts the final norm - `norm`, not `fc_norm` - to the last block; MAE's
-    `get_layer_id_for_vit`, which is BEiT's, to the head.
+    `get_layer_id_for_vit`, which is BEiT's, counts it to the head.
     """
     if name.startswith(_STEM[recipe.layer_rule]):
         return 0
@@ -31,10 +31,10 @@ def layer_of(recipe: Recipe, name: str, depth: int) -> int:
 
 
 def layer_scales(recipe: Recipe, names: Iterable[str]) -> dict[str, float]:
-    """What the learning rate of each parameter is multiplied by: layer_decay^(last layer - its layer).
+    """Return the factor of each parameter's learning rate: layer_decay^(last layer - its layer).
 
     Args:
-        names: all parameters of a model; they tell how many blocks there are.
+        names: all parameters of a model, which tell the number of blocks.
     """
     names = tuple(names)
     depth = max((int(block[1]) + 1 for block in map(_BLOCK.match, names) if block), default=0)

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, arXiv 2106.09685): which weights have them, and of which size."""
+"""Low-rank adapters (LoRA, arXiv 2106.09685): the schema of their places and size."""
 
 from __future__ import annotations
 
@@ -19,5 +19,5 @@ class Lora(Schema, frozen=True):
 
     @property
     def scale(self) -> float:
-        """What B A is multiplied by."""
+        """Factor of B A."""
         return self.alpha / self.rank

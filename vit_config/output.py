@@ -1,4 +1,4 @@
-"""What a forward pass returns, the same names in both twins."""
+"""The output of a forward pass, with the same names in both twins."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 
 
 class ViTOutput(NamedTuple):
-    """Arrays (JAX) or tensors (PyTorch); a pytree, so it passes through `jax.jit`."""
+    """A model's output: arrays (JAX) or tensors (PyTorch); a pytree, so it passes through `jax.jit`."""
 
     logits: Any
-    """(B, num_classes); of a model without a head what it would see: the pooled features (B, D), or the
-    tanh layer's output (B, head_hidden)."""
+    """(B, num_classes); without a head its input: the pooled features (B, D), or the tanh layer's
+    output (B, head_hidden)."""
     pooled: Any
-    """(B, D): what the head sees; 2 D where class token and mean are joined."""
+    """(B, D): the head's input; 2 D where class token and mean are joined."""
     prefix_tokens: Any | None
-    """(B, P, D): class, distillation and register tokens, after the final norm if there is one. None, as
-    the next, of a call with ``return_tokens=False``."""
+    """(B, P, D): class, distillation and register tokens, after the final norm if there is one. Like
+    `patch_tokens`, None from a call with ``return_tokens=False``."""
     patch_tokens: Any | None
     """(B, N, D): patch features after the last block and the final norm, if any; row-major."""
     head_logits: Any | None = None
-    """Where a distillation token has a head of its own: the logits of the class head and of that one,
-    (2, B, num_classes)."""
+    """The logits of the class head and of the distillation token's own head, (2, B, num_classes),
+    where there are both."""
     attention: tuple[Any, ...] | None = None
     """On request: one (B, h, P + N, P + N) array of attention weights per block; in a block with several
     attentions side by side, the heads of all."""

@@ -13,9 +13,9 @@ class Parameter(NamedTuple):
     """One parameter of a model."""
 
     shape: tuple[int, ...]
-    """The shape in PyTorch's layout."""
+    """Shape in PyTorch's layout."""
     kind: Kind
-    """What kind of layer holds it."""
+    """Kind of the layer that holds the parameter."""
 
 
 Parameters = dict[str, Parameter]
@@ -23,8 +23,8 @@ Parameters = dict[str, Parameter]
 
 
 def parameters(cfg: ViTConfig) -> Parameters:
-    """Every parameter of the schema's model by the name it has in both twins, in the order in which the
-    forward pass meets them."""
+    """Return every parameter of the schema's model by its name in both twins, in the order in which
+    the forward pass meets them."""
     D = cfg.hidden_size
     found = _under("patch_embed", _patch_embed(cfg)) | _tokens(cfg) | _under("rope", _rope(cfg))
     if cfg.pre_norm:
@@ -134,7 +134,7 @@ def _per_head_qkv(cfg: ViTConfig) -> Parameters:
 
 
 def _heads(cfg: ViTConfig) -> Parameters:
-    """The norms of queries and keys, and what makes heads differential."""
+    """Return the norms of queries and keys, and the parameters of differential heads."""
     differential, found = cfg.attention == "differential", {}
     d = cfg.head_dim // 2 if differential else cfg.head_dim
     if cfg.qk_norm:

@@ -1,7 +1,7 @@
 """Folders and the Hub as methods of a model, by the conventions of huggingface_hub's `ModelHubMixin`.
 
-The twins know one kind of file, their own. Every other dialect is known to `parity`, which stands above
-them: it is looked up by name when one of these methods is called, here and nowhere else.
+The twins know one kind of file, their own. Only `parity`, which stands above them, knows the other
+dialects: it is looked up by name when one of these methods is called, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ ABOVE = "parity.porting.pretrained"
 
 @dataclass(frozen=True)
 class About:
-    """What is known of a model's weights beside the schema; goes wherever they go."""
+    """Facts about a model's weights beside the schema; they go wherever the weights go."""
 
     preprocess: Preprocess | None = None
-    """How images are prepared, what classes are called, the licence; None where nobody says."""
+    """Preparation of images, names of classes, licence; None if unknown."""
     provenance: str = "[]"
     """The files that the weights came through, oldest first: JSON, as a weights file's header has it."""
 
     def with_another_head(self) -> About:
-        """The same of a model whose classes are others."""
+        """Return the same facts for a model with other classes."""
         return replace(self, preprocess=self.preprocess and self.preprocess.replace(class_names=None))
 
     def of_another_size(self) -> About:
-        """The same of a model that takes images of another size."""
+        """Return the same facts for a model of another image size."""
         return replace(self, preprocess=self.preprocess and self.preprocess.replace(image_size=None))
 
 
 class Pretrained:
-    """Methods that read and write what other libraries read and write, as a part of the model."""
+    """Mixin of the model that reads and writes the formats of other libraries."""
 
     about: About = About()
 
     @classmethod
     def from_pretrained(cls, source: Any, **options: Any) -> Self:
-        """A model from a folder, a file or a repository of the Hub, see `parity.from_pretrained`."""
+        """Load a model from a folder, a file or a Hub repository, see `parity.from_pretrained`."""
         return import_module(ABOVE).from_pretrained(source, framework=_framework(cls), **options)
 
     def save_pretrained(self, folder: Any, **options: Any) -> Any:
@@ -54,5 +54,5 @@ class Pretrained:
 
 
 def _framework(model: type) -> str:
-    """``jax`` of vit_jax, ``torch`` of vit_torch."""
+    """Return the framework of a model class: ``jax`` for vit_jax, ``torch`` for vit_torch."""
     return model.__module__.partition(".")[0].removeprefix("vit_")

@@ -1,4 +1,4 @@
-"""What processes may: not see a signal to all of a terminal's or a job's, map memory."""
+"""Limits of processes: signals that a child never sees, and memory that may be mapped."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ except ImportError:  # on Windows, where there are no such limits
     resource = None
 
 LEAST_MAPPED = 3 * 2**30
-"""Bytes of addresses that JAX or PyTorch take before they compute anything: with 2 GiB, importing
-PyTorch fails and a thread of XLA ends the process."""
+"""Bytes of address space that JAX or PyTorch take before they compute anything: with 2 GiB,
+importing PyTorch fails and a thread of XLA ends the process."""
 
 
 @contextmanager
 def signals_withheld(*signals: signal.Signals) -> Iterator[None]:
-    """A process started in here never sees these signals, not even before its own code runs; this one
-    sees them afterwards.
+    """Withhold signals from processes started in this context, even before their own code runs; this
+    process sees the signals afterwards.
 
-    Ignoring them in the new process would be too late: importing what it runs takes seconds, in which
-    Ctrl-C prints a traceback of `multiprocessing`. On Windows, which has no such masks, nothing is done.
+    Ignoring the signals in the new process would be too late: its imports take seconds, in which
+    Ctrl-C prints a traceback of `multiprocessing`. On Windows, which has no such masks, this does
+    nothing.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -39,7 +40,7 @@ def signals_withheld(*signals: signal.Signals) -> Iterator[None]:
 
 
 def check_mapped() -> None:
-    """ConfigError: this process may not map what loading JAX or PyTorch takes (``ulimit -v``)."""
+    """Check that `ulimit -v` leaves room to load JAX or PyTorch. ConfigError: it does not."""
     if resource is None:
         return
     most, _ = resource.getrlimit(resource.RLIMIT_AS)

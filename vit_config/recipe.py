@@ -1,4 +1,4 @@
-"""How a model is trained: the recipe object both trainers read, and what its fields mean."""
+"""The recipe that both trainers read: how a model is trained, field by field."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vit_config.recipe_rules import contradictions
 from vit_config.schema import ViTConfig
 
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
-"""What only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
+"""Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
 LATER = ("warmup_fraction",)
 """Fields that runs of format 1 did not have at first."""
@@ -42,9 +42,9 @@ class Recipe(Schema, frozen=True):
     """Seed of initial values, data order, augmentation and dropout."""
 
     optimizer: Literal["adamw", "adam", "sgd", "lamb"] = "adamw"
-    """AdamW (decoupled decay, arXiv 1711.05101); Adam (arXiv 1412.6980) or SGD with momentum, whose
-    decay is coupled: added to the gradient, as torch.optim has it; LAMB (arXiv 1904.00962): AdamW's
-    update of each decayed parameter, brought to the norm of the parameter."""
+    """Optimiser: AdamW (decoupled decay, arXiv 1711.05101); Adam (arXiv 1412.6980) or SGD with momentum,
+    whose decay is coupled: added to the gradient, as in torch.optim; LAMB (arXiv 1904.00962): AdamW,
+    with the update of each decayed parameter scaled to the norm of the parameter."""
     learning_rate: PositiveFloat = 1e-3
     """Peak learning rate."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -56,102 +56,105 @@ class Recipe(Schema, frozen=True):
     momentum: float = Field(default=0.9, ge=0, lt=1)
     """Decay of the sum of gradients that SGD follows; gradients are added undamped."""
     nesterov: bool = False
-    """SGD follows the gradient plus momentum times the sum, one step ahead of the sum."""
+    """Let SGD follow the gradient plus momentum times the sum, one step ahead of the sum."""
     weight_decay: NonNegativeFloat = 0.0
     """Strength of weight decay."""
     decay_times: Literal["learning_rate", "schedule"] = "learning_rate"
-    """What AdamW multiplies decay by: the learning rate, as torch and optax, or the learning rate over
-    its peak, as Big Vision, so that the strength does not depend on the peak."""
+    """Factor of AdamW's decay: the learning rate, as in torch and optax, or the learning rate over its
+    peak, as in Big Vision, so that the strength does not depend on the peak."""
     decay: Literal["matrices", "not_vectors", "all", "listed"] = "matrices"
-    """What decays: weights of linear and convolution layers; those, tokens and tables, but no bias, as
-    Hugging Face's Trainer; every parameter; or what `decayed` lists."""
+    """Parameters that decay: weights of linear and convolution layers; those, tokens and tables, but no
+    bias, as in Hugging Face's Trainer; all; or those that `decayed` lists."""
     decayed: NameTuple = ()
-    """Names of the parameters that decay, where no rule says it."""
+    """Names of the parameters that decay, if `decay` is listed."""
     layer_decay: float = Field(default=1.0, gt=0, le=1)
-    """What the learning rate of each layer is multiplied by for every layer above it (ELECTRA, BEiT)."""
+    """Factor of a layer's learning rate for every layer above it (ELECTRA, BEiT)."""
     layer_rule: Literal["timm", "mae"] = "timm"
-    """How parameters are counted as layers: timm counts the final norm to the last block, MAE and BEiT
-    to the head, and so other tokens than the class token."""
+    """Rule that assigns parameters to layers: timm's puts the final norm into the last block's layer,
+    that of MAE and BEiT into the head's, as it does all tokens but the class token."""
     clip_norm: PositiveFloat | None = None
     """Scale gradients down to this global norm when they exceed it; None never clips."""
     clip_eps: NonNegativeFloat = 0.0
-    """Added to the norm that gradients are divided by: torch's clip_grad_norm_ has 1e-6, optax none."""
+    """Epsilon added to the norm that divides gradients: 1e-6 in torch's clip_grad_norm_, 0 in optax."""
     accumulate: PositiveInt = 1
-    """Parts that a batch is computed in, one after the other; gradients are averaged over them."""
+    """Parts to compute a batch in, one after the other; gradients are averaged over them."""
     loss: Literal["softmax", "sigmoid", "sigmoid_mean"] = "softmax"
-    """Cross entropy of a softmax, or of a sigmoid for each class: summed over classes, as Big Vision has
-    it, or averaged, as torch and timm."""
+    """Cross entropy of a softmax, or of a sigmoid for each class: summed over classes, as in Big Vision,
+    or averaged, as in torch and timm."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=1)
     """Share of the target spread evenly over all classes."""
     label_threshold: float | None = Field(default=None, ge=0, lt=1)
-    """Targets above it, after smoothing, are 1, the others 0: timm's `bce_target_thresh`, 0 in DeiT III,
-    where every class that has a share of a mixed image is a full one."""
+    """Threshold above which targets, after smoothing, become 1, the others 0: timm's
+    `bce_target_thresh`; 0 in DeiT III, where every class with a share of a mixed image is a full
+    one."""
     distill: Literal["none", "soft", "hard"] = "none"
-    """What a distillation token's head learns from a teacher's logits, as DeiT (arXiv 2012.12877): their
+    """Target of a distillation token's head, by a teacher's logits, as in DeiT (arXiv 2012.12877): their
     softened distribution, or the class of the largest. The class head learns the labels."""
     distill_weight: float = Field(default=0.5, gt=0, le=1)
     """Share of the teacher in the loss."""
     distill_temperature: PositiveFloat = 1.0
-    """What both heads' logits are divided by for the softened distribution."""
+    """Divisor of the logits of head and teacher in the softened distribution."""
     ema: float | None = Field(default=None, gt=0, lt=1)
-    """Decay, at every step, of an average of the parameters, which then is what is evaluated and
-    exported; None keeps none."""
+    """Decay, at every step, of an average of the parameters, which is then evaluated and exported; None
+    keeps none."""
     ema_warmup: bool = False
-    """The average's decay grows as 1 - k^(-2/3) with the number k of updates, up to `ema`."""
+    """Let the average's decay grow as 1 - k^(-2/3) with the number k of updates, up to `ema`."""
 
     schedule: Literal["cosine", "linear", "step", "rsqrt", "constant"] = "cosine"
-    """Learning rate after warm-up, see `vit_config.schedule`."""
+    """Schedule of the learning rate after warm-up, see `vit_config.schedule`."""
     schedule_unit: Literal["step", "epoch"] = "step"
-    """How often the learning rate changes; timm's and torch's schedulers are mostly asked once an
-    epoch. Then warm-up and the steps of a step schedule are whole epochs."""
+    """Unit of time in which the learning rate changes; an epoch for most schedulers of timm and torch.
+    Then warm-up and the steps of a step schedule are whole epochs."""
     warmup_epochs: NonNegativeFloat = 0.0
     """Epochs of linear warm-up, part of the total."""
     warmup_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Warm-up as a share of the run, in place of `warmup_epochs`: a shorter run has a shorter one."""
     warmup_start: NonNegativeFloat | None = None
     """Learning rate of the first step, from which warm-up reaches the peak one step after its last, as
-    optax, timm and Hugging Face have it; null: one share of the peak, which the last step reaches."""
+    in optax, timm and Hugging Face; null: the peak over the number of warm-up steps, the last of which
+    reaches it."""
     warmup_overlaps: bool = False
-    """Warm-up hides the beginning of the schedule, as timm has it, instead of delaying it."""
+    """Let warm-up hide the beginning of the schedule, as in timm, instead of delaying it."""
     final_learning_rate: NonNegativeFloat = 0.0
-    """Where cosine and linear schedules end."""
+    """Learning rate at which cosine and linear schedules end."""
     reach_final: bool = False
-    """The last step runs at the final learning rate, which else is reached one step later."""
+    """Run the last step at the final learning rate, otherwise reached one step later."""
     step_epochs: PositiveFloat = 30.0
     """Epochs between the steps of a step schedule."""
     step_factor: float = Field(default=0.1, gt=0, lt=1)
-    """What each of its steps multiplies the learning rate by."""
+    """Factor of the learning rate at each step of a step schedule."""
     rsqrt_epochs: PositiveFloat = 10.0
-    """Epochs after which a reciprocal-root schedule is down to the peak over the root of two."""
+    """Epochs after which a reciprocal-root schedule is at the peak over the root of two."""
 
     pixels: Literal["data", "half", "imagenet"] = "data"
-    """Mean and deviation that images are normalised by: measured on the training images, one half each
-    as Big Vision has it (pixels from -1 to 1), or those of ImageNet as timm and DeiT."""
+    """Mean and deviation that images are normalised by: those of the weights to start from, or else of
+    the training images; one half each, as in Big Vision (pixels from -1 to 1); or ImageNet's, as in timm
+    and DeiT."""
     eval_crop: float = Field(default=1.0, gt=0, le=1)
-    """Share of a resized image that is seen in evaluation, from its centre; 0.875 is 224 of 256."""
+    """Share of a resized image that evaluation sees, from its centre; 0.875 is 224 of 256."""
     augment: Augment = Augment()
     """Random changes to training images."""
     mix: Mix = Mix()
-    """Images and labels of a batch mixed with each other."""
+    """Mixing of the images and labels of a batch."""
     dtype: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Type the model computes in; parameters are float64 for float64, else float32."""
+    """Type that the model computes in; parameters are float64 for float64, else float32."""
     reduce_dtype: Literal["auto", "bfloat16", "float32", "float64"] = "auto"
-    """Type in which devices that share a batch add their gradients; auto leaves it to the compiler: that
-    of computing on a TPU, at least float32 on a CPU."""
+    """Type in which devices that share a batch add their gradients; auto leaves it to the compiler: the
+    computing type on a TPU, at least float32 on a CPU."""
     kernel: Literal["reference", "xla", "cudnn"] = "reference"
-    """Attention: plain einsum and softmax, or jax.nn.dot_product_attention through XLA or cuDNN, which
-    never computes in float64."""
+    """Attention kernel: plain einsum and softmax, or jax.nn.dot_product_attention through XLA or cuDNN,
+    which never computes in float64."""
     matmul_precision: Literal["default", "high", "highest"] = "default"
     """JAX matmul precision; "default" lets a TPU or GPU use its fast reduced formats."""
 
     validation_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the training set that is held out and evaluated while training: the last of a set of
+    """Share of the training set to hold out and evaluate while training: the last of a set of
     tensorflow-datasets, which is shuffled, and spread evenly over others; 0 trains on everything."""
     watch_test: bool = False
-    """Evaluate the test set while training too; without it the test set is
-    read once, at the end. Choose nothing by it."""
+    """Evaluate the test set while training, too; without it the test set is read once, at the end.
+    Choose nothing by these scores."""
     eval_every_epochs: PositiveInt = 10
-    """Epochs between evaluations while training, of what the two fields above name."""
+    """Epochs between evaluations while training, of the held-out share or the test set."""
     checkpoint_every_epochs: PositiveInt = 10
     """Epochs between checkpoints (the last epoch is always kept)."""
     log_every_steps: PositiveInt = 10
@@ -164,8 +167,8 @@ class Recipe(Schema, frozen=True):
         return self
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """As of any schema; what later versions brought is left out where it is as before them, so that
-        a run of then is still the same run."""
+        """Write the recipe as JSON, without the fields of later versions at their defaults, so that an
+        earlier run is still the same run."""
         usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
         return self.model_dump_json(indent=indent, exclude=usual)
 
@@ -175,7 +178,8 @@ class Recipe(Schema, frozen=True):
         return self.warmup_fraction * self.epochs or self.warmup_epochs
 
     def shortened(self, epochs: int) -> Self:
-        """The same for fewer epochs; a warm-up that would not fit keeps its share of the run."""
+        """Return the recipe for fewer epochs if its warm-up would not fit them, with the warm-up's share
+        of the run; else the recipe as it is."""
         if not 0 < epochs <= self.warmup_epochs:
             return self
         warmup = self.warmup_epochs * epochs / self.epochs
@@ -186,7 +190,7 @@ class Recipe(Schema, frozen=True):
 
     @property
     def loss_options(self) -> dict[str, Any]:
-        """What `cross_entropy` takes besides logits and labels."""
+        """Options of `cross_entropy`, beside logits and labels."""
         return {
             "kind": self.loss,
             "smoothing": self.label_smoothing,
@@ -195,7 +199,7 @@ class Recipe(Schema, frozen=True):
 
 
 def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
-    """Whether weight decay applies to the parameter called `name` (its timm-style name)."""
+    """Return whether weight decay applies to the parameter called `name` (its timm-style name)."""
     match recipe.decay:
         case "matrices":
             return ndim >= 2 and name.endswith("weight")
@@ -208,10 +212,10 @@ def is_decayed(recipe: Recipe, name: str, ndim: int) -> bool:
 
 
 def decay_mask(recipe: Recipe, ndims: Mapping[str, int]) -> dict[str, bool]:
-    """Whether each parameter of a model decays.
+    """Return whether each parameter of a model decays, by name.
 
     Args:
-        ndims: the number of axes of each, by name.
+        ndims: the number of axes of each parameter, by name.
 
     Raises:
         ConfigError: the recipe lists a name that the model does not have.
@@ -229,8 +233,8 @@ def decay_mask(recipe: Recipe, ndims: Mapping[str, int]) -> dict[str, bool]:
 
 
 def decay_strength(recipe: Recipe) -> float:
-    """What is multiplied by the learning rate and the parameter: of a decay that follows the schedule
-    alone, the peak learning rate is divided out."""
+    """Return the factor that decay multiplies by the learning rate and the parameter; for a decay that
+    follows the schedule alone, the peak learning rate is divided out."""
     follows_schedule = recipe.decay_times == "schedule"
     return recipe.weight_decay / (recipe.learning_rate if follows_schedule else 1.0)
 

@@ -1,4 +1,4 @@
-"""Which fields of a recipe cannot go together, each said in one sentence that names both values."""
+"""Fields of a recipe that contradict each other, each pair in one sentence that names both values."""
 
 from __future__ import annotations
 
@@ -136,5 +136,5 @@ GOES_WITH: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("step_factor", "schedule", ("step",)),
     ("rsqrt_epochs", "schedule", ("rsqrt",)),
 )
-"""Fields that do something only where another has one of these values; where none are named, any but
-zero and null."""
+"""Fields that have an effect only if another has one of these values; if none are named, any but zero
+and null."""

@@ -1,4 +1,4 @@
-"""The learning rate of every step, the same formulas for both trainers.
+"""The learning rate of every step, by the same formulas for both trainers.
 
 With the peak p, the final rate f, warm-up of W steps, T steps in all, and c the steps since the
 warm-up's end - or since the run's beginning, where the warm-up hides the schedule's - over their number
@@ -26,7 +26,7 @@ from vit_config.recipe import Recipe
 
 
 def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np) -> Any:
-    """The learning rate of update number `step`, counted from 0.
+    """Compute the learning rate of update number `step`, counted from 0.
 
     Args:
         step: an integer, or an array of the namespace `xp` (a traced one under `jax.jit`).
@@ -50,10 +50,10 @@ def learning_rate(recipe: Recipe, step: Any, steps_per_epoch: int, xp: Any = np)
 
 
 def average_decay(recipe: Recipe, updates: Any, xp: Any = np) -> Any:
-    """The decay a of the average of the parameters in update number `updates`, counted from 1.
+    """Compute the decay a of the average of the parameters in update number `updates`, counted from 1.
 
-    With `ema_warmup` min(`ema`, 1 - k^(-2/3)) in update k, as timm's `ModelEmaV3(use_warmup=True)` that
-    is told k: the first update copies the parameters.
+    With `ema_warmup`, a is min(`ema`, 1 - k^(-2/3)) in update k, as in timm's
+    `ModelEmaV3(use_warmup=True)` when it is given k: the first update copies the parameters.
     """
     if not recipe.ema_warmup:
         return recipe.ema
@@ -79,9 +79,9 @@ def _after_warmup(recipe: Recipe, clock: Any, length: int, unit: int, xp: Any) -
 
 
 def step_seed(recipe: Recipe, step: int) -> int:
-    """The seed of all that PyTorch draws in update number `step`, counted from 0: 64 bits.
+    """Compute the 64-bit seed of PyTorch's draws in update number `step`, counted from 0.
 
-    A function of the recipe's seed and the step alone, as JAX's key is, so that a run has no other
-    random state to carry from one place to another.
+    The seed depends on the recipe's seed and the step alone, as JAX's key does, so that a run has no
+    other random state to carry along.
     """
     return int(np.random.SeedSequence([recipe.seed, step]).generate_state(1, np.uint64)[0])

@@ -214,7 +214,7 @@ class ViTConfig(Schema, frozen=True):
 
     @property
     def head_tokens(self) -> int | None:
-        """How many of the first tokens the head reads; None where it reads all, as for a mean."""
+        """Number of first tokens that the head reads; None if it reads all, as for a mean."""
         return 1 + self.distill_token if self.pool == "class" else None
 
     @property
@@ -253,12 +253,12 @@ class ViTConfig(Schema, frozen=True):
 
     @property
     def head_inputs(self) -> int:
-        """Width of what was pooled: what the head sees, or the tanh layer before it."""
+        """Width of the pooled vector: the input of the head, or of the tanh layer before it."""
         return self.hidden_size * (2 if self.pool == "class_mean" else 1)
 
     @property
     def num_logits(self) -> int:
-        """Width of the logits, which are what the head would see where there is none."""
+        """Width of the logits, or of the head's input if there is no head."""
         return self.num_classes or self.head_hidden or self.head_inputs
 
     @property
@@ -268,7 +268,7 @@ class ViTConfig(Schema, frozen=True):
         return tuple(self.stochastic_depth * i / steps for i in range(self.depth))
 
     def grid_of(self, height: int, width: int) -> tuple[int, int]:
-        """Patches per column and per row of an image that `check_image` let pass."""
+        """Return the patches per column and per row of an image that `check_image` let pass."""
         return height // self.patch_size[0], width // self.patch_size[1]
 
     def check_image(self, height: int, width: int, channels: int) -> None:

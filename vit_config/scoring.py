@@ -1,4 +1,4 @@
-"""Labelled images in a file, and how well a model does on them; the same for both twins."""
+"""Labelled images in a file, and a model's score on them; the same for both twins."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LabelledImages(NamedTuple):
 
 
 class Score(NamedTuple):
-    """How a model did on labelled images."""
+    """A model's score on labelled images."""
 
     loss: float
     """Mean cross entropy."""
@@ -41,7 +41,7 @@ def read_labelled_images(path: str | Path) -> LabelledImages:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: damaged, or other arrays than these.
+        DataError: the file is damaged, or has other arrays than these.
     """
     path = Path(path)
     if not path.is_file():
@@ -74,10 +74,11 @@ def read_labelled_images(path: str | Path) -> LabelledImages:
 def check_labelled_images(
     cfg: ViTConfig, preprocess: Preprocess | None, data: LabelledImages
 ) -> Preprocess:
-    """See that a model can be scored on `data`.
+    """Check that a model can be scored on `data`.
 
     Raises:
-        InputError: no head, no preprocessing, an image that does not fit, or a label out of range.
+        InputError: there is no head or no preprocessing, an image does not fit, or a label is out
+            of range.
     """
     if not cfg.num_classes:
         raise InputError("num_classes = 0: the model has no head, so it has no accuracy")

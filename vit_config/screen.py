@@ -1,4 +1,4 @@
-"""Rich's console, whose text acts on nothing: see `vit_config.terminal`. Own colours pass."""
+"""Rich's console with harmless text, see `vit_config.terminal`. Its own colours pass."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from vit_config.terminal import harmless
 
 
 class Screen(Console):
-    """A console that spells out what a stranger's text would do to the terminal."""
+    """A console that spells out control characters in other people's text."""
 
     def render(self, *args: Any, **options: Any) -> Iterable[Segment]:
-        """The pieces of text, each of them harmless."""
+        """Yield the pieces of text, each made harmless."""
         for piece in super().render(*args, **options):
             yield piece if piece.control else piece._replace(text=harmless(piece.text))
 
     def on_broken_pipe(self) -> None:
-        """Pass it on: rich would end with status 1, which here says that two models differ."""
+        """Raise it again: rich would end with status 1, which here says that two models differ."""
         raise
 
 
 def screen(width: int | None = None, **options: Any) -> Screen:
-    """The screen as wide as it is, or as COLUMNS says; a file or a pipe `width` letters wide."""
+    """Make a screen of the terminal's width or of COLUMNS; for a file or a pipe of `width` letters."""
     made = Screen(**options)
     told = made.is_terminal or os.environ.get("COLUMNS", "").isdigit()
     if width is not None and not told:

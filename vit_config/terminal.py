@@ -1,13 +1,13 @@
-"""The one door through which text goes to the terminal: what is in it acts on nothing.
+"""The one way for text to the terminal: no character in it acts on the terminal.
 
-Names of tensors, classes, files and licences come from strangers, and a terminal obeys ESC, BEL, CR and
-marks that turn the direction of writing. Rich's tables pass `vit_config.screen` instead.
+Names of tensors, classes, files and licences come from strangers, and a terminal obeys ESC, BEL, CR
+and marks that turn the direction of writing. Rich's tables go through `vit_config.screen` instead.
 """
 
 from __future__ import annotations
 
-import _thread
 import re
+import signal
 import sys
 import threading
 import warnings
@@ -19,11 +19,11 @@ _ACTS = re.compile(
 _BREAKS = re.compile(r"[\t\n]")
 
 _MOMENT = 0.05
-"""Seconds in which the garbage collector is done."""
+"""Seconds within which the garbage collector has finished."""
 
 
 def harmless(text: str) -> str:
-    r"""A text with what acts on a terminal spelled out, as ``\x1b``; its line ends stay."""
+    r"""Spell out, as ``\x1b``, every character of a text that acts on a terminal; its line ends stay."""
     return _ACTS.sub(_spelled, text)
 
 
@@ -40,25 +40,31 @@ def complain(*lines: object) -> None:
 
 
 def keep_pil_silent() -> None:
-    """PIL warns of what it finds odd in an image: a program that says itself what it refuses has no use
-    for that."""
+    """Silence PIL's warnings of oddities in an image: a program that says itself what it refuses
+    does not need them."""
     warnings.filterwarnings("ignore", module=r"PIL(\.|$)")
 
 
 def let_interrupts_through() -> None:
-    """Ctrl-C counts wherever it arrives: within what the garbage collector calls Python can only print
-    the exception, so it is raised again a moment later."""
+    """Raise Ctrl-C again a moment later if it arrives within a call of the garbage collector, where
+    Python can only print the exception."""
     usual = sys.unraisablehook
 
     def again(found: Any) -> None:
         if not isinstance(found.exc_value, KeyboardInterrupt):
             usual(found)
             return
-        later = threading.Timer(_MOMENT, _thread.interrupt_main)
+        later = threading.Timer(_MOMENT, _interrupt)
         later.daemon = True
         later.start()
 
     sys.unraisablehook = again
+
+
+def _interrupt() -> None:
+    """Send the main thread Ctrl-C, which ends a call of the system that it waits in."""
+    if main := threading.main_thread().ident:
+        signal.pthread_kill(main, signal.SIGINT)
 
 
 def _spelled(found: re.Match[str]) -> str:

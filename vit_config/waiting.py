@@ -1,4 +1,4 @@
-"""What is being done, said on standard error while somebody waits for it."""
+"""A notice of the current work on standard error, for somebody who waits."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vit_config.screen import screen
 from vit_config.terminal import harmless
 
 PATIENCE = 5.0
-"""Seconds after which something is said."""
+"""Seconds after which the notice appears."""
 
 
 class Waiting:
-    """A line with what is being done and for how long, on a terminal alone; at the end it is gone."""
+    """A line with the current work and its duration, on a terminal alone; at the end it disappears."""
 
     def __init__(self, what: str, *, console: Console | None = None, patience: float = PATIENCE) -> None:
         console = console or screen(stderr=True)
@@ -27,7 +27,7 @@ class Waiting:
         self._timer.daemon = True
 
     def now(self, what: str) -> None:
-        """Say this from now on."""
+        """Replace the text of the line."""
         self._line.update(self._task, description=harmless(what))
 
     def __enter__(self) -> Waiting:

@@ -14,7 +14,7 @@ from vit_jax.rope import Rotation, rotate
 
 
 class Attention(Heads, nnx.Module):
-    """One q, k, v projection of the whole width, heads, an optional output projection."""
+    """Multi-head attention with one joint projection to q, k, v and an optional output projection."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         D, width = cfg.hidden_size, cfg.attention_width
@@ -64,10 +64,10 @@ class Attention(Heads, nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
+        """Map (B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
-            first: how many queries there are, where not N: those of the first tokens.
+            first: how many queries to compute, those of the first tokens; None is all N.
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
@@ -83,7 +83,7 @@ class Attention(Heads, nnx.Module):
 
 
 class PerHeadAttention(Attention):
-    """Heads first: each head's d x d projections see only its own slice of the width."""
+    """Attention with small d x d projections: each head sees only its own slice of the width."""
 
     def add_qkv(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create one small projection per head."""
@@ -118,6 +118,6 @@ class DifferentialAttention(DifferentialHeads, Attention):
 
 
 def make_attention(cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> Attention:
-    """The schema's attention layer, for the block of that index."""
+    """Build the schema's attention layer for block number `index`."""
     kinds = {"fused": Attention, "per_head": PerHeadAttention, "differential": DifferentialAttention}
     return kinds[cfg.attention](cfg, index, rngs=rngs)

@@ -35,10 +35,10 @@ class Block(nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
-            first: how many tokens are wanted, where not all; the others are only attended to.
+            first: how many tokens to return; None is all. The others are only attended to.
         """
         y, weights = self.attn(self.norm1(x), rotation=rotation, first=first, rngs=rngs)
         x = x[:, :first] + self.drop_path1(self.ls1(y), rngs=rngs)
@@ -47,7 +47,7 @@ class Block(nnx.Module):
 
 
 def make_block(cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> nnx.Module:
-    """The schema's block of that index; all take and return what `Block` does."""
+    """Build the schema's block number `index`; all kinds have `Block`'s arguments and results."""
     if cfg.num_parallel > 1:
         return ParallelBranchesBlock(cfg, index, rngs=rngs)
     if cfg.block == "parallel" and cfg.attention == "differential":

@@ -29,7 +29,7 @@ class AttentionBranch(nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to what is added to them, and the attention weights or None."""
+        """Compute the update to tokens (B, N, D), and the attention weights or None."""
         y, weights = self.attn(self.norm(x), rotation=rotation, first=first, rngs=rngs)
         return self.drop_path(self.ls(y), rngs=rngs), weights
 
@@ -44,12 +44,12 @@ class MlpBranch(nnx.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """Tokens (B, N, D) to what is added to them."""
+        """Compute the update to tokens (B, N, D)."""
         return self.drop_path(self.ls(self.mlp(self.norm(x), rngs=rngs)), rngs=rngs)
 
 
 class ParallelBranchesBlock(nnx.Module):
-    """Attentions added up, then MLPs added up (arXiv 2203.09795, equation 2)."""
+    """A block that adds several attentions, then several MLPs (arXiv 2203.09795, equation 2)."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         branches = range(cfg.num_parallel)
@@ -64,7 +64,7 @@ class ParallelBranchesBlock(nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
         results = [branch(x, rotation=rotation, first=first, rngs=rngs) for branch in self.attns]
         x = x[:, :first] + sum(y for y, _ in results)
         x = x + sum(branch(x, rngs=rngs) for branch in self.ffns)

@@ -1,4 +1,4 @@
-"""Options for XLA where its defaults are not the fastest (in digits: docs/performance.md)."""
+"""Options for XLA where its defaults are not the fastest (measured in docs/performance.md)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,16 +9,16 @@ from typing import Any, cast
 import jax
 
 _OPTIONS = {"cpu": {"xla_cpu_experimental_ynn_fusion_type": "LIBRARY_FUSION_TYPE_REDUCE"}}
-"""By platform. On a CPU, YNNPACK is left the sums, and Eigen multiplies matrices: it takes a fifth less
-time for a Vision Transformer's (docs/performance.md)."""
+"""Options by platform. On a CPU, YNNPACK keeps only the sums, and Eigen multiplies matrices: that
+takes a fifth less time for a Vision Transformer's (docs/performance.md)."""
 
 
 @cache
 def compiler_options(platform: str) -> dict[str, str]:
-    """What `jax.jit` is given as ``compiler_options`` for a program on `platform`, such as ``cpu``.
+    """Return the ``compiler_options`` of `jax.jit` for a program on `platform`, such as ``cpu``.
 
-    Empty where there is nothing to gain, or XLA does not know the option: they are not part of its
-    stable interface.
+    Empty if there is nothing to gain, or if XLA does not know the option: these options are not part
+    of its stable interface.
     """
     options = _OPTIONS.get(platform, {})
     try:
@@ -29,10 +29,20 @@ def compiler_options(platform: str) -> dict[str, str]:
     return options
 
 
+def least_effort() -> dict[str, Any]:
+    """Return options that make the compiler quick, however slow its programs then are; for a TPU.
+
+    Run with jax 0.10.2, which takes the effort, and with 0.12.0.1, which knows only the level.
+    """
+    if hasattr(jax.config, "jax_exec_time_optimization_effort"):
+        return {"exec_time_optimization_effort": -1.0}
+    return {"optimization_level": "O0"}
+
+
 @contextmanager
 def kept(folder: Path | None) -> Iterator[None]:
-    """Keep programs that take more than a second to compile in a folder, and take them from there, for
-    the duration; None leaves that as it is (`JAX_COMPILATION_CACHE_DIR`)."""
+    """Cache programs that take more than a second to compile in a folder, within this context; None
+    leaves the cache as it is (`JAX_COMPILATION_CACHE_DIR`)."""
     if folder is None:
         yield
         return

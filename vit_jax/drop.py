@@ -6,14 +6,14 @@ from flax import nnx
 
 
 class Dropout(nnx.Module):
-    """Zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
+    """Dropout: zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
 
     def __init__(self, rate: float):
         self.rate, self.kept = rate, 1.0 - rate
         self.active = rate > 0.0
 
     def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
-        """One independent decision per value."""
+        """Return the mask's shape, one independent decision per value."""
         return x.shape
 
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
@@ -28,12 +28,12 @@ class DropPath(Dropout):
     """Stochastic depth (arXiv 1603.09382): drop a whole residual branch, image by image."""
 
     def mask_shape(self, x: jax.Array) -> tuple[int, ...]:
-        """One decision per image: (B, 1, 1)."""
+        """Return the mask's shape, one decision per image: (B, 1, 1)."""
         return (x.shape[0],) + (1,) * (x.ndim - 1)
 
 
 class PatchDropout(Dropout):
-    """Each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
+    """Patch dropout: each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
 
     def __init__(self, rate: float, num_prefix_tokens: int):
         super().__init__(rate)
@@ -42,7 +42,7 @@ class PatchDropout(Dropout):
     def __call__(
         self, x: jax.Array, *, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
+        """Map tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
 
         n is N (1 - rate), rounded down, at least 1; without `rngs`, all are kept and the indices None.
         """

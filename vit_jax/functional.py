@@ -20,15 +20,15 @@ from vit_jax.weights import abstract_model
 
 
 def get_params(model: nnx.Module) -> Params:
-    """The parameters of a model."""
+    """Return the parameters of a model by common name."""
     return {leaf.name: leaf.variable.get_value() for leaf in leaves(model)}
 
 
 def make_merge(cfg: ViTConfig, abstract: ViT | None = None) -> Callable[[Params], ViT]:
-    """A function that puts parameters into a model; cheap, and usable inside `jax.jit`.
+    """Make a function that puts parameters into a model; it is cheap, and usable inside `jax.jit`.
 
     Args:
-        abstract: `abstract_model(cfg)`, if it is there already.
+        abstract: `abstract_model(cfg)`, if it exists already.
     """
     abstract = abstract_model(cfg) if abstract is None else abstract
     graph = nnx.graphdef(abstract)
@@ -44,11 +44,11 @@ def make_merge(cfg: ViTConfig, abstract: ViT | None = None) -> Callable[[Params]
 def make_apply(
     cfg: ViTConfig, *, kernel: str = "auto", loop: Loop = UNROLLED, gather: Gather | None = None
 ) -> Callable[..., ViTOutput]:
-    """The forward pass as ``apply(params, images, **options)``; options as `ViT.__call__` takes.
+    """Make the forward pass ``apply(params, images, **options)``, with the options of `ViT.__call__`.
 
     Args:
         loop: how the blocks are run; the parameters of a loop may be in stacks (`vit_jax.stacks`).
-        gather: what becomes of the parameters before a layer has them.
+        gather: function applied to parameters before a layer uses them.
     """
     abstract = abstract_model(cfg, kernel=kernel)
     merge = make_merge(cfg, abstract)

@@ -1,4 +1,4 @@
-"""How heads mix the values of all tokens: plain, or each the difference of two attentions."""
+"""Attention heads: plain ones, and differential ones that subtract one attention from another."""
 
 import math
 
@@ -14,14 +14,14 @@ from vit_jax.norm import RMSNorm, make_norm
 
 
 class Heads:
-    """Plain heads, as a part of a module."""
+    """Plain attention heads, as a mixin of a module."""
 
     attn_drop: Dropout
     kernel: str = "auto"
     """How attention is computed, one of `vit_jax.kernels.KERNELS`; see `set_kernel`."""
 
     def qk_dim(self, head_dim: int) -> int:
-        """Width of one query or key."""
+        """Return the width of one query or key."""
         return head_dim
 
     def add_qk_norm(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
@@ -45,15 +45,15 @@ class Heads:
         bias: jax.Array | None,
         rngs: nnx.Rngs | None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Mix the values of all tokens; arguments and results as `attend`."""
+        """Mix the values of all tokens; arguments and results are those of `attend`."""
         return attend(q, k, v, bias=bias, kernel=self.kernel, drop=self.attn_drop, rngs=rngs)
 
 
 class DifferentialHeads(Heads):
-    """Heads that subtract a second attention, by a learned lambda (arXiv 2410.05258)."""
+    """Heads that subtract a second attention, times a learned lambda (arXiv 2410.05258)."""
 
     def qk_dim(self, head_dim: int) -> int:
-        """Width of one query or key: two of each make one head."""
+        """Return the width of one query or key: each head has two of both."""
         return head_dim // 2
 
     def add_lambda(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs) -> None:
@@ -68,7 +68,7 @@ class DifferentialHeads(Heads):
         self.sub_norm = RMSNorm(cfg.head_dim, epsilon=1e-5, rngs=rngs)
 
     def difference(self) -> jax.Array:
-        """lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init (equation 2), at least in float32."""
+        """Return lambda = exp(q1 . k1) - exp(q2 . k2) + lambda_init (equation 2), at least float32."""
         wide = jnp.promote_types(self.lambda_q1.dtype, jnp.float32)
         first = jnp.sum(self.lambda_q1[...].astype(wide) * self.lambda_k1[...].astype(wide))
         second = jnp.sum(self.lambda_q2[...].astype(wide) * self.lambda_k2[...].astype(wide))
@@ -90,7 +90,7 @@ class DifferentialHeads(Heads):
             v: (B, N, h, d).
 
         Returns:
-            (B, N, h, d), and the difference of the weights (B, h, N, N) or None.
+            (B, N, h, d), and the difference of the weights (B, h, N, N), or None from a fast kernel.
         """
         options = {"bias": bias, "kernel": self.kernel, "drop": self.attn_drop, "rngs": rngs}
         y1, weights1 = attend(q[:, :, ::2], k[:, :, ::2], v, **options)
@@ -105,7 +105,7 @@ class DifferentialHeads(Heads):
 def set_kernel(model: nnx.Module, kernel: str) -> None:
     """Choose how a model computes attention: one of `vit_jax.kernels.KERNELS`.
 
-    It is no part of the schema, and no file holds it.
+    The kernel is not part of the schema, and no file stores it.
 
     Raises:
         InputError: there is no such kernel.

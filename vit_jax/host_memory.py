@@ -14,20 +14,20 @@ _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Have the C library keep what is freed, if JAX computes on the CPU; whether it will.
+    """Have the C library keep freed memory, if JAX computes on the CPU; return whether it will.
 
-    XLA's CPU client asks the C library for the temporaries of each step anew and gives them back behind
-    it: hundreds of MiB, which glibc maps and unmaps each time, and whose pages the kernel clears one
-    by one as they are touched. That is a sixth of the time of a step (docs/performance.md).
+    XLA's CPU client allocates the temporaries of each step anew and frees them after it: hundreds of
+    MiB, which glibc maps and unmaps each time, and whose pages the kernel clears one by one as they
+    are touched. That is a sixth of the time of a step (docs/performance.md).
 
-    A heap of any size has only the main thread, so programs run in the thread that calls them; they
-    still compute in all. The other threads keep heaps of their own, from which matrix products take
-    their buffers: thousands in a step, which in one heap would wait for each other, and search through
-    what compiling has left there.
+    Only the main thread has a heap of any size, so programs run in the thread that calls them; they
+    still compute in all threads. The other threads keep heaps of their own, from which matrix
+    products take their buffers: thousands in a step, which in one heap would wait for each other,
+    and search through the leftovers of compilation.
 
-    To be called before JAX computes anything, in the main thread. It changes the whole process, so
-    programs call it, and the library never does. Elsewhere than with glibc, or where an accelerator
-    may be found, nothing is done.
+    Call this before JAX computes anything, in the main thread. It changes the whole process, so
+    programs call it, and the library never does. Without glibc, or where an accelerator may be
+    found, it does nothing.
     """
     if not sys.platform.startswith("linux") or not _cpu_alone():
         return False

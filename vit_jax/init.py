@@ -38,7 +38,7 @@ def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf], *, rngs: nnx.Rngs) -> None:
 
 
 def sample(draw: Draw, key: jax.Array, shape: tuple[int, ...], dtype: jnp.dtype) -> jax.Array:
-    """Values of a distribution."""
+    """Sample an array of values from a distribution."""
     if draw.kind == "constant":
         return jnp.full(shape, draw.a, dtype)
     if draw.kind == "uniform":

@@ -24,9 +24,9 @@ class Leaf(NamedTuple):
     name: str
     """The common, timm-style name, such as ``blocks.0.attn.qkv.weight``."""
     kind: Kind
-    """What kind of layer holds it."""
+    """Kind of the layer that holds the parameter."""
     path: tuple[str | int, ...]
-    """Where it lies in the NNX state."""
+    """Path of the parameter in the NNX state."""
     variable: nnx.Param
     axes: tuple[int, ...] | None
     """Transposition from JAX's layout to PyTorch's."""
@@ -38,17 +38,17 @@ class Leaf(NamedTuple):
         return shape if self.axes is None else tuple(shape[axis] for axis in self.axes)
 
     def to_common(self, value: Any) -> np.ndarray:
-        """A JAX-layout array as a numpy array of its own memory, in PyTorch's layout and in C order."""
-        value = np.asarray(value)  # on a CPU JAX's own memory
+        """Copy a JAX-layout array to a new numpy array, in PyTorch's layout and in C order."""
+        value = np.asarray(value)  # on a CPU this is JAX's own memory
         return np.array(value if self.axes is None else value.transpose(self.axes), order="C")
 
     def from_common(self, array: Any) -> Any:
-        """A PyTorch-layout array, numpy's or JAX's, in JAX's layout."""
+        """Transpose a PyTorch-layout array, numpy's or JAX's, to JAX's layout."""
         return array if self.axes is None else array.transpose(np.argsort(self.axes))
 
 
 def walk(module: nnx.Module) -> Iterator[tuple[tuple[str | int, ...], nnx.Module]]:
-    """Yield the path and the module of a tree and of everything below it."""
+    """Yield the path and the object of a module and of every module below it."""
     yield (), module
     for name, child in vars(module).items():
         if isinstance(child, nnx.List):
@@ -59,7 +59,7 @@ def walk(module: nnx.Module) -> Iterator[tuple[tuple[str | int, ...], nnx.Module
 
 
 def leaves(model: nnx.Module) -> tuple[Leaf, ...]:
-    """Every parameter of a model; the order is not part of the promise.
+    """Return every parameter of a model, in no promised order.
 
     Raises:
         TypeError: a layer of flax that has parameters but no layout rule here.
@@ -80,5 +80,5 @@ def _own_leaves(path: tuple[str | int, ...], module: nnx.Module) -> Iterator[Lea
 
 
 def count_parameters(model: nnx.Module) -> int:
-    """How many numbers the parameters of a model, or of a part of one, hold."""
+    """Count the numbers in the parameters of a model, or of a part of one."""
     return sum(int(np.prod(leaf.shape)) for leaf in leaves(model))

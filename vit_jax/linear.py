@@ -1,8 +1,9 @@
 """Linear layers and sums whose small operand's gradient is added up in at least float32.
 
-The gradient of what is broadcast is a sum over images and tokens. XLA's CPU adds bfloat16 numbers up in
-bfloat16, which over a batch of 32 loses most of their digits; PyTorch adds them up in float32. Adding in
-float32 and rounding once gives the same result forward, bit for bit, and a wide sum backward.
+The gradient of a broadcast operand is a sum over images and tokens. XLA's CPU adds bfloat16 numbers
+up in bfloat16, which over a batch of 32 loses most of their digits; PyTorch adds them up in float32.
+Adding in float32 and rounding once gives the same result forward, bit for bit, and a wide sum
+backward.
 """
 
 from typing import Any
@@ -17,7 +18,7 @@ _NOT_DRAWN = nnx.initializers.zeros_init()  # flax would draw what `vit_jax.init
 
 
 def add_broadcast(x: jax.Array, small: jax.Array) -> jax.Array:
-    """x + small, where `small` has axes of length one, or fewer of them."""
+    """Add `small`, which has axes of length one or fewer axes, to `x`."""
     wide = jnp.promote_types(x.dtype, jnp.float32)
     return (x.astype(wide) + small.astype(wide)).astype(jnp.promote_types(x.dtype, small.dtype))
 
@@ -33,7 +34,7 @@ class Linear(nnx.Linear):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """(..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
+        """Map (..., inputs) to (..., outputs), where outputs may be several axes of the weight."""
         x = inputs.reshape(-1, inputs.shape[-1])  # (tokens, inputs)
         y = project(x, self.kernel[...], self.precision)
         y = y if self.bias is None else add_broadcast(y, self.bias[...])
@@ -47,7 +48,7 @@ class Conv(nnx.Conv):
         super().__init__(*args, kernel_init=_NOT_DRAWN, **kwargs)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """(B, H, W, C) to (B, gh, gw, outputs)."""
+        """Map (B, H, W, C) to (B, gh, gw, outputs)."""
         strides: Any = self.strides
         padding: Any = self.padding
         y = jax.lax.conv_general_dilated(

@@ -19,18 +19,18 @@ ACTIVATIONS = {
 
 
 class Activation(nnx.Module):
-    """The schema's activation, a module so that its output can be watched."""
+    """The schema's activation, as a module so that its output can be recorded."""
 
     def __init__(self, cfg: ViTConfig):
         self.kind = cfg.act
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Apply elementwise."""
+        """Apply the activation elementwise."""
         return ACTIVATIONS[self.kind](x)
 
 
 class Mlp(nnx.Module):
-    """Linear, activation, linear (arXiv 2010.11929, section 3.1)."""
+    """An MLP: linear, activation, linear (arXiv 2010.11929, section 3.1)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         self.add_hidden(cfg, rngs=rngs)
@@ -41,22 +41,22 @@ class Mlp(nnx.Module):
         self.drop2 = Dropout(cfg.dropout_mlp_outer)
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
-        """Create what leads to the hidden layer."""
+        """Create the projection to the hidden layer."""
         self.fc1 = Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
-        """(B, N, D) to the hidden layer (B, N, M)."""
+        """Map (B, N, D) to the hidden layer (B, N, M)."""
         return self.act(self.fc1(x))
 
     def __call__(self, x: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """(B, N, D) to (B, N, D)."""
+        """Map (B, N, D) to (B, N, D)."""
         x = self.drop1(self.hidden(x), rngs=rngs)  # (B, N, M)
         x = self.fc2(x if self.norm is None else self.norm(x))  # (B, N, D)
         return self.drop2(x, rngs=rngs)
 
 
 class SwiGLU(Mlp):
-    """A hidden layer that is gated: act(W_g x) * W_x x (arXiv 2002.05202, equation 5)."""
+    """An MLP with a gated hidden layer: act(W_g x) * W_x x (arXiv 2002.05202, equation 5)."""
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the gate and the value."""
@@ -64,24 +64,24 @@ class SwiGLU(Mlp):
         self.fc1_x = Linear(cfg.hidden_size, cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
-        """(B, N, D) to the hidden layer (B, N, M)."""
+        """Map (B, N, D) to the hidden layer (B, N, M)."""
         return self.act(self.fc1_g(x)) * self.fc1_x(x)
 
 
 class PackedSwiGLU(Mlp):
-    """The same with gate and value in one projection, the gate first."""
+    """`SwiGLU` with gate and value in one projection, the gate first."""
 
     def add_hidden(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the joint projection."""
         self.fc1 = Linear(cfg.hidden_size, 2 * cfg.mlp_dim, use_bias=cfg.mlp_bias, rngs=rngs)
 
     def hidden(self, x: jax.Array) -> jax.Array:
-        """(B, N, D) to the hidden layer (B, N, M)."""
+        """Map (B, N, D) to the hidden layer (B, N, M)."""
         gate, value = jnp.split(self.fc1(x), 2, axis=-1)  # (B, N, M) each
         return self.act(gate) * value
 
 
 def make_mlp(cfg: ViTConfig, *, rngs: nnx.Rngs) -> Mlp:
-    """The schema's MLP."""
+    """Build the schema's MLP."""
     kinds = {"mlp": Mlp, "swiglu": SwiGLU, "swiglu_packed": PackedSwiGLU}
     return kinds[cfg.mlp](cfg, rngs=rngs)

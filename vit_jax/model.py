@@ -25,12 +25,13 @@ from vit_jax.rope import Rotation, make_rope, make_rotation
 class ViT(Features, Pretrained, nnx.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
-    It computes in the type of its parameters. Randomness is an argument of the call, not a mode: with
-    `rngs` the call drops and is a training pass, without it is deterministic.
+    The model computes in the type of its parameters. Randomness is an argument of the call, not a
+    mode: a call with `rngs` is a training pass, with dropout; a call without is deterministic.
     """
 
     run_all: Callable[..., jax.Array] | None = None
-    """Runs all blocks at once, as `vit_jax.scanned` does; where nobody asks for what is between them."""
+    """Runs all blocks at once, as `vit_jax.scanned` does; used unless the outputs between blocks are
+    wanted."""
 
     def __init__(self, cfg: ViTConfig, *, kernel: str = "auto", rngs: nnx.Rngs):
         """Build a model with initial values.
@@ -71,7 +72,7 @@ class ViT(Features, Pretrained, nnx.Module):
         set_kernel(self, kernel)
 
     def add_head(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
-        """Create the head, and that of the distillation token."""
+        """Create the classifier head, and the distillation token's head."""
         C, bias = cfg.num_classes, cfg.head_bias
         inputs = cfg.head_hidden or cfg.head_inputs
         self.head_drop = Dropout(cfg.dropout_head)
@@ -80,14 +81,14 @@ class ViT(Features, Pretrained, nnx.Module):
         self.head_dist = Linear(cfg.hidden_size, C, use_bias=bias, rngs=rngs) if distilled else None
 
     def position_table(self, grid: tuple[int, int], x: jax.Array) -> jax.Array | None:
-        """The position table (1, rows, D) for an image of that grid, prefix rows first."""
+        """Return the position table (1, rows, D) for an image of that grid, prefix rows first."""
         if self.pos_embed is not None:
             return resample_positions(self.pos_embed[...], self.cfg, grid)
         table = fixed_position_table(self.cfg, grid)
         return None if table is None else jnp.asarray(table, x.dtype)[None]
 
     def add_positions(self, prefix: jax.Array, x: jax.Array, grid: tuple[int, int]) -> jax.Array:
-        """Join prefix tokens (B, P, D) and patch tokens (B, N, D), positions added: (B, P + N, D)."""
+        """Add positions to prefix (B, P, D) and patch tokens (B, N, D), and join them: (B, P + N, D)."""
         table = self.position_table(grid, x)
         if table is not None:
             rows = self.cfg.num_prefix_rows
@@ -99,7 +100,7 @@ class ViT(Features, Pretrained, nnx.Module):
     def embed(
         self, images: jax.Array, *, rngs: nnx.Rngs | None = None
     ) -> tuple[jax.Array, list[Rotation | None]]:
-        """Images (B, H, W, C) to the first block's input (B, P + N, D) and each block's rotation."""
+        """Map images (B, H, W, C) to the first block's input (B, P + N, D) and each block's rotation."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
         grid = self.cfg.grid_of(*images.shape[1:3])
@@ -128,8 +129,8 @@ class ViT(Features, Pretrained, nnx.Module):
 
         Args:
             images: (B, H, W, C), normalised.
-            each: false where the last is enough.
-            first: how many tokens are wanted of the last, where not all.
+            each: false if only the last block's tokens are needed.
+            first: how many of the last block's tokens to compute; None is all.
 
         Raises:
             InputError: an image the model was not built for.
@@ -147,20 +148,21 @@ class ViT(Features, Pretrained, nnx.Module):
             yield x, weights
 
     def normalise(self, x: jax.Array) -> jax.Array:
-        """The final norm of all tokens (B, P + N, D), where the schema has one before pooling."""
+        """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
     def pool_tokens(self, x: jax.Array) -> jax.Array:
-        """Tokens (B, P + N, D) to what the head sees, or the tanh layer before it: (B, D)."""
+        """Pool tokens (B, P + N, D) to the input, (B, D) or (B, 2 D), of the head or its tanh layer."""
         pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
         return pooled if self.fc_norm is None else self.fc_norm(pooled)
 
     def classify(self, x: jax.Array, pooled: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
+        """Compute each head's logits: (1, B, num_classes), or with a distillation head (2, B,
+        num_classes).
 
         Args:
             x: all tokens (B, P + N, D) after the final norm, if any.
-            pooled: what a single head sees, or the tanh layer before it, (B, D).
+            pooled: the input of a single head, or of the tanh layer before it: (B, D) or (B, 2 D).
         """
         if self.pre_logits is not None:
             pooled = jnp.tanh(self.pre_logits(pooled))  # (B, head_hidden)
@@ -172,7 +174,7 @@ class ViT(Features, Pretrained, nnx.Module):
         return jnp.stack([by_class, self.head_dist(self.head_drop(x[:, 1], rngs=rngs))])
 
     def combine(self, by_head: jax.Array) -> jax.Array:
-        """The logits of each head (heads, B, num_classes) to the model's (B, num_classes)."""
+        """Combine the heads' logits (heads, B, num_classes) into the model's (B, num_classes)."""
         logits = by_head.mean(axis=0)
         if self.cfg.head_activation == "softmax":
             wide = jnp.promote_types(logits.dtype, jnp.float32)
@@ -192,8 +194,8 @@ class ViT(Features, Pretrained, nnx.Module):
 
         Args:
             images: (B, H, W, C), normalised.
-            return_tokens: false where the logits are enough: the last block then computes no more tokens
-                than the head reads.
+            return_tokens: false if only the logits are needed: the last block then computes no more
+                tokens than the head reads.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -229,7 +231,7 @@ class ViT(Features, Pretrained, nnx.Module):
         )
 
     def logits(self, images: jax.Array, *, rngs: nnx.Rngs | None = None) -> jax.Array:
-        """What a call of timm's model gives: (B, num_classes), or without a head what it would see.
+        """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
 
         Args:
             images: (B, H, W, C), normalised.

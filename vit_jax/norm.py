@@ -29,7 +29,7 @@ class RMSNorm(nnx.RMSNorm):
 
 
 def make_norm(cfg: ViTConfig, size: int, *, rngs: nnx.Rngs) -> nnx.Module:
-    """The schema's normalisation over the last axis of length `size`.
+    """Build the schema's normalisation over the last axis, of length `size`.
 
     LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], or RMSNorm (arXiv
     1910.07467) without bias.
@@ -51,7 +51,7 @@ class LayerScale(nnx.Module):
 
 
 class Identity(nnx.Module):
-    """Stands where a schema has no layer; holds nothing and changes nothing."""
+    """A placeholder where the schema has no layer; it holds nothing and changes nothing."""
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Return `x`."""
@@ -59,6 +59,7 @@ class Identity(nnx.Module):
 
 
 def make_layer_scale(cfg: ViTConfig, branch: str, *, rngs: nnx.Rngs) -> nnx.Module:
-    """The scale of a residual branch - ``attention``, ``mlp`` or ``both`` in one - or nothing."""
+    """Build the layer scale of a residual branch: ``attention``, ``mlp`` or ``both``; else an
+    `Identity`."""
     scaled = cfg.layer_scale is not None and (branch != "mlp" or cfg.layer_scale_on == "both")
     return LayerScale(cfg, rngs=rngs) if scaled else Identity()

@@ -1,4 +1,4 @@
-"""The optimiser of a recipe, and the average of the parameters."""
+"""The optimiser of a recipe, and the moving average of the parameters."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ from vit_jax.stacks import along_stack, is_stack, members, ndims
 
 
 def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransformation:
-    """The recipe's update rule over parameters keyed by common name, also of stacks (`vit_jax.stacks`).
+    """Build the recipe's update rule for parameters by common name, stacks (`vit_jax.stacks`) included.
 
     Clip to the global norm; Adam (arXiv 1412.6980) with bias correction, or a running sum of gradients
     (``sgd``); decay added to the gradient before the moments (``adam``, ``sgd``) or to the update after
@@ -50,7 +50,7 @@ def make_optimizer(recipe: Recipe, steps_per_epoch: int) -> optax.GradientTransf
 
 
 def scale_by_adam(beta1: float, beta2: float, eps: float) -> optax.GradientTransformation:
-    """Adam's direction (arXiv 1412.6980, algorithm 1), with the state that optax keeps.
+    """Scale updates to Adam's direction (arXiv 1412.6980, algorithm 1), with the state that optax keeps.
 
     optax corrects the bias by 1 - beta^t with beta in float32, which leaves five digits where beta is
     0.999; -expm1(t log beta), with the logarithm taken in float64, loses none.
@@ -86,7 +86,8 @@ def scale_by_layer(recipe: Recipe) -> optax.GradientTransformation:
 
 
 def _scale_by_trust_ratio() -> optax.GradientTransformation:
-    """LAMB's (arXiv 1904.00962, algorithm 2), as optax has it, of each tensor of a stack by itself."""
+    """Scale updates by LAMB's trust ratio (arXiv 1904.00962, algorithm 2), in a stack tensor by
+    tensor."""
     ratio = optax.scale_by_trust_ratio()
 
     def scale(updates: Any, params: Any) -> Any:
@@ -116,12 +117,12 @@ def clip_by_global_norm(max_norm: float | None, eps: float = 0.0) -> optax.Gradi
 
 
 def init_ema(recipe: Recipe, params: Params) -> Params | None:
-    """The average before the first update: the parameters; None where the recipe keeps none."""
+    """Return the average before the first update, a copy of the parameters; None without average."""
     return None if recipe.ema is None else {name: jnp.copy(value) for name, value in params.items()}
 
 
 def update_ema(recipe: Recipe, ema: Params | None, params: Params, updates: jax.Array) -> Params | None:
-    """The average after update number `updates`, from 1: ema <- decay ema + (1 - decay) params."""
+    """Return the average after update `updates`, from 1: ema <- decay ema + (1 - decay) params."""
     if recipe.ema is None or ema is None:
         return None
     decay = average_decay(recipe, updates, jnp)

@@ -14,14 +14,14 @@ from vit_jax.rope import Rotation
 
 
 class ParallelBlock(Heads, nnx.Module):
-    """One residual branch that holds both (ViT-22B, arXiv 2302.05442, section 2)."""
+    """A block with attention and MLP on one residual branch (ViT-22B, arXiv 2302.05442, section 2)."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         D, M = cfg.hidden_size, cfg.mlp_dim
         self.num_heads, self.mlp_dim = cfg.num_heads, M
         self.in_norm = make_norm(cfg, D, rngs=rngs)
         self.in_proj = Linear(D, M + 3 * D, use_bias=cfg.qkv_bias, rngs=rngs)
-        # where q, k, v have no bias, the MLP's own stands apart
+        # where q, k, v have no bias, the MLP's bias is a parameter of its own
         self.mlp_bias = nnx.Param(jnp.zeros((M,))) if cfg.mlp_bias and not cfg.qkv_bias else None
         self.add_qk_norm(cfg, rngs=rngs)
         self.attn_drop = Dropout(cfg.dropout_attention)
@@ -38,7 +38,7 @@ class ParallelBlock(Heads, nnx.Module):
         self.mlp_out_proj = Linear(M, D, use_bias=cfg.mlp_bias, rngs=rngs)
 
     def out_proj_of(self, attended: jax.Array, hidden: jax.Array) -> jax.Array:
-        """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
+        """Project attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def __call__(
@@ -49,7 +49,7 @@ class ParallelBlock(Heads, nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
         M, d = self.mlp_dim, D // self.num_heads
         y = self.in_proj(self.in_norm(x))  # (B, N, M + 3 D)
@@ -66,7 +66,7 @@ class ParallelBlock(Heads, nnx.Module):
 
 
 class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):
-    """The same with differential heads, and one output projection for both."""
+    """A `ParallelBlock` with differential heads, and one output projection for attention and MLP."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         super().__init__(cfg, index, rngs=rngs)
@@ -78,5 +78,5 @@ class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):
         self.out_proj = Linear(width, cfg.hidden_size, use_bias=cfg.attention_out_bias, rngs=rngs)
 
     def out_proj_of(self, attended: jax.Array, hidden: jax.Array) -> jax.Array:
-        """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
+        """Project attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
         return self.out_proj(jnp.concatenate([attended, hidden], axis=-1))

@@ -1,4 +1,4 @@
-"""From images to patch tokens."""
+"""Patch embedding: from images to patch tokens."""
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hw
 
 
 class PatchEmbed(nnx.Module):
-    """Project each patch to a token by a strided convolution (arXiv 2010.11929, equation 1)."""
+    """Patch embedding by a strided convolution (arXiv 2010.11929, equation 1)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         self.patch_size = cfg.patch_size
@@ -50,12 +50,12 @@ class PatchEmbed(nnx.Module):
         )
 
     def project(self, images: jax.Array) -> jax.Array:
-        """(B, H, W, C) to (B, N, D), row by row."""
+        """Project images (B, H, W, C) to tokens (B, N, D), row by row."""
         x = self.proj(images)  # (B, gh, gw, D)
         return x.reshape(x.shape[0], -1, x.shape[-1])  # (B, N, D)
 
     def __call__(self, images: jax.Array) -> jax.Array:
-        """(B, H, W, C) to patch tokens (B, N, D).
+        """Map images (B, H, W, C) to patch tokens (B, N, D).
 
         Raises:
             InputError: images of another type than the parameters.
@@ -66,7 +66,7 @@ class PatchEmbed(nnx.Module):
 
 
 class LinearPatchEmbed(PatchEmbed):
-    """Flatten each patch, then project it by a linear layer."""
+    """Patch embedding that flattens each patch and projects it by a linear layer."""
 
     def add_projection(self, cfg: ViTConfig, *, rngs: nnx.Rngs) -> None:
         """Create the projection and the norm before it."""
@@ -75,12 +75,12 @@ class LinearPatchEmbed(PatchEmbed):
         self.proj = Linear(cfg.patch_dim, cfg.hidden_size, use_bias=cfg.patch_bias, rngs=rngs)
 
     def project(self, images: jax.Array) -> jax.Array:
-        """(B, H, W, C) to (B, N, D), row by row."""
+        """Project images (B, H, W, C) to tokens (B, N, D), row by row."""
         x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
         return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
 
 
 def make_patch_embed(cfg: ViTConfig, *, rngs: nnx.Rngs) -> PatchEmbed:
-    """The schema's patch embedding."""
+    """Build the schema's patch embedding."""
     kind = PatchEmbed if cfg.patch_embed == "conv" else LinearPatchEmbed
     return kind(cfg, rngs=rngs)

@@ -1,4 +1,4 @@
-"""From tokens to the vector that the head sees."""
+"""Pooling: from tokens to the vector that the head reads."""
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,8 @@ from vit_jax.norm import Identity, make_norm
 
 
 class Pool(nnx.Module):
-    """The class token (with a distillation token, the mean of the two), the mean of the patch tokens -
-    or of all tokens - or class token and mean side by side."""
+    """Pooling to the class token (with a distillation token, the mean of the two), to the mean of
+    the patch tokens - or of all tokens - or to class token and mean side by side."""
 
     def __init__(self, cfg: ViTConfig):
         self.kind = cfg.pool
@@ -21,7 +21,7 @@ class Pool(nnx.Module):
         self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Tokens (B, P + N, D) to (B, D), or (B, 2 D) of class token and mean."""
+        """Pool tokens (B, P + N, D) to (B, D), or to class token and mean (B, 2 D)."""
         if self.kind == "class":
             return x[:, : self.num_class_tokens].mean(axis=1)
         mean = x[:, self.first_pooled :].mean(axis=1)
@@ -29,7 +29,7 @@ class Pool(nnx.Module):
 
 
 class AttentionPool(nnx.Module):
-    """A learned query attends to the tokens, and an MLP follows (MAP, arXiv 2106.04560)."""
+    """Attention pooling by a learned query, then an MLP (MAP, arXiv 2106.04560)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         D = cfg.hidden_size
@@ -43,7 +43,7 @@ class AttentionPool(nnx.Module):
         self.mlp = Mlp(cfg.pool_mlp, rngs=rngs)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Tokens (B, P + N, D) to (B, D)."""
+        """Pool tokens (B, P + N, D) to (B, D)."""
         x = x[:, self.first_pooled :]
         B, N, D = x.shape
         latent = jnp.broadcast_to(self.latent[...], (B, 1, D))
@@ -57,5 +57,5 @@ class AttentionPool(nnx.Module):
 
 
 def make_pool(cfg: ViTConfig) -> nnx.Module:
-    """The schema's pooling; attention pooling stands before it and leaves nothing to do."""
+    """Build the schema's pooling; attention pooling is a layer before it and leaves nothing to do."""
     return Identity() if cfg.pool == "map" else Pool(cfg)

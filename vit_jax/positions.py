@@ -8,7 +8,7 @@ from vit_config.numerics.resample import grid_matrices
 
 
 def resample_positions(table: jax.Array, cfg: ViTConfig, grid: tuple[int, int]) -> jax.Array:
-    """The table (1, prefix + N, D) of the schema's grid, for another grid, by the schema's rule.
+    """Resample the table (1, prefix + N, D) from the schema's grid to another, by the schema's rule.
 
     The rule is a matrix per axis, computed once in float64 (`grid_matrices`); prefix rows stay.
     """

@@ -16,7 +16,7 @@ class RelativePositionBias(nnx.Module):
         self.table = nnx.Param(jnp.zeros((count_relative_positions(cfg.grid), cfg.num_heads)))
 
     def __call__(self) -> jax.Array:
-        """The bias of every pair of tokens: (h, 1 + N, 1 + N)."""
+        """Return the bias of every pair of tokens: (h, 1 + N, 1 + N)."""
         # int32 by hand: JAX remembers the type it gave this cached array first, in x64 mode or not
         index = jnp.asarray(relative_position_index(self.grid), jnp.int32)
         return self.table[...][index].transpose(2, 0, 1)

@@ -12,7 +12,7 @@ from vit_jax.rope import Rotation
 
 
 class ResPostBlock(nnx.Module):
-    """Attention and MLP on residual branches, normalised after (Swin V2, arXiv 2111.09883, 3.2)."""
+    """Attention and MLP on residual branches that end with a norm (Swin V2, arXiv 2111.09883, 3.2)."""
 
     def __init__(self, cfg: ViTConfig, index: int, *, rngs: nnx.Rngs):
         self.attn = make_attention(cfg, index, rngs=rngs)
@@ -30,7 +30,7 @@ class ResPostBlock(nnx.Module):
         first: int | None = None,
         rngs: nnx.Rngs | None = None,
     ) -> tuple[jax.Array, jax.Array | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         y, weights = self.attn(x, rotation=rotation, first=first, rngs=rngs)
         x = x[:, :first] + self.drop_path1(self.norm1(y), rngs=rngs)
         x = x + self.drop_path2(self.norm2(self.mlp(x, rngs=rngs)), rngs=rngs)

@@ -18,7 +18,7 @@ class Rotation(NamedTuple):
 
 
 def make_rotation(angles: jax.Array, kept: jax.Array | None) -> Rotation:
-    """A rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
+    """Build the rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
     angles = angles.transpose(1, 0, 2)[None]  # (1, N, 1 or h, d/2)
     if kept is not None:
         angles = angles[0][kept]  # (B, n, 1 or h, d/2)
@@ -47,28 +47,28 @@ def rotate(x: jax.Array, rotation: Rotation, *, pairs: str) -> jax.Array:
 
 
 class RotaryPositions(nnx.Module):
-    """The angles of every patch, the same in every block and head."""
+    """Rotary positions with the same angles in every block and head."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         self.rope = cfg.rope or Rope()
         self.head_dim = cfg.head_dim
 
     def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
-        """The angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """Compute the angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = jnp.promote_types(x.dtype, jnp.float32)
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
         return jnp.asarray(table, wide)[None, None]
 
 
 class MixedRotaryPositions(RotaryPositions):
-    """Angles from frequencies learned per block and head, both axes mixed (arXiv 2403.13298)."""
+    """Rotary positions with frequencies learned per block and head, of both axes (arXiv 2403.13298)."""
 
     def __init__(self, cfg: ViTConfig, *, rngs: nnx.Rngs):
         super().__init__(cfg, rngs=rngs)
         self.freqs = nnx.Param(jnp.zeros((2, cfg.depth, cfg.num_heads, cfg.head_dim // 2)))
 
     def __call__(self, grid: tuple[int, int], x: jax.Array) -> jax.Array:
-        """The angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """Compute the angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = jnp.promote_types(x.dtype, jnp.float32)
         places = jnp.asarray(coordinates(self.rope, grid), wide)  # (N, 2)
         first, second = places[:, 0, None], places[:, 1, None]  # (N, 1)
@@ -77,7 +77,7 @@ class MixedRotaryPositions(RotaryPositions):
 
 
 def make_rope(cfg: ViTConfig, *, rngs: nnx.Rngs) -> RotaryPositions | None:
-    """The schema's rotary positions."""
+    """Build the schema's rotary positions, if it has any."""
     if cfg.rope is None:
         return None
     kind = MixedRotaryPositions if cfg.rope.kind == "mixed" else RotaryPositions

@@ -1,8 +1,8 @@
-"""Derivatives written out, where what automatic differentiation finds is slow to compute.
+"""Closed-form derivatives of functions whose automatic derivatives are slow to compute.
 
 Each is a `jax.custom_jvp`: the closed form maps tangents, and the backward pass is its transpose, so
 forward mode and derivatives of any order work. Inside `automatic_derivatives` the same functions are
-differentiated step by step; that is what proves the closed forms.
+differentiated step by step, which checks the closed forms.
 """
 
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# part of the key of JAX's caches: what is compiled under one value never runs under the other
+# part of the key of JAX's caches: a program compiled under one value never runs under the other
 _automatic = jax.make_user_context(default_value=False)
 
 
 @contextmanager
 def automatic_derivatives() -> Iterator[None]:
-    """A context in which JAX differentiates every function of this file step by step."""
+    """Differentiate every function of this file step by step within this context."""
     with _automatic(True):
         yield
 
 
 def normalise(x: jax.Array, epsilon: float, *, centred: bool = True) -> jax.Array:
-    """y = (x - mean x) / s with s^2 = mean (x - mean x)^2 + epsilon, over the last axis.
+    """Compute y = (x - mean x) / s with s^2 = mean (x - mean x)^2 + epsilon, over the last axis.
 
     The two-pass variance of LayerNorm (arXiv 1607.06450, equation 4); not `centred`, the mean is taken
     to be zero, as in RMSNorm (arXiv 1910.07467, equation 4).
@@ -62,7 +62,7 @@ def _(epsilon: float, centred: bool, primals: tuple, tangents: tuple) -> tuple[j
 
 
 def _normalised(x: jax.Array, epsilon: float, centred: bool) -> tuple[jax.Array, jax.Array]:
-    """The result (..., D) and 1 / s (..., 1)."""
+    """Return the result (..., D) and 1 / s (..., 1)."""
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     x = x - _mean(x) if centred else x
     inverse = jax.lax.rsqrt(_mean(x * x) + epsilon)
@@ -74,7 +74,7 @@ def _mean(x: jax.Array) -> jax.Array:
 
 
 def softmax_product(logits: jax.Array, v: jax.Array) -> jax.Array:
-    """y = (e v) / s with e = exp(logits - max logits) and s = sum e over the last axis.
+    """Compute y = (e v) / s with e = exp(logits - max logits) and s = sum e over the last axis.
 
     The quotient has D columns where softmax(logits) = e / s has M, and softmax(logits) is neither
     stored nor kept for the backward pass.
@@ -106,17 +106,17 @@ def _(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
 
 
 def _softmax_parts(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """e (..., N, M) and s (..., N, 1)."""
+    """Return e (..., N, M) and s (..., N, 1)."""
     e = jnp.exp(logits - jax.lax.stop_gradient(logits.max(axis=-1, keepdims=True)))
     return e, e.sum(axis=-1, keepdims=True)
 
 
 def project(x: jax.Array, weight: jax.Array, precision: Any = None) -> jax.Array:
-    """y = x W, the product of a linear layer.
+    """Compute y = x W, the product of a linear layer.
 
-    Where the layer narrows, a CPU computes the gradient of W as (g^T x)^T: the same numbers in a fifth
-    less time than x^T g, for which XLA would take it but for a barrier. The barrier is in the
-    derivative alone, and on a CPU alone: a TPU moves more bytes with it.
+    Where the layer narrows, a CPU computes the gradient of W as (g^T x)^T: the same numbers in a
+    fifth less time than x^T g, to which XLA would rewrite it but for a barrier. The barrier is in
+    the derivative alone, and on a CPU alone: a TPU moves more bytes with it.
 
     Args:
         x: (tokens, inputs).

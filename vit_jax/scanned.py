@@ -1,10 +1,10 @@
-"""Blocks as a loop that is compiled once, and activations that are computed again instead of kept.
+"""Blocks as a loop that is compiled once, and activations that are recomputed instead of kept.
 
-Neighbouring blocks of the same structure become one `jax.lax.scan`. What differs between them - their
-parameters, rotations, random keys, and numbers such as rates of stochastic depth - is stacked inside
-the step, so names, checkpoints and conversion never see it. A block of another structure, with other
-heads or the first one, which never drops, stands outside the loop. Random draws are those of one block
-after the other.
+Neighbouring blocks of the same structure become one `jax.lax.scan`. The values that differ between
+them - parameters, rotations, random keys, and numbers such as rates of stochastic depth - are
+stacked inside the step, so names, checkpoints and conversion never see the loop. A block of another
+structure, with other heads or the first one, which never drops, stands outside the loop. Random
+draws are those of one block after the other.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from vit_jax.stacks import members, stack_name
 Params = dict[str, jax.Array]
 """Parameters by common name, each in JAX's layout."""
 Gather = Callable[[Params], Params]
-"""Brings parameters that are split over devices together, where a mesh does so."""
+"""Function that gathers parameters which a mesh splits over devices."""
 Remat = Literal["none", "full", "dots_saveable", "dots_with_no_batch_dims_saveable"]
-"""What of a block the backward pass computes again (arXiv 1604.06174): nothing; all but its input; all
-but the products of matrices; all but the linear layers. The last two are policies of
+"""The part of a block that the backward pass recomputes (arXiv 1604.06174): nothing; all but its
+input; all but the products of matrices; all but the linear layers. The last two are policies of
 `jax.checkpoint_policies`."""
 
 
 Scan = Literal["auto", "on", "off"]
-"""Whether blocks are a loop; ``auto`` as depth and platform suggest."""
+"""Whether blocks run as a loop; ``auto`` decides by depth and platform."""
 
 
 class Loop(NamedTuple):
-    """How the blocks of a model are run; what they compute is the same."""
+    """How to run the blocks of a model; the results are the same."""
 
     scan: bool = False
     """Whether blocks of the same structure are compiled once, as a loop."""
@@ -46,20 +46,20 @@ class Loop(NamedTuple):
 
 
 UNROLLED = Loop()
-"""One block after the other, and nothing is computed again."""
+"""One block after the other, without recomputation."""
 DEEP = 24
-"""The depth from which on blocks are scanned by default, except on a CPU: there a loop writes once more
-what it keeps for the backward pass, and a step takes up to a fifth longer (docs/scaling.md)."""
+"""The depth from which on blocks are scanned by default, except on a CPU: there a loop writes its
+kept activations a second time, and a step takes up to a fifth longer (docs/scaling.md)."""
 
 
 def choose_loop(scan: Scan, remat: Remat, *, depth: int, platform: str) -> Loop:
-    """What a flag means for a model of some depth, on ``cpu``, ``gpu`` or ``tpu``."""
+    """Resolve the flags for a model of some depth, on ``cpu``, ``gpu`` or ``tpu``."""
     deep = depth >= DEEP and platform != "cpu"
     return Loop(scan == "on" or (scan == "auto" and deep), remat)
 
 
 def account(blocks: Sequence[nnx.Module], loop: Loop) -> str:
-    """Which blocks are a loop, and where there is none, why; a sentence."""
+    """Say in a sentence which blocks are a loop, and why none is if there is none."""
     again = "" if loop.remat == "none" else f"; computed again for gradients: {loop.remat}"
     parts = stretches(blocks, loop)
     loops = [part for part in parts if len(part) > 1]
@@ -74,7 +74,7 @@ def account(blocks: Sequence[nnx.Module], loop: Loop) -> str:
 
 
 def _difference(one: nnx.Module, other: nnx.Module) -> str:
-    """The first thing in which the structures of two blocks differ."""
+    """Name the first attribute in which the structures of two blocks differ."""
     a, b = _structure(one), _structure(other)
     path, name = next(place for place in (*a, *b) if a.get(place) != b.get(place))
     return ".".join(map(str, (*path, name)))
@@ -83,15 +83,15 @@ def _difference(one: nnx.Module, other: nnx.Module) -> str:
 def make_run_all(
     blocks: Sequence[nnx.Module], loop: Loop, gather: Gather | None = None
 ) -> Callable[..., jax.Array]:
-    """A function that runs all blocks: ``(params, x, rotations, rngs) -> x``.
+    """Make a function that runs all blocks: ``(params, x, rotations, rngs) -> x``.
 
-    It is given the model's parameters by common name, tokens (B, N, D), the rotation of each block or
-    None, and random streams or None, and gives the tokens after the last block.
+    It takes the model's parameters by common name, tokens (B, N, D), the rotation of each block or
+    None, and random streams or None, and returns the tokens after the last block.
 
     Args:
-        blocks: those of an abstract model.
-        gather: what becomes of the parameters of a block before it has them; in the backward pass again,
-            so a device holds no more than one block's.
+        blocks: the blocks of an abstract model.
+        gather: function applied to a block's parameters before the block uses them; in the backward
+            pass again, so a device holds no more than one block's.
     """
     parts = [_Stretch(blocks, indices, gather) for indices in stretches(blocks, loop)]
 
@@ -106,7 +106,7 @@ def make_run_all(
 
 
 def stretches(blocks: Sequence[nnx.Module], loop: Loop) -> list[range]:
-    """The numbers of the blocks in each loop; of single blocks where nothing is scanned."""
+    """Return the numbers of the blocks in each loop; of single blocks if nothing is scanned."""
     if not loop.scan:
         return [range(index, index + 1) for index in range(len(blocks))]
     structures = [_structure(block) for block in blocks]
@@ -119,7 +119,7 @@ def stretches(blocks: Sequence[nnx.Module], loop: Loop) -> list[range]:
 def stacks(
     blocks: Sequence[nnx.Module], loop: Loop, rules: Callable[[str, int], Hashable]
 ) -> tuple[str, ...]:
-    """The names of what can be held as one: parameters of the blocks of a loop that have the same rules.
+    """Return the names of possible stacks: parameters with the same rules in all blocks of a loop.
 
     Args:
         rules: how a parameter is treated, by its common name and its number of axes.
@@ -136,7 +136,7 @@ def stacks(
 
 
 def _attributes(block: nnx.Module) -> Iterator[tuple[tuple[Any, ...], str, Any]]:
-    """Path of a module, name and value of each attribute that is no module."""
+    """Yield the module's path, the name and the value of each attribute that is not a module."""
     for path, module in walk(block):
         yield path, "", type(module)
         for name, value in vars(module).items():
@@ -145,7 +145,7 @@ def _attributes(block: nnx.Module) -> Iterator[tuple[tuple[Any, ...], str, Any]]
 
 
 def _structure(block: nnx.Module) -> dict[Any, Any]:
-    """What blocks in one loop have in common: all but the values of parameters and numbers."""
+    """Return the structure that blocks of one loop share: all but values of parameters and numbers."""
 
     def kind(value: Any) -> Any:
         if isinstance(value, nnx.Variable):
@@ -157,24 +157,24 @@ def _structure(block: nnx.Module) -> dict[Any, Any]:
 
 
 def _numbers(block: nnx.Module) -> dict[tuple[tuple[Any, ...], str], float]:
-    """Numbers that are no parameters, by the path of their module and their name."""
+    """Return the numbers that are not parameters, by the path of their module and their name."""
     found = _attributes(block)
     return {(path, name): value for path, name, value in found if isinstance(value, float)}
 
 
 class _Layer(NamedTuple):
-    """What one block has for itself; stacked, what a loop runs over."""
+    """The values of one block; stacked, those that a loop runs over."""
 
     params: list[jax.Array]
     numbers: list[Any]
     rotation: Rotation | None
-    """None where all blocks have the same, or none."""
+    """None if all blocks have the same, or none."""
     keys: jax.Array | None
-    """(draws,), or None where nothing is dropped."""
+    """(draws,), or None if nothing is dropped."""
 
 
 class _Stretch:
-    """Blocks of the same structure, and what runs them."""
+    """Neighbouring blocks of the same structure, which run as one loop."""
 
     def __init__(self, blocks: Sequence[nnx.Module], indices: range, gather: Gather | None):
         self.indices, self.gather = indices, gather
@@ -192,7 +192,7 @@ class _Stretch:
         rotations: Sequence[Rotation | None],
         rngs: nnx.Rngs | None,
     ) -> jax.Array:
-        """Tokens (B, N, D) before the first of the blocks to those after the last."""
+        """Run the blocks: tokens (B, N, D) before the first to tokens after the last."""
         turns = [rotations[index] for index in self.indices]
         together = all(turn is turns[0] for turn in turns)
 
@@ -219,7 +219,8 @@ class _Stretch:
         return jax.lax.scan(lambda x, layer: (one(x, layer), None), x, layers)[0]
 
     def stacked(self, params: Params, name: str) -> jax.Array:
-        """A parameter of all the blocks, by its name in one: (blocks, ...); of a single one as it is."""
+        """Return a parameter of all blocks, by its name in one: (blocks, ...); a single block's
+        as it is."""
         together = stack_name(self.indices, name)
         if together in params:
             return params[together]
@@ -227,9 +228,9 @@ class _Stretch:
         return jnp.stack(own) if len(own) > 1 else own[0]
 
     def build(self, layer: _Layer) -> Callable[..., Any]:
-        """One block."""
+        """Build one block from its values."""
         first, params = self.indices[0], layer.params
-        if self.gather is not None:  # all are split as the first of them
+        if self.gather is not None:  # all blocks are split like the first
             names = [f"blocks.{first}.{leaf.name}" for leaf in self.leaves]
             params = self.gather(dict(zip(names, params, strict=True))).values()
         state = [(leaf.path, nnx.Param(x)) for leaf, x in zip(self.leaves, params, strict=True)]
@@ -241,17 +242,17 @@ class _Stretch:
 
 
 def _again(block: Callable[..., jax.Array], loop: Loop, gathers: bool) -> Callable[..., jax.Array]:
-    """The block as a function whose backward pass computes again what `loop` says."""
+    """Wrap a block so that its backward pass recomputes the activations that `loop` names."""
     if loop.remat == "none" and not gathers:
         return block
     policies = {"none": _all_but_gathered, "full": None}
     policy = policies.get(loop.remat) or getattr(jax.checkpoint_policies, loop.remat, None)
-    # in a loop XLA does not find the same computation twice, and need not be kept from it
+    # in a loop XLA does not merge the two computations, and need not be kept from it
     return jax.checkpoint(block, policy=policy, prevent_cse=not loop.scan)
 
 
 def _all_but_gathered(primitive: Any, *_: Any, **params: Any) -> bool:
-    """A policy that keeps everything, except what `gather` brought together."""
+    """Keep everything, except gathered parameters: a policy of `jax.checkpoint`."""
     inside = getattr(params.get("call_jaxpr"), "eqns", ())  # it has a derivative of its own
     names = {primitive.name, *(eqn.primitive.name for eqn in inside)}
     return names.isdisjoint(("sharding_constraint", "all_gather"))
@@ -264,23 +265,23 @@ class _Keys:
         self._keys = iter(keys)
 
     def dropout(self) -> jax.Array:
-        """The next one."""
+        """Return the next key."""
         return next(self._keys)
 
 
 class _Counter:
-    """In place of a stream: how many keys a block takes."""
+    """A stand-in for a stream that counts the keys a block takes."""
 
     count = 0
 
     def dropout(self) -> jax.Array:
-        """Some key."""
+        """Count a draw and return some key."""
         self.count += 1
         return jax.random.key(0)
 
 
 def _next_keys(rngs: nnx.Rngs, blocks: int, draws: int) -> jax.Array:
-    """The next keys of a stream, (blocks, draws), as that many calls of ``rngs.dropout()`` give them."""
+    """Take the next keys of a stream, (blocks, draws), those of as many calls of ``rngs.dropout()``."""
     stream = rngs.dropout
     counts = stream.count[...] + jnp.arange(blocks * draws, dtype=jnp.uint32)
     stream.count[...] += blocks * draws

@@ -1,9 +1,9 @@
 """Gradients of a batch that devices share, added in a type that the recipe chooses.
 
-Where the compiler is told nothing, it adds what it has: on a TPU gradients of bfloat16 in bfloat16. Here
-each device computes the gradients of its rows by itself, under `jax.shard_map`, and every sum is written
-out, with its type. Parameters that are split are gathered in the type of computing, by the same function
-whose derivative adds their gradients and gives each device its part (ZeRO stage 3).
+By default the compiler adds gradients in the type they have: on a TPU bfloat16 gradients in
+bfloat16. Here each device computes the gradients of its rows by itself, under `jax.shard_map`, and
+every sum is explicit, with its type. Split parameters are gathered in the compute type, by a
+function whose derivative adds their gradients and gives each device its part (ZeRO stage 3).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Params = dict[str, jax.Array]
 
 
 def mean_of(sums: jax.Array, axes: str | tuple[str, ...], count: int, dtype: str) -> jax.Array:
-    """Add over mapped axes, in a type, and divide by how many were added in all."""
+    """Add over mapped axes, in a given type, and divide by `count`, the number of addends."""
     return jax.lax.psum(sums.astype(dtype), axes).astype(sums.dtype) / count
 
 
@@ -31,11 +31,11 @@ class Shares:
     """Devices of a mesh, each of which computes the gradients of its rows of a batch.
 
     Args:
-        specs: what splits each parameter; those that are not named are whole.
-        batch_axes: the axes of the mesh that split the batch; the compiler sees to the others.
-        split_axis: that of them which splits parameters, too.
-        computed: the type that the model computes in.
-        reduced: the type that gradients are added in.
+        specs: how each parameter is split; those that are not named are whole.
+        batch_axes: the axes of the mesh that split the batch; the compiler handles the others.
+        split_axis: the one of them that splits parameters, too.
+        computed: the compute type of the model.
+        reduced: the type in which gradients are added.
     """
 
     mesh: Mesh
@@ -47,11 +47,11 @@ class Shares:
 
     @property
     def count(self) -> int:
-        """How many devices have rows of their own."""
+        """Number of devices with rows of their own."""
         return math.prod(self.mesh.shape[axis] for axis in self.batch_axes)
 
     def gather(self, params: Params) -> Params:
-        """Parameters as a layer uses them: in the type of computing, not split over the batch's axes."""
+        """Return parameters as a layer uses them: in the compute type, whole along the batch's axes."""
         return {name: self._gathered(name)(value) for name, value in params.items()}
 
     def _gathered(self, name: str) -> Callable[[jax.Array], jax.Array]:
@@ -76,7 +76,8 @@ class Shares:
         return gathered
 
     def mean(self, grads: Params) -> Params:
-        """Gradients over all devices; those of what is split have been added over that axis."""
+        """Average gradients over all devices; those of split parameters are added over their axis
+        already."""
         others = tuple(axis for axis in self.batch_axes if axis != self.split_axis)
 
         def left(name: str) -> tuple[str, ...]:
@@ -85,7 +86,8 @@ class Shares:
         return {name: mean_of(x, left(name), self.count, self.reduced) for name, x in grads.items()}
 
     def over(self, gradients: Callable[..., Any]) -> Callable[..., Any]:
-        """``(params, batch, step) -> (gradients, metrics)`` of one device's share as that of all."""
+        """Run ``(params, batch, step) -> (gradients, metrics)`` on each device's share, as one
+        function."""
 
         def split(name: str) -> P:
             spec = self.specs.get(name, P())
@@ -101,7 +103,7 @@ class Shares:
                 in_specs=(manual, P(self.batch_axes), P()),
                 out_specs=(manual, P()),
                 axis_names={*self.batch_axes, *alone},
-                check_vma=False,  # else JAX adds by itself, in the type it has there
+                check_vma=False,  # else JAX adds sums of its own, in the gradients' type
             )(params, batch, step)
 
         return both

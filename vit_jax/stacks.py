@@ -1,10 +1,10 @@
-"""Tensors of neighbouring blocks held as one, where the blocks are a loop.
+"""Stacks: tensors of neighbouring blocks held as one tensor, where the blocks are a loop.
 
 A step then has as many tensors as one block, however deep the model is, and its optimiser as many
-updates: what is compiled does not grow with depth, and parameters, gradients and moments of a loop are
-not copied together and apart. A stack is named after its blocks, ``blocks.1-47.attn.qkv.weight``, and
-has them along its first axis. Only the devices see it: the host, and so every checkpoint, has one tensor
-for each block.
+updates: the compiled program does not grow with depth, and parameters, gradients and moments of a
+loop are not joined and split in every step. A stack is named after its blocks,
+``blocks.1-47.attn.qkv.weight``, and has them along its first axis. Only the devices see stacks: the
+host, and so every checkpoint, has one tensor for each block.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _STACK = re.compile(r"blocks\.(\d+)-(\d+)\.(.+)")
 
 
 def stack_name(blocks: range, name: str) -> str:
-    """The name of the stack of one parameter, by its name inside a block."""
+    """Name the stack of one parameter, by the parameter's name inside a block."""
     return f"blocks.{blocks[0]}-{blocks[-1]}.{name}"
 
 
 def members(name: str) -> tuple[str, ...]:
-    """The common names of the tensors of a stack, in order; of any other name the name itself."""
+    """Return the common names of a stack's tensors, in order; any other name by itself."""
     found = _STACK.fullmatch(name)
     if found is None:
         return (name,)
@@ -34,15 +34,15 @@ def members(name: str) -> tuple[str, ...]:
 
 
 def is_stack(name: str) -> bool:
-    """Whether a name is that of a stack."""
+    """Return whether a name is that of a stack."""
     return _STACK.fullmatch(name) is not None
 
 
 def stack(tree: Any, names: Collection[str]) -> Any:
-    """A state, parameters or gradients with the stacks of those names in place of their members.
+    """Replace the members of the named stacks by the stacks, in a state, parameters or gradients.
 
     Args:
-        tree: of arrays of numpy or JAX or their shapes, in dictionaries by common name at any depth.
+        tree: arrays of numpy or JAX or their shapes, in dictionaries by common name at any depth.
     """
 
     def stacked(named: Any) -> Any:
@@ -57,7 +57,7 @@ def stack(tree: Any, names: Collection[str]) -> Any:
 
 
 def unstack(tree: Any) -> Any:
-    """The reverse of `stack`; numpy's arrays become views."""
+    """Undo `stack`; numpy arrays become views."""
 
     def apart(named: Any) -> Any:
         if not isinstance(named, dict) or not any(map(is_stack, named)):
@@ -72,14 +72,14 @@ def unstack(tree: Any) -> Any:
 
 
 def ndims(named: Mapping[str, Any]) -> dict[str, int]:
-    """The number of axes of each tensor, by common name, stacks or not."""
+    """Return the number of axes of each tensor, by common name, whether stacked or not."""
     return {
         member: value.ndim - is_stack(name) for name, value in named.items() for member in members(name)
     }
 
 
 def along_stack(name: str, value: Any, numbers: Mapping[str, float]) -> Any:
-    """A number for each tensor, to be multiplied with the tensor or the stack `value`."""
+    """Return a number for each tensor, in a shape to multiply the tensor or the stack `value` with."""
     if not is_stack(name):
         return numbers[name]
     column = np.array([numbers[member] for member in members(name)], value.dtype)

@@ -21,13 +21,13 @@ from vit_jax.scanned import UNROLLED, Gather, Loop
 from vit_jax.shares import Shares, mean_of
 
 Batch = dict[str, jax.Array]
-"""``image`` (B, H, W, C), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
-learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, H, W, C), ``label`` (B,), or (B, classes) for mixed images; for distillation the
+teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, jax.Array]
 
 
 class TrainState(NamedTuple):
-    """All that changes from step to step; a pytree."""
+    """Everything that a training step changes; a pytree."""
 
     step: jax.Array
     """Updates done so far, an int32 scalar; with the recipe's seed it also fixes dropout."""
@@ -38,14 +38,14 @@ class TrainState(NamedTuple):
 
     @property
     def averaged(self) -> Params:
-        """What is evaluated: the average, or the parameters where none is kept."""
+        """The parameters to evaluate: the average, or the current ones if no average is kept."""
         return self.params if self.ema is None else self.ema
 
 
 def init_state(
     cfg: ViTConfig, recipe: Recipe, steps_per_epoch: int, lora: Lora | None = None
 ) -> TrainState:
-    """The state before the first update; call it under `jax.jit` to allocate it sharded."""
+    """Create the state before the first update; call this under `jax.jit` to allocate it sharded."""
     dtype = jnp.float64 if recipe.dtype == "float64" else jnp.float32
     params = get_params(ViT(cfg, rngs=nnx.Rngs(recipe.seed)))
     params |= {name: jnp.asarray(x) for name, x in draw_adapters(lora, cfg, recipe.seed).items()}
@@ -64,10 +64,10 @@ def make_train_step(
     shares: Shares | None = None,
     loop: Loop = UNROLLED,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
-    """The pure function of one update.
+    """Make the pure function of one update.
 
     Args:
-        axis_name: the mapped axis over which `jax.pmap` splits the batch; None where the batch is
+        axis_name: the mapped axis over which `jax.pmap` splits the batch; None if the batch is
             whole, as under `jax.jit`.
         gather, shares, loop: see `make_gradients`.
 
@@ -100,17 +100,17 @@ def make_gradients(
     loop: Loop = UNROLLED,
     lora: Lora | None = None,
 ) -> Callable[[Params, Batch, jax.Array], tuple[Params, Metrics]]:
-    """The pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
+    """Make the pure first half of an update: ``(params, batch, step) -> (gradients, metrics)``.
 
-    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
-    the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
-    number is i modulo their number, so that each device keeps its own share.
+    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss
+    and the accuracy. A batch computed in n parts is averaged over the parts: part i has the images
+    i, i + n, i + 2 n and so on, so that each device keeps its own share.
 
     Args:
         axis_name: see `make_train_step`.
-        gather: what becomes of the parameters, in the type of computing, before the model has them.
-        shares: devices that compute their rows by themselves and add gradients in the recipe's type, in
-            place of `gather`.
+        gather: function applied to the parameters, in the compute type, before the model uses them.
+        shares: devices that each compute the gradients of their rows and add them in the recipe's
+            type; it takes the place of `gather`.
         loop: how the blocks of the model are run.
         lora: adapters among the parameters, merged into the weights before the model is called.
 
@@ -125,7 +125,7 @@ def make_gradients(
 
     def loss_fn(params: Params, batch: Batch, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         computed = merged(params, lora, transposed=True)
-        if shares is None:  # whose `gather` does it: gradients leave it in their type of adding
+        if shares is None:  # else `shares.gather` casts: its derivative adds gradients in their own type
             computed = {name: value.astype(dtype) for name, value in computed.items()}
         images = batch["image"].astype(dtype)
         output = apply(computed, images, return_tokens=False, rngs=nnx.Rngs(dropout=key))
@@ -172,7 +172,7 @@ def make_gradients(
 
 
 def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> jax.Array:
-    """The loss of each image, (B,)."""
+    """Compute the loss of each image, (B,)."""
     if recipe.distill == "none":
         return cross_entropy(output.logits, batch["label"], **recipe.loss_options)
     assert output.head_logits is not None
@@ -184,7 +184,7 @@ def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> jax.Array:
 
 
 def make_update(recipe: Recipe, steps_per_epoch: int) -> Callable[[TrainState, Params], TrainState]:
-    """The pure second half of an update: ``(state, gradients) -> state``."""
+    """Make the pure second half of an update: ``(state, gradients) -> state``."""
     optimizer = make_optimizer(recipe, steps_per_epoch)
 
     def update(state: TrainState, grads: Params) -> TrainState:
@@ -205,7 +205,7 @@ def make_eval_step(
     loop: Loop = UNROLLED,
     lora: Lora | None = None,
 ) -> Callable[[Params, Batch], Metrics]:
-    """The pure function that sums loss, right answers and images over one padded batch."""
+    """Make the pure function that sums loss, right answers and images over one padded batch."""
     apply = make_apply(cfg, kernel=recipe.kernel, loop=loop, gather=gather)
     dtype = jnp.dtype(recipe.dtype)
 

@@ -14,8 +14,8 @@ from vit_jax.weights import from_arrays
 
 
 def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
-    """The function from images (B, H, W, C), normalised, to logits (B, classes), in the type of the
-    parameters; nothing is dropped."""
+    """Make the function from normalised images (B, H, W, C) to logits (B, classes), in the type of
+    the parameters; nothing is dropped."""
     params = get_params(from_arrays(weights.config, weights.arrays))
     dtype = next(iter(params.values())).dtype
     options = compiler_options(jax.default_backend())

@@ -15,17 +15,17 @@ from vit_jax.model import ViT
 
 
 def to_arrays(model: nnx.Module, state: nnx.State | None = None) -> dict[str, np.ndarray]:
-    """The parameters of `model` - or a state of the same tree, such as gradients - as arrays."""
+    """Return the parameters of `model` - or a state of the same tree, such as gradients - as arrays."""
     values = dict(nnx.to_flat_state(nnx.state(model, nnx.Param) if state is None else state))
     return {leaf.name: leaf.to_common(values[leaf.path].get_value()) for leaf in leaves(model)}
 
 
 def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
-    """Arrays as a parameter state of `model`, which is left alone; the arrays are copied.
+    """Copy arrays to a parameter state of `model`, which itself stays unchanged.
 
     Raises:
-        WeightsError: anything missing, unexpected, of another shape or of mixed types; or float64
-            while JAX is limited to 32 bits.
+        WeightsError: an array is missing, unexpected, of another shape or of another type than the
+            rest; or float64 while JAX is limited to 32 bits.
     """
     parts = leaves(model)
     dtype = match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
@@ -40,7 +40,7 @@ def to_state(model: nnx.Module, arrays: Mapping[str, np.ndarray]) -> nnx.State:
 
 
 def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
-    """The model's tree with shapes in place of values; nothing is allocated."""
+    """Build a model with shapes in place of values; nothing is allocated."""
 
     def build() -> ViT:
         no_key: Any = SimpleNamespace(params=lambda: None)  # draws would be traced, for nothing
@@ -50,7 +50,7 @@ def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
 
 
 def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
-    """A model with the given parameters, in their type.
+    """Build a model with the given parameters, in their type.
 
     Raises:
         WeightsError: see `to_state`.
@@ -60,6 +60,6 @@ def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str
 
 
 def from_numpy(array: np.ndarray) -> jax.Array:
-    """A copy of an array on JAX's default device."""
+    """Copy an array to JAX's default device."""
     # jnp.array would compile a program for every shape that it copies: 15 ms each
     return jax.device_put(np.array(array, order="C"), may_alias=False)

@@ -12,7 +12,7 @@ from vit_torch.rope import Rotation, rotate
 
 
 class Attention(Heads, nn.Module):
-    """One q, k, v projection of the whole width, heads, an optional output projection."""
+    """Multi-head attention with one joint projection to q, k, v and an optional output projection."""
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
@@ -53,10 +53,10 @@ class Attention(Heads, nn.Module):
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """(B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
+        """Map (B, N, D) to the output (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
-            first: how many queries there are, where not N: those of the first tokens.
+            first: how many queries to compute, those of the first tokens; None is all N.
         """
         q, k, v = self.split_heads(x)
         q, k = self.normalise(q, k)
@@ -72,7 +72,7 @@ class Attention(Heads, nn.Module):
 
 
 class PerHeadAttention(Attention):
-    """Heads first: each head's d x d projections see only its own slice of the width."""
+    """Attention with small d x d projections: each head sees only its own slice of the width."""
 
     def add_qkv(self, cfg: ViTConfig) -> None:
         """Create one small projection per head."""
@@ -107,6 +107,6 @@ class DifferentialAttention(DifferentialHeads, Attention):
 
 
 def make_attention(cfg: ViTConfig, index: int) -> Attention:
-    """The schema's attention layer, for the block of that index."""
+    """Build the schema's attention layer for block number `index`."""
     kinds = {"fused": Attention, "per_head": PerHeadAttention, "differential": DifferentialAttention}
     return kinds[cfg.attention](cfg, index)

@@ -31,10 +31,10 @@ class Block(nn.Module):
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None.
 
         Args:
-            first: how many tokens are wanted, where not all; the others are only attended to.
+            first: how many tokens to return; None is all. The others are only attended to.
         """
         y, weights = self.attn(self.norm1(x), rotation=rotation, first=first)
         x = x[:, :first] + self.drop_path1(self.ls1(y))
@@ -43,7 +43,7 @@ class Block(nn.Module):
 
 
 def make_block(cfg: ViTConfig, index: int) -> nn.Module:
-    """The schema's block of that index; all take and return what `Block` does."""
+    """Build the schema's block number `index`; all kinds have `Block`'s arguments and results."""
     if cfg.num_parallel > 1:
         return ParallelBranchesBlock(cfg, index)
     if cfg.block == "parallel" and cfg.attention == "differential":

@@ -24,7 +24,7 @@ class AttentionBranch(nn.Module):
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to what is added to them, and the attention weights or None."""
+        """Compute the update to tokens (B, N, D), and the attention weights or None."""
         y, weights = self.attn(self.norm(x), rotation=rotation, first=first)
         return self.drop_path(self.ls(y)), weights
 
@@ -40,12 +40,12 @@ class MlpBranch(nn.Module):
         self.drop_path = DropPath(cfg.block_drop_rates[index])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, N, D) to what is added to them."""
+        """Compute the update to tokens (B, N, D)."""
         return self.drop_path(self.ls(self.mlp(self.norm(x))))
 
 
 class ParallelBranchesBlock(nn.Module):
-    """Attentions added up, then MLPs added up (arXiv 2203.09795, equation 2)."""
+    """A block that adds several attentions, then several MLPs (arXiv 2203.09795, equation 2)."""
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
@@ -56,7 +56,7 @@ class ParallelBranchesBlock(nn.Module):
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the weights (B, branches * h, N, N) or None."""
         results = [branch(x, rotation=rotation, first=first) for branch in self.attns]
         x = x[:, :first] + sum(y for y, _ in results)
         x = x + sum(branch(x) for branch in self.ffns)

@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Dropout(nn.Module):
-    """Zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
+    """Dropout: zero each value with probability `rate`, divide the rest by 1 - rate (JMLR 15:1929)."""
 
     def __init__(self, rate: float):
         super().__init__()
@@ -13,7 +13,7 @@ class Dropout(nn.Module):
         self.active = rate > 0.0
 
     def mask_shape(self, x: torch.Tensor) -> tuple[int, ...]:
-        """One independent decision per value."""
+        """Return the mask's shape, one independent decision per value."""
         return tuple(x.shape)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -28,19 +28,19 @@ class DropPath(Dropout):
     """Stochastic depth (arXiv 1603.09382): drop a whole residual branch, image by image."""
 
     def mask_shape(self, x: torch.Tensor) -> tuple[int, ...]:
-        """One decision per image: (B, 1, 1)."""
+        """Return the mask's shape, one decision per image: (B, 1, 1)."""
         return (x.shape[0],) + (1,) * (x.ndim - 1)
 
 
 class PatchDropout(Dropout):
-    """Each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
+    """Patch dropout: each image keeps a random choice of its patch tokens (arXiv 2212.00794)."""
 
     def __init__(self, rate: float, num_prefix_tokens: int):
         super().__init__(rate)
         self.num_prefix_tokens = num_prefix_tokens
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
+        """Map tokens (B, P + N, D) to (B, P + n, D) and the indices (B, n) of the kept patches.
 
         n is N (1 - rate), rounded down, at least 1; outside training mode all are kept and the indices
         None.

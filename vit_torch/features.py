@@ -1,4 +1,4 @@
-"""What timm's users reach for: features, intermediate features, and another head."""
+"""timm's methods of a Vision Transformer: features, intermediate features, and another head."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from vit_torch.pooling import make_pool
 
 
 class Features:
-    """timm's methods of a Vision Transformer, as a part of the model; each has timm's meaning."""
+    """timm's methods of a Vision Transformer, as a mixin of the model; each has timm's meaning."""
 
     cfg: ViTConfig
     about: About
@@ -33,8 +33,7 @@ class Features:
     head_dist: nn.Module | None
 
     def forward_features(self, images: torch.Tensor) -> torch.Tensor:
-        """All tokens (B, P + N, D) after the last block and the final norm, where that stands before
-        pooling.
+        """Return all tokens (B, P + N, D) after the last block, and after a final norm before pooling.
 
         Args:
             images: (B, C, H, W), normalised.
@@ -45,12 +44,12 @@ class Features:
         return self.forward_intermediates(images, 1, output_fmt="NLC")[0]
 
     def forward_head(self, x: torch.Tensor, pre_logits: bool = False) -> torch.Tensor:
-        """The logits (B, num_classes) of what `forward_features` gave.
+        """Compute the logits (B, num_classes) from the tokens that `forward_features` returns.
 
         Args:
             x: (B, P + N, D).
-            pre_logits: return what the head sees instead; with a distillation token, the mean of what
-                both heads see.
+            pre_logits: return the head's input instead; with a distillation token, the mean of both
+                heads' inputs.
 
         Raises:
             InputError: an array of another shape.
@@ -75,14 +74,15 @@ class Features:
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """The output of blocks, beside that of `forward_features`.
+        """Return the outputs of blocks, beside the features that `forward_features` returns.
 
         Args:
             images: (B, C, H, W), normalised.
-            indices: the last so many blocks, or their numbers, negative from the end; None is all.
+            indices: how many of the last blocks, or the numbers of blocks, negative from the end;
+                None is all.
             return_prefix_tokens: give each output as a pair with its prefix tokens (B, P, D), if any.
-            norm: apply the final norm to each, where it stands before pooling.
-            stop_early: run no block after the last that is asked for; the features are then of that one.
+            norm: apply the final norm to each output, if it stands before pooling.
+            stop_early: run no block after the last one asked for; the features are then that block's.
             output_fmt: ``NCHW`` for maps (B, D, H / ph, W / pw), or ``NLC`` for patch tokens (B, N, D).
             intermediates_only: leave out the features.
 
@@ -119,10 +119,11 @@ class Features:
         return_prefix_tokens: bool = False,
         norm: bool = False,
     ) -> list[Any]:
-        """The output of the last `n` blocks, or of those numbers, as DINO's code asks for it.
+        """Return the outputs of the last `n` blocks, or of the blocks numbered `n`, as in DINO's code.
 
         Args:
-            reshape: give maps, not patch tokens; the rest as `forward_intermediates` takes it.
+            reshape: return maps, not patch tokens; the other arguments are those of
+                `forward_intermediates`.
         """
         return self.forward_intermediates(
             images,
@@ -134,12 +135,12 @@ class Features:
         )
 
     def reset_classifier(self, num_classes: int, global_pool: str | None = None) -> None:
-        """Put another head on, drawn by the schema's recipe, and pool otherwise; the rest stays.
+        """Replace the head by one drawn by the schema's recipe, and change the pooling; the rest stays.
 
         Args:
-            num_classes: 0 takes the head off.
-            global_pool: ``token``, ``avg``, or ``map`` where it is there; None leaves what it is. As in
-                timm, norms stay where they are.
+            num_classes: 0 removes the head.
+            global_pool: ``token``, ``avg``, or ``map`` where the model has it; None keeps the
+                pooling. As in timm, norms stay where they are.
 
         Raises:
             InputError: a pooling that the model cannot have.
@@ -159,7 +160,7 @@ class Features:
 
 
 def to_map(x: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
-    """Patch tokens (B, N, D) as a map (B, D, H / ph, W / pw).
+    """Reshape patch tokens (B, N, D) to a map (B, D, H / ph, W / pw).
 
     Raises:
         InputError: patches are missing.

@@ -17,7 +17,7 @@ def initialise(model: nn.Module, cfg: ViTConfig) -> None:
 
 @torch.no_grad()
 def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf]) -> None:
-    """Draw some parameters anew; a bias is drawn with its weight, on the meta device nothing."""
+    """Draw some parameters anew, a bias with its weight; on the meta device nothing is drawn."""
     # torch would trace each draw there, and import its compiler to do so: two seconds
     parts = [leaf for leaf in parts if not leaf.variable.is_meta]
     draws = initial_draws(
@@ -31,7 +31,7 @@ def draw_anew(cfg: ViTConfig, parts: Sequence[Leaf]) -> None:
 
 
 def sample(draw: Draw, tensor: torch.Tensor) -> torch.Tensor:
-    """Fill a tensor with values of a distribution."""
+    """Fill a tensor with samples from a distribution."""
     if draw.kind == "constant":
         return tensor.fill_(draw.a)
     if draw.kind == "uniform":

@@ -19,7 +19,7 @@ _asked: list[None] = []
 
 @contextmanager
 def weights_formed(wanted: bool) -> Iterator[None]:
-    """A context in which ``auto`` forms the attention weights, if they are wanted."""
+    """Have ``auto`` form the attention weights within this context, if `wanted`."""
     # a list, since `torch.compile` follows no context variable; other threads may form weights in vain
     asked = [None] * wanted
     _asked.extend(asked)
@@ -38,7 +38,7 @@ def attend(
     kernel: str = "reference",
     drop: Dropout | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
+    """Compute softmax(q k^T / sqrt(d) + bias) v (arXiv 1706.03762, equation 1).
 
     Args:
         q: (B, N, h, d).
@@ -66,7 +66,7 @@ def attend(
         logits = logits if bias is None else logits + bias
         wide = torch.promote_types(logits.dtype, torch.float32)  # never a softmax in half precision
         weights = torch.softmax(logits.to(wide), dim=-1).to(v.dtype)
-        # a dropout that is off is not called, as in JAX, so that recordings of both have the same places
+        # an inactive dropout is not called, as in JAX, so that recordings of both have the same places
         kept = drop(weights) if drop is not None and drop.active else weights
         return torch.einsum("bhnm,bmhd->bnhd", kept, v), weights
     if rate:

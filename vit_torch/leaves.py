@@ -22,7 +22,7 @@ class Leaf(NamedTuple):
     name: str
     """The common, timm-style name, such as ``blocks.0.attn.qkv.weight``."""
     kind: Kind
-    """What kind of layer holds it."""
+    """Kind of the layer that holds the parameter."""
     variable: nn.Parameter
 
     @property
@@ -32,12 +32,12 @@ class Leaf(NamedTuple):
 
 
 def walk(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the dotted path and the module of a tree and of everything below it."""
+    """Yield the dotted path and the object of a module and of every module below it."""
     yield from module.named_modules()
 
 
 def leaves(model: nn.Module) -> tuple[Leaf, ...]:
-    """Every parameter of a model; the order is not part of the promise."""
+    """Return every parameter of a model, in no promised order."""
     return tuple(
         Leaf(f"{path}.{name}" if path else name, LAYERS.get(type(module), "param"), variable)
         for path, module in walk(model)
@@ -46,5 +46,5 @@ def leaves(model: nn.Module) -> tuple[Leaf, ...]:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers the parameters of a model, or of a part of one, hold."""
+    """Count the numbers in the parameters of a model, or of a part of one."""
     return sum(leaf.variable.numel() for leaf in leaves(model))

@@ -12,15 +12,15 @@ def cross_entropy(
     smoothing: float = 0.0,
     threshold: float | None = None,
 ) -> torch.Tensor:
-    """Cross entropy of each image, in at least float32.
+    """Compute the cross entropy of each image, in at least float32.
 
     Args:
         logits: (B, classes).
         labels: (B,) integers; or (B, classes), the share of each class in a mixed image.
-        kind: of a softmax over the classes; or ``sigmoid``, of one for each class, summed over them
-            (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged.
+        kind: ``softmax`` over the classes; ``sigmoid``, one for each class, summed over the classes
+            (arXiv 2006.07159, section 5); or ``sigmoid_mean``, averaged over them.
         smoothing: share of the target spread evenly over all classes (arXiv 1512.00567, section 7).
-        threshold: targets above it count as 1, the others as 0; of the two sigmoid losses.
+        threshold: for the sigmoid losses; targets above it count as 1, the others as 0.
 
     Returns:
         (B,).
@@ -41,12 +41,12 @@ def cross_entropy(
 
 
 def _shares(labels: torch.Tensor, classes: int) -> torch.Tensor:
-    """(B, classes): labels that are not shares already, as ones and zeros."""
+    """Return labels as shares of the classes (B, classes): integer labels become one-hot."""
     return labels if labels.ndim > 1 else F.one_hot(labels, classes)
 
 
 def _at_labels(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """The mean (B,) of `values` (B, classes) by the shares of the classes."""
+    """Average `values` (B, classes) by the shares of the classes, to (B,)."""
     if labels.ndim > 1:
         return (labels.to(values.dtype) * values).sum(dim=-1)
     return torch.take_along_dim(values, labels[:, None], dim=-1)[:, 0]
@@ -55,7 +55,7 @@ def _at_labels(values: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 def distillation(
     logits: torch.Tensor, teacher: torch.Tensor, *, kind: str, temperature: float
 ) -> torch.Tensor:
-    """What DeiT's distillation head learns from a teacher (arXiv 2012.12877, section 4), of each image.
+    """Compute DeiT's loss of the distillation head (arXiv 2012.12877, section 4) for each image.
 
     ``soft`` is temperature^2 / classes times the divergence from the teacher's distribution: DeiT's code
     divides by the number of logits, where the paper has the batch's.
@@ -63,7 +63,7 @@ def distillation(
     Args:
         logits: (B, classes) of the distillation head.
         teacher: (B, classes) logits.
-        kind: ``soft``, or ``hard``: the cross entropy with the teacher's choice.
+        kind: ``soft``, or ``hard``: the cross entropy with the teacher's highest class.
 
     Returns:
         (B,).
@@ -78,6 +78,6 @@ def distillation(
 
 
 def correct(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Whether the highest logit is the label, or the class of the largest share: (B,) booleans."""
+    """Return whether the highest logit is the label, or the class of the largest share: (B,) bools."""
     labels = labels if labels.ndim == 1 else labels.argmax(dim=-1)
     return logits.argmax(dim=-1) == labels

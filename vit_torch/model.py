@@ -24,8 +24,8 @@ from vit_torch.rope import Rotation, make_rope, make_rotation
 class ViT(Features, Pretrained, nn.Module):
     """A Vision Transformer (arXiv 2010.11929) with timm's parameter names.
 
-    It computes in the type of its parameters. Randomness is torch's mode: `train()` drops, `eval()`
-    is deterministic.
+    The model computes in the type of its parameters. Randomness is torch's mode: `train()` drops,
+    `eval()` is deterministic.
     """
 
     def __init__(self, cfg: ViTConfig, *, kernel: str = "auto"):
@@ -67,7 +67,7 @@ class ViT(Features, Pretrained, nn.Module):
         set_kernel(self, kernel)
 
     def add_head(self, cfg: ViTConfig) -> None:
-        """Create the head, and that of the distillation token."""
+        """Create the classifier head, and the distillation token's head."""
         C, bias = cfg.num_classes, cfg.head_bias
         inputs = cfg.head_hidden or cfg.head_inputs
         self.head_drop = Dropout(cfg.dropout_head)
@@ -76,7 +76,7 @@ class ViT(Features, Pretrained, nn.Module):
         self.head_dist = nn.Linear(cfg.hidden_size, C, bias=bias) if distilled else None
 
     def position_table(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor | None:
-        """The position table (1, rows, D) for an image of that grid, prefix rows first."""
+        """Return the position table (1, rows, D) for an image of that grid, prefix rows first."""
         if self.pos_embed is not None:
             return resample_positions(self.pos_embed, self.cfg, grid)
         table = fixed_position_table(self.cfg, grid)
@@ -85,7 +85,7 @@ class ViT(Features, Pretrained, nn.Module):
     def add_positions(
         self, prefix: torch.Tensor, x: torch.Tensor, grid: tuple[int, int]
     ) -> torch.Tensor:
-        """Join prefix tokens (B, P, D) and patch tokens (B, N, D), positions added: (B, P + N, D)."""
+        """Add positions to prefix (B, P, D) and patch tokens (B, N, D), and join them: (B, P + N, D)."""
         table = self.position_table(grid, x)
         if table is not None:
             rows = self.cfg.num_prefix_rows
@@ -95,7 +95,7 @@ class ViT(Features, Pretrained, nn.Module):
         return torch.cat([prefix, x], dim=1)  # (B, P + N, D)
 
     def embed(self, images: torch.Tensor) -> tuple[torch.Tensor, list[Rotation | None]]:
-        """Images (B, C, H, W) to the first block's input (B, P + N, D) and each block's rotation."""
+        """Map images (B, C, H, W) to the first block's input (B, P + N, D) and each block's rotation."""
         x = self.patch_embed(images)  # (B, N, D)
         B, _, D = x.shape
         grid = self.cfg.grid_of(*images.shape[2:])
@@ -118,7 +118,7 @@ class ViT(Features, Pretrained, nn.Module):
 
         Args:
             images: (B, C, H, W), normalised.
-            first: how many tokens are wanted of the last, where not all.
+            first: how many of the last block's tokens to compute; None is all.
 
         Raises:
             InputError: an image the model was not built for.
@@ -134,20 +134,21 @@ class ViT(Features, Pretrained, nn.Module):
             yield x, weights
 
     def normalise(self, x: torch.Tensor) -> torch.Tensor:
-        """The final norm of all tokens (B, P + N, D), where the schema has one before pooling."""
+        """Apply the final norm to all tokens (B, P + N, D), if the schema has one before pooling."""
         return x if self.norm is None else self.norm(x)
 
     def pool_tokens(self, x: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, P + N, D) to what the head sees, or the tanh layer before it: (B, D)."""
+        """Pool tokens (B, P + N, D) to the input, (B, D) or (B, 2 D), of the head or its tanh layer."""
         pooled = self.pool(x if self.attn_pool is None else self.attn_pool(x))
         return pooled if self.fc_norm is None else self.fc_norm(pooled)
 
     def classify(self, x: torch.Tensor, pooled: torch.Tensor) -> torch.Tensor:
-        """Logits of each head: (1, B, num_classes), or (2, B, num_classes) of class and distillation.
+        """Compute each head's logits: (1, B, num_classes), or with a distillation head (2, B,
+        num_classes).
 
         Args:
             x: all tokens (B, P + N, D) after the final norm, if any.
-            pooled: what a single head sees, or the tanh layer before it, (B, D).
+            pooled: the input of a single head, or of the tanh layer before it: (B, D) or (B, 2 D).
         """
         if self.pre_logits is not None:
             pooled = torch.tanh(self.pre_logits(pooled))  # (B, head_hidden)
@@ -159,7 +160,7 @@ class ViT(Features, Pretrained, nn.Module):
         return torch.stack([by_class, self.head_dist(self.head_drop(x[:, 1]))])
 
     def combine(self, by_head: torch.Tensor) -> torch.Tensor:
-        """The logits of each head (heads, B, num_classes) to the model's (B, num_classes)."""
+        """Combine the heads' logits (heads, B, num_classes) into the model's (B, num_classes)."""
         logits = by_head.mean(dim=0)
         if self.cfg.head_activation == "softmax":
             wide = torch.promote_types(logits.dtype, torch.float32)
@@ -178,8 +179,8 @@ class ViT(Features, Pretrained, nn.Module):
 
         Args:
             images: (B, C, H, W), normalised.
-            return_tokens: false where the logits are enough: the last block then computes no more tokens
-                than the head reads.
+            return_tokens: false if only the logits are needed: the last block then computes no more
+                tokens than the head reads.
             return_attention: also return every block's attention weights.
             return_blocks: also return every block's output.
 
@@ -216,7 +217,7 @@ class ViT(Features, Pretrained, nn.Module):
         )
 
     def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """What a call of timm's model gives: (B, num_classes), or without a head what it would see.
+        """Return timm's output: logits (B, num_classes), or the head's input where there is no head.
 
         Args:
             images: (B, C, H, W), normalised.

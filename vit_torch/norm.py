@@ -32,7 +32,7 @@ class RMSNorm(nn.RMSNorm):
 
 
 def make_norm(cfg: ViTConfig, size: int) -> nn.Module:
-    """The schema's normalisation over the last axis of length `size`.
+    """Build the schema's normalisation over the last axis, of length `size`.
 
     LayerNorm (arXiv 1607.06450) with the two-pass variance E[(x - E[x])^2], or RMSNorm (arXiv
     1910.07467) without bias.
@@ -55,7 +55,7 @@ class LayerScale(nn.Module):
 
 
 class Identity(nn.Module):
-    """Stands where a schema has no layer; holds nothing and changes nothing."""
+    """A placeholder where the schema has no layer; it holds nothing and changes nothing."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return `x`."""
@@ -63,6 +63,7 @@ class Identity(nn.Module):
 
 
 def make_layer_scale(cfg: ViTConfig, branch: str) -> nn.Module:
-    """The scale of a residual branch - ``attention``, ``mlp`` or ``both`` in one - or nothing."""
+    """Build the layer scale of a residual branch: ``attention``, ``mlp`` or ``both``; else an
+    `Identity`."""
     scaled = cfg.layer_scale is not None and (branch != "mlp" or cfg.layer_scale_on == "both")
     return LayerScale(cfg) if scaled else Identity()

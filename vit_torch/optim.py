@@ -1,4 +1,4 @@
-"""The optimiser of a recipe, and the average of the parameters."""
+"""The optimiser of a recipe, and the moving average of the parameters."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,14 +13,14 @@ from vit_config.schedule import average_decay
 from vit_torch.leaves import leaves
 
 Ema = dict[str, torch.Tensor]
-"""An average of the parameters by common name."""
+"""Moving average of the parameters, by common name."""
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's update rule: torch's own AdamW, Adam or SGD, or `Lamb`; a group for the parameters of
-    each layer that decay, and one for those that do not.
+    """Build the recipe's optimiser, torch's own AdamW, Adam or SGD, or `Lamb`: one parameter group
+    for each layer's share of the learning rate, with or without weight decay.
 
-    The learning rate is set before every step by `vit_torch.step`, times each group's ``lr_scale``.
+    `vit_torch.step` sets the learning rate before every step, times each group's ``lr_scale``.
 
     Raises:
         ConfigError: the recipe lists a name that the model does not have.
@@ -49,8 +49,8 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB (arXiv 1904.00962) as timm and apex have it: AdamW's update of each parameter that decays,
-    brought to the parameter's norm; Adam's of the others. Clipping is left to others."""
+    """LAMB (arXiv 1904.00962) as in timm and apex: AdamW's update, scaled to the parameter's norm,
+    for parameters that decay, and Adam's for the others. Gradients are clipped elsewhere."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Lamb(torch.optim.Optimizer):
                     param -= group["lr"] * update
 
     def _direction(self, param: torch.Tensor, group: dict[str, Any]) -> torch.Tensor:
-        """Adam's, with the state that torch's own Adam keeps."""
+        """Return Adam's direction, with the state that torch's own Adam keeps."""
         state, (beta1, beta2) = self.state[param], group["betas"]
         if not state:
             state["step"] = torch.tensor(0.0)
@@ -91,7 +91,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def _trust_ratio(param: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
-    """The parameter's norm over the update's; 1 where one of them is zero."""
+    """Return the parameter's norm over the update's; 1 where one of them is zero."""
     norms = torch.linalg.vector_norm(param), torch.linalg.vector_norm(update)
     either = (norms[0] == 0.0) | (norms[1] == 0.0)
     return torch.where(either, torch.ones_like(norms[0]), norms[0] / norms[1])
@@ -116,7 +116,7 @@ def clip_by_global_norm(
 
 
 def init_ema(recipe: Recipe, model: nn.Module) -> Ema | None:
-    """The average before the first update: the parameters; None where the recipe keeps none."""
+    """Return the average before the first update, a copy of the parameters; None without average."""
     if recipe.ema is None:
         return None
     return {leaf.name: leaf.variable.detach().clone() for leaf in leaves(model)}

@@ -12,7 +12,7 @@ from vit_torch.rope import Rotation
 
 
 class ParallelBlock(Heads, nn.Module):
-    """One residual branch that holds both (ViT-22B, arXiv 2302.05442, section 2)."""
+    """A block with attention and MLP on one residual branch (ViT-22B, arXiv 2302.05442, section 2)."""
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
@@ -20,7 +20,7 @@ class ParallelBlock(Heads, nn.Module):
         self.num_heads, self.mlp_dim = cfg.num_heads, M
         self.in_norm = make_norm(cfg, D)
         self.in_proj = nn.Linear(D, M + 3 * D, bias=cfg.qkv_bias)
-        # where q, k, v have no bias, the MLP's own stands apart
+        # where q, k, v have no bias, the MLP's bias is a parameter of its own
         self.mlp_bias = nn.Parameter(torch.zeros(M)) if cfg.mlp_bias and not cfg.qkv_bias else None
         self.add_qk_norm(cfg)
         self.attn_drop = Dropout(cfg.dropout_attention)
@@ -37,13 +37,13 @@ class ParallelBlock(Heads, nn.Module):
         self.mlp_out_proj = nn.Linear(M, D, bias=cfg.mlp_bias)
 
     def out_proj_of(self, attended: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
+        """Project attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
         return self.attn_out_proj(attended) + self.mlp_out_proj(hidden)
 
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         B, N, D = x.shape
         M, d = self.mlp_dim, D // self.num_heads
         y = self.in_proj(self.in_norm(x))  # (B, N, M + 3 D)
@@ -60,7 +60,7 @@ class ParallelBlock(Heads, nn.Module):
 
 
 class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):
-    """The same with differential heads, and one output projection for both."""
+    """A `ParallelBlock` with differential heads, and one output projection for attention and MLP."""
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__(cfg, index)
@@ -72,5 +72,5 @@ class DifferentialParallelBlock(DifferentialHeads, ParallelBlock):
         self.out_proj = nn.Linear(width, cfg.hidden_size, bias=cfg.attention_out_bias)
 
     def out_proj_of(self, attended: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
-        """Attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
+        """Project attention's (B, N, D) and the MLP's hidden layer (B, N, M) to one (B, N, D)."""
         return self.out_proj(torch.cat([attended, hidden], dim=-1))

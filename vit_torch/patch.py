@@ -1,4 +1,4 @@
-"""From images to patch tokens."""
+"""Patch embedding: from images to patch tokens."""
 
 import torch
 from torch import nn
@@ -28,7 +28,7 @@ def patchify(images: torch.Tensor, patch_size: tuple[int, int], *, order: str = 
 
 
 class PatchEmbed(nn.Module):
-    """Project each patch to a token by a strided convolution (arXiv 2010.11929, equation 1)."""
+    """Patch embedding by a strided convolution (arXiv 2010.11929, equation 1)."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
@@ -48,18 +48,18 @@ class PatchEmbed(nn.Module):
         )
 
     def project(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) to (B, N, D), row by row."""
+        """Project images (B, C, H, W) to tokens (B, N, D), row by row."""
         x = self.proj(images)  # (B, D, gh, gw)
         return x.flatten(2).transpose(1, 2)  # (B, N, D)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) to patch tokens (B, N, D).
+        """Map images (B, C, H, W) to patch tokens (B, N, D).
 
         Raises:
             InputError: images of another type than the parameters; `torch.autocast` casts floating ones.
         """
         types = [str(each.dtype).removeprefix("torch.") for each in (images, self.proj.weight)]
-        # of the meta device autocast knows nothing, so it is asked only where the types differ
+        # autocast does not know the meta device, so it is asked only where the types differ
         if types[0] != types[1] and not (
             images.is_floating_point() and torch.is_autocast_enabled(images.device.type)
         ):
@@ -69,7 +69,7 @@ class PatchEmbed(nn.Module):
 
 
 class LinearPatchEmbed(PatchEmbed):
-    """Flatten each patch, then project it by a linear layer."""
+    """Patch embedding that flattens each patch and projects it by a linear layer."""
 
     def add_projection(self, cfg: ViTConfig) -> None:
         """Create the projection and the norm before it."""
@@ -78,12 +78,12 @@ class LinearPatchEmbed(PatchEmbed):
         self.proj = nn.Linear(cfg.patch_dim, cfg.hidden_size, bias=cfg.patch_bias)
 
     def project(self, images: torch.Tensor) -> torch.Tensor:
-        """(B, C, H, W) to (B, N, D), row by row."""
+        """Project images (B, C, H, W) to tokens (B, N, D), row by row."""
         x = patchify(images, self.patch_size, order=self.order)  # (B, N, ph * pw * C)
         return self.proj(x if self.norm_in is None else self.norm_in(x))  # (B, N, D)
 
 
 def make_patch_embed(cfg: ViTConfig) -> PatchEmbed:
-    """The schema's patch embedding."""
+    """Build the schema's patch embedding."""
     kind = PatchEmbed if cfg.patch_embed == "conv" else LinearPatchEmbed
     return kind(cfg)

@@ -1,4 +1,4 @@
-"""From tokens to the vector that the head sees."""
+"""Pooling: from tokens to the vector that the head reads."""
 
 import torch
 from torch import nn
@@ -10,8 +10,8 @@ from vit_torch.norm import Identity, make_norm
 
 
 class Pool(nn.Module):
-    """The class token (with a distillation token, the mean of the two), the mean of the patch tokens -
-    or of all tokens - or class token and mean side by side."""
+    """Pooling to the class token (with a distillation token, the mean of the two), to the mean of
+    the patch tokens - or of all tokens - or to class token and mean side by side."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
@@ -20,7 +20,7 @@ class Pool(nn.Module):
         self.first_pooled = 0 if cfg.pool_prefix else cfg.num_prefix_tokens
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, P + N, D) to (B, D), or (B, 2 D) of class token and mean."""
+        """Pool tokens (B, P + N, D) to (B, D), or to class token and mean (B, 2 D)."""
         if self.kind == "class":
             return x[:, : self.num_class_tokens].mean(dim=1)
         mean = x[:, self.first_pooled :].mean(dim=1)
@@ -28,7 +28,7 @@ class Pool(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """A learned query attends to the tokens, and an MLP follows (MAP, arXiv 2106.04560)."""
+    """Attention pooling by a learned query, then an MLP (MAP, arXiv 2106.04560)."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
@@ -43,7 +43,7 @@ class AttentionPool(nn.Module):
         self.mlp = Mlp(cfg.pool_mlp)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Tokens (B, P + N, D) to (B, D)."""
+        """Pool tokens (B, P + N, D) to (B, D)."""
         x = x[:, self.first_pooled :]
         B, N, D = x.shape
         latent = self.latent.expand(B, 1, D)
@@ -57,5 +57,5 @@ class AttentionPool(nn.Module):
 
 
 def make_pool(cfg: ViTConfig) -> nn.Module:
-    """The schema's pooling; attention pooling stands before it and leaves nothing to do."""
+    """Build the schema's pooling; attention pooling is a layer before it and leaves nothing to do."""
     return Identity() if cfg.pool == "map" else Pool(cfg)

@@ -16,6 +16,6 @@ class RelativePositionBias(nn.Module):
         self.table = nn.Parameter(torch.zeros(count_relative_positions(cfg.grid), cfg.num_heads))
 
     def forward(self) -> torch.Tensor:
-        """The bias of every pair of tokens: (h, 1 + N, 1 + N)."""
+        """Return the bias of every pair of tokens: (h, 1 + N, 1 + N)."""
         index = torch.tensor(relative_position_index(self.grid), device=self.table.device)
         return self.table[index].permute(2, 0, 1)

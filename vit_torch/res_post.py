@@ -12,7 +12,7 @@ from vit_torch.rope import Rotation
 
 
 class ResPostBlock(nn.Module):
-    """Attention and MLP on residual branches, normalised after (Swin V2, arXiv 2111.09883, 3.2)."""
+    """Attention and MLP on residual branches that end with a norm (Swin V2, arXiv 2111.09883, 3.2)."""
 
     def __init__(self, cfg: ViTConfig, index: int):
         super().__init__()
@@ -26,7 +26,7 @@ class ResPostBlock(nn.Module):
     def forward(
         self, x: torch.Tensor, *, rotation: Rotation | None = None, first: int | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
+        """Map tokens (B, N, D) to tokens (B, N, D) and the attention weights (B, h, N, N) or None."""
         y, weights = self.attn(x, rotation=rotation, first=first)
         x = x[:, :first] + self.drop_path1(self.norm1(y))
         x = x + self.drop_path2(self.norm2(self.mlp(x)))

@@ -17,7 +17,7 @@ class Rotation(NamedTuple):
 
 
 def make_rotation(angles: torch.Tensor, kept: torch.Tensor | None) -> Rotation:
-    """A rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
+    """Build the rotation by angles (1 or h, N, d / 2), of the kept patches (B, n) alone if not None."""
     angles = angles.transpose(0, 1)[None]  # (1, N, 1 or h, d/2)
     if kept is not None:
         angles = angles[0][kept]  # (B, n, 1 or h, d/2)
@@ -46,7 +46,7 @@ def rotate(x: torch.Tensor, rotation: Rotation, *, pairs: str) -> torch.Tensor:
 
 
 class RotaryPositions(nn.Module):
-    """The angles of every patch, the same in every block and head."""
+    """Rotary positions with the same angles in every block and head."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__()
@@ -54,21 +54,21 @@ class RotaryPositions(nn.Module):
         self.head_dim = cfg.head_dim
 
     def forward(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-        """The angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """Compute the angles (1, 1, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = torch.promote_types(x.dtype, torch.float32)
         table = rotation_table(self.rope, grid, self.head_dim)  # (N, d/2)
         return torch.tensor(table, dtype=wide, device=x.device)[None, None]
 
 
 class MixedRotaryPositions(RotaryPositions):
-    """Angles from frequencies learned per block and head, both axes mixed (arXiv 2403.13298)."""
+    """Rotary positions with frequencies learned per block and head, of both axes (arXiv 2403.13298)."""
 
     def __init__(self, cfg: ViTConfig):
         super().__init__(cfg)
         self.freqs = nn.Parameter(torch.zeros(2, cfg.depth, cfg.num_heads, cfg.head_dim // 2))
 
     def forward(self, grid: tuple[int, int], x: torch.Tensor) -> torch.Tensor:
-        """The angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
+        """Compute the angles (depth, h, N, d / 2) of a grid, in the type of `x`, at least float32."""
         wide = torch.promote_types(x.dtype, torch.float32)
         places = torch.tensor(coordinates(self.rope, grid), dtype=wide, device=x.device)  # (N, 2)
         first, second = places[:, 0, None], places[:, 1, None]  # (N, 1)
@@ -77,7 +77,7 @@ class MixedRotaryPositions(RotaryPositions):
 
 
 def make_rope(cfg: ViTConfig) -> RotaryPositions | None:
-    """The schema's rotary positions."""
+    """Build the schema's rotary positions, if it has any."""
     if cfg.rope is None:
         return None
     kind = MixedRotaryPositions if cfg.rope.kind == "mixed" else RotaryPositions

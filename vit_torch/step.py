@@ -15,8 +15,8 @@ from vit_torch.model import ViT
 from vit_torch.optim import Ema, clip_by_global_norm, update_ema
 
 Batch = dict[str, torch.Tensor]
-"""``image`` (B, C, H, W), ``label`` (B,), or (B, classes) of mixed images; where a teacher is
-learnt from its logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
+"""``image`` (B, C, H, W), ``label`` (B,), or (B, classes) for mixed images; for distillation the
+teacher's logits ``teacher`` (B, classes); for evaluation also ``mask`` (B,), 0 for padding."""
 Metrics = dict[str, torch.Tensor]
 
 
@@ -28,10 +28,10 @@ def make_train_step(
     ema: Ema | None = None,
     lora: Lora | None = None,
 ) -> Callable[[int, Batch], Metrics]:
-    """The function of one update of `model`, `optimizer` and `ema` in place.
+    """Make the function of one update of `model`, `optimizer` and `ema` in place.
 
-    Dropout draws from torch's default generator, which every step seeds anew from the recipe's seed and
-    its own number.
+    Dropout draws from torch's default generator, which every step seeds anew from the recipe's seed
+    and the step's number.
 
     Raises:
         ConfigError: see `make_gradients`.
@@ -54,11 +54,11 @@ def make_train_step(
 def make_gradients(
     model: ViT, recipe: Recipe, lora: Lora | None = None
 ) -> Callable[[int, Batch], Metrics]:
-    """The first half of an update: ``(step, batch) -> metrics``, which adds to `model`'s gradients.
+    """Make the first half of an update: ``(step, batch) -> metrics``, which adds to `model`'s gradients.
 
-    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss and
-    the accuracy. A batch that is computed in parts is averaged over them: part i has every image whose
-    number is i modulo their number.
+    Gradients are those of the mean loss over the batch, not clipped yet; metrics are the mean loss
+    and the accuracy. A batch computed in n parts is averaged over the parts: part i has the images
+    i, i + n, i + 2 n and so on.
 
     Args:
         lora: adapters among the parameters, merged into the weights before the model is called.
@@ -102,7 +102,7 @@ def make_gradients(
 
 
 def image_loss(recipe: Recipe, output: ViTOutput, batch: Batch) -> torch.Tensor:
-    """The loss of each image, (B,)."""
+    """Compute the loss of each image, (B,)."""
     if recipe.distill == "none":
         return cross_entropy(output.logits, batch["label"], **recipe.loss_options)
     assert output.head_logits is not None
@@ -120,8 +120,8 @@ def make_update(
     steps_per_epoch: int,
     ema: Ema | None = None,
 ) -> Callable[[int], Metrics]:
-    """The second half of an update, in place: ``step -> metrics``, the gradient's norm and the learning
-    rate."""
+    """Make the second half of an update, in place: ``step -> metrics``, the gradient's norm and the
+    learning rate."""
 
     def update(step: int) -> Metrics:
         rate = float(learning_rate(recipe, step, steps_per_epoch))
@@ -136,7 +136,7 @@ def make_update(
 
 
 def make_eval_step(model: ViT, recipe: Recipe, lora: Lora | None = None) -> Callable[[Batch], Metrics]:
-    """The function that sums loss, right answers and images over one padded batch."""
+    """Make the function that sums loss, right answers and images over one padded batch."""
 
     dtype = getattr(torch, recipe.dtype)
 

@@ -10,8 +10,8 @@ from vit_torch.weights import from_arrays, to_numpy
 
 
 def make_teacher(weights: Weights) -> Callable[[np.ndarray], np.ndarray]:
-    """The function from images (B, H, W, C), normalised, to logits (B, classes), in the type of the
-    parameters, on the GPU that torch sees; nothing is dropped."""
+    """Make the function from normalised images (B, H, W, C) to logits (B, classes), in the type of
+    the parameters, on the GPU that torch sees; nothing is dropped."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = from_arrays(weights.config, weights.arrays).to(device).eval()
     dtype = next(model.parameters()).dtype

@@ -16,7 +16,7 @@ from vit_torch.model import ViT
 def to_arrays(
     model: nn.Module, state: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, np.ndarray]:
-    """The parameters of `model` - or tensors of the same names, such as gradients - as arrays."""
+    """Return the parameters of `model` - or tensors of the same names, such as gradients - as arrays."""
     return {
         leaf.name: to_numpy(leaf.variable if state is None else state[leaf.name])
         for leaf in leaves(model)
@@ -24,10 +24,10 @@ def to_arrays(
 
 
 def to_state(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    """Arrays as a state dict of `model`, which is left alone; the arrays are copied.
+    """Copy arrays to a state dict of `model`, which itself stays unchanged.
 
     Raises:
-        WeightsError: anything missing, unexpected, of another shape or of mixed types.
+        WeightsError: an array is missing, unexpected, of another shape or of another type than the rest.
     """
     parts = leaves(model)
     match_arrays({leaf.name: leaf.shape for leaf in parts}, arrays)
@@ -35,13 +35,13 @@ def to_state(model: nn.Module, arrays: Mapping[str, np.ndarray]) -> dict[str, to
 
 
 def abstract_model(cfg: ViTConfig, *, kernel: str = "auto") -> ViT:
-    """The model's tree with shapes in place of values; nothing is allocated."""
+    """Build a model with shapes in place of values; nothing is allocated."""
     with torch.device("meta"):
         return ViT(cfg, kernel=kernel)
 
 
 def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str = "auto") -> ViT:
-    """A model with the given parameters, in their type; in evaluation mode.
+    """Build a model with the given parameters, in their type; it is in evaluation mode.
 
     Raises:
         WeightsError: see `to_state`.
@@ -52,7 +52,7 @@ def from_arrays(cfg: ViTConfig, arrays: Mapping[str, np.ndarray], *, kernel: str
 
 
 def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> np.ndarray:
-    """A copy of a tensor of any floating type, bit for bit; not `copy`: its own memory, if on a CPU."""
+    """Copy a tensor of any floating type, bit for bit; on a CPU share its memory if not `copy`."""
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:  # numpy has no bfloat16 of its own: carry the bits
         array = tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
@@ -62,7 +62,7 @@ def to_numpy(tensor: torch.Tensor, *, copy: bool = True) -> np.ndarray:
 
 
 def from_numpy(array: np.ndarray) -> torch.Tensor:
-    """A copy of an array of any floating type, bit for bit."""
+    """Copy an array of any floating type to a tensor, bit for bit."""
     array = np.array(array, order="C", copy=True)
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.uint16)).view(torch.bfloat16)

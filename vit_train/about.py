@@ -1,5 +1,5 @@
-"""What a run's weights file says besides the parameters, kept beside the checkpoints from the start, so
-that weights of a run that has not ended can be used."""
+"""The facts of a run's weights file besides its parameters, kept beside the checkpoints from the
+start, so that weights of an unfinished run can be used."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FILE = "about.json"
 
 @dataclass(frozen=True)
 class About:
-    """How images are prepared for the model, and where the weights that it began with come from."""
+    """How to prepare images for the model, and the origin of the weights that the run began with."""
 
     preprocess: Preprocess
     provenance: Sequence[Any] = ()
-    """The oldest file first; JSON values."""
+    """JSON values, the oldest file first."""
 
     def save(self, run_dir: Path) -> None:
-        """Write it into the folder of a run."""
+        """Write these facts into the folder of a run."""
         content = {
             "preprocess": json.loads(self.preprocess.to_json()),
             "provenance": list(self.provenance),
@@ -34,10 +34,10 @@ class About:
 
     @classmethod
     def load(cls, run_dir: Path) -> About | None:
-        """What the folder of a run says; None for a run of before there was this file.
+        """Read these facts from the folder of a run; None for a run older than this file.
 
         Raises:
-            CheckpointError: it is damaged.
+            CheckpointError: the file is damaged.
         """
         path = run_dir / FILE
         if not path.is_file():

@@ -1,6 +1,6 @@
-"""Which evaluation of a run was the best, and whether it has been long enough without a better one.
+"""The best evaluation of a run, and early stopping after too many evaluations without a better one.
 
-Both follow from the run's log alone, so a run that was interrupted chooses as one that was not.
+Both follow from the run's log alone, so a run that was interrupted chooses as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Best:
 
     Args:
         by: the score that decides: ``loss`` (lower is better) or ``accuracy`` (higher is better).
-        patience: evaluations in a row without a better one after which it is enough; None for ever.
+        patience: evaluations in a row without a better one after which the run stops; None for no limit.
     """
 
     def __init__(self, by: str, patience: int | None = None) -> None:
@@ -29,10 +29,10 @@ class Best:
         """Updates done at the best evaluation; None before the first."""
         self.value = math.inf if by == "loss" else -math.inf
         self.since = 0
-        """Evaluations since then."""
+        """Evaluations since the best one."""
 
     def note(self, step: int, scores: Mapping[str, Any]) -> bool:
-        """Take an evaluation into account; whether it is the best so far."""
+        """Record an evaluation; return whether it is the best so far."""
         value = float(scores[self.by])
         better = value < self.value if self.by == "loss" else value > self.value
         if better:
@@ -43,11 +43,11 @@ class Best:
 
     @property
     def numbers(self) -> np.ndarray:
-        """All that it knows, (3,) float64; see `take`."""
+        """The whole state, (3,) float64; see `take`."""
         return np.array([-1 if self.step is None else self.step, self.value, self.since], np.float64)
 
     def take(self, numbers: np.ndarray) -> None:
-        """Know what another one, of another process, does."""
+        """Adopt the state of another process's `Best`, its `numbers`."""
         step, value, since = numbers.tolist()
         self.step, self.value, self.since = None if step < 0 else int(step), value, int(since)
 
@@ -58,7 +58,7 @@ class Best:
 
 
 def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
-    """The best of the validations in a log, from which a run goes on; None where none is asked for."""
+    """Find the best validation in a log that a run continues; None if the job asks for none."""
     if job.best == "none":
         return None
     best = Best(job.best, job.patience)
@@ -69,10 +69,10 @@ def best_so_far(job: Job, events: Iterable[Mapping[str, Any]]) -> Best | None:
 
 
 def check_best(job: Job) -> None:
-    """Refuse to choose by nothing.
+    """Refuse patience without a criterion, and a criterion without validation images.
 
     Raises:
-        ConfigError: names the field to set.
+        ConfigError: the message names the field to set.
     """
     if job.patience is not None and job.patience < 1:
         raise ConfigError(f"patience = {job.patience}: give a number of evaluations, 1 or more")

@@ -1,4 +1,4 @@
-"""A run from its first step to its last, whichever framework computes them: folder, log, and the end."""
+"""A run from its first step to its last, in either framework: folder, log, evaluation and end."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ __all__ = ["CHECKPOINTS", "Trained", "check_framework", "conduct", "make_task"]
 CHECKPOINTS = "checkpoints"
 """The folder of checkpoints in that of a run."""
 DAMAGED_SHOWN = 10
-"""How many damaged images are named at the terminal; the log has all of them."""
+"""Number of damaged images that are named at the terminal; the log names all of them."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What a run ended with."""
+    """The result of a run."""
 
     params: dict[str, np.ndarray]
-    """Parameters by common name, or their average where the recipe keeps one, in the layout of the
+    """Parameters by common name, or their average if the recipe keeps one, in the layout of the
     framework that trained them."""
     preprocess: Preprocess
     dataset: ImageDataset
     step: int
     """Updates done."""
     test: Score | None
-    """On the whole test set; None for a run that has not come to its end."""
+    """Score on the whole test set; None for a run that has not reached its end."""
     provenance: tuple[Any, ...] = ()
-    """Where the weights that it began with come from; JSON values."""
+    """Origin of the weights that the run began with; JSON values."""
     best: Best | None = None
-    """Which evaluation chose these parameters; None where they are those of the last step."""
+    """The evaluation that chose these parameters; None if they are those of the last step."""
 
 
 def conduct(
@@ -66,13 +66,13 @@ def conduct(
 ) -> Trained:
     """Train in `run_dir`, or continue there.
 
-    Nothing is said before the folder is seen to be this run's: what is refused is one line.
+    Nothing is printed before the folder proves to be this run's: a refusal is one line.
 
     SIGINT or SIGTERM is answered at once and ends the run within two steps, with a checkpoint; a second
     one ends it as soon as no checkpoint is being written.
 
     Args:
-        home: what the folder is called at the terminal; None to leave that line out.
+        home: the folder's name at the terminal; None leaves that line out.
 
     Raises:
         CheckpointError: the folder holds another run, or cannot be written.
@@ -108,7 +108,7 @@ def conduct(
         if best is not None:
             best.take(hosts.of_leader(best.numbers))
         checkpoints.pinned = best.step if best else None
-        over = best is not None and best.is_enough  # it was when this run last ended
+        over = best is not None and best.is_enough  # it was enough when this run last ended
         how = {"framework": trainer.framework, **trainer.how, **manifest.environment}
         log.write("start", start, run_id=manifest.run_id, **how)
         batches = stack.enter_context(closing(task.batches(start, hosts.rows)))
@@ -162,10 +162,10 @@ def conduct(
 
 
 def check_framework(run_dir: Path, here: Framework) -> None:
-    """Refuse a folder whose checkpoints are the other framework's.
+    """Refuse a folder with checkpoints of the other framework.
 
     Raises:
-        CheckpointError: names both, and how to carry the run over.
+        CheckpointError: the message names both frameworks, and how to convert the run.
     """
     entries = list((run_dir / CHECKPOINTS).glob("*"))
     there: dict[Framework, bool] = {
@@ -188,7 +188,7 @@ def _restore_best(
     state: OnDevices,
     console: Console,
 ) -> OnDevices:
-    """The state that the validation images chose, of a run that is over."""
+    """Restore the state that the validation images chose, at the end of a run."""
     if best.step is None:
         raise TrainingError(
             f"no evaluation had a {best.by} to choose by; lower learning_rate, or leave --best out"
@@ -263,7 +263,7 @@ def _start(
     checkpoints: Checkpoints[Stored],
     console: Console,
 ) -> tuple[int, OnDevices]:
-    """The newest good checkpoint, or the initial state, saved where that is all that is asked for."""
+    """Return the newest undamaged checkpoint, or the initial state, saved if no step is to follow."""
     program = trainer.program
     warn = partial(console.print, markup=False)  # a path may have brackets in it
     step, state = checkpoints.restore_latest(program.abstract_state, warn=warn)

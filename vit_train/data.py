@@ -49,7 +49,7 @@ class TrainBatch(TypedDict):
     image: np.ndarray
     """(B, H, W, C) float32, normalised."""
     label: np.ndarray
-    """(B,) int32; or (B, classes) float32, the shares of classes in mixed images."""
+    """(B,) int32; or (B, classes) float32, the shares of the classes in mixed images."""
 
 
 class EvalBatch(TrainBatch):
@@ -60,10 +60,10 @@ class EvalBatch(TrainBatch):
 
 
 def steps_per_epoch(num_examples: int, batch_size: int) -> int:
-    """Full batches in an epoch; the examples left over differ from epoch to epoch.
+    """Count the full batches in an epoch; the examples left over differ from epoch to epoch.
 
     Raises:
-        DataError: not even one.
+        DataError: there is not even one.
     """
     if batch_size > num_examples:
         raise DataError(
@@ -84,7 +84,7 @@ def train_batches(
     rows: np.ndarray | None = None,
     num_workers: int = 0,
 ) -> Generator[TrainBatch, None, None]:
-    """The training batches of a run: `recipe.epochs` epochs, each shuffled differently.
+    """Yield the training batches of a run: `recipe.epochs` epochs, each shuffled differently.
 
     Unless the recipe crops, an image is resized to `image_size` without cropping:
     `preprocess.crop_fraction` applies to evaluation only. Augmentation draws from a random stream of its
@@ -93,11 +93,11 @@ def train_batches(
     Args:
         image_size: (H, W) of the model's input, in pixels.
         start_step: skips the first batches without reading them; the rest are the same, bit for bit.
-        num_threads: how many threads prepare batches, one batch each; 0 prepares a batch when it is
+        num_threads: number of threads that prepare one batch each; 0 prepares a batch when it is
             asked for.
-        rows: which rows of each batch to return, ascending, where other processes read the rest. Images
+        rows: the rows of each batch to return, ascending, if other processes read the rest. Images
             that these rows are mixed with are read as well.
-        num_workers: how many processes prepare batches instead of threads; 0 for threads.
+        num_workers: number of processes that prepare batches instead of threads; 0 for threads.
 
     Raises:
         DataError: immediately, if the batch is larger than the training set, the channels do not match,
@@ -126,14 +126,14 @@ def eval_batches(
     num_threads: int = NUM_THREADS,
     rows: np.ndarray | None = None,
 ) -> Generator[EvalBatch, None, None]:
-    """The evaluation batches of a split: each record once, in order, the last batch padded and masked.
+    """Yield the evaluation batches of a split: each record once, in order, the last padded and masked.
 
     Args:
         image_size: (H, W) of the model's input, in pixels; images of another size are resized to cover
             `image_size / preprocess.crop_fraction` and cropped.
-        num_threads: how many threads prepare batches, one batch each; 0 prepares a batch when it is
+        num_threads: number of threads that prepare one batch each; 0 prepares a batch when it is
             asked for.
-        rows: which rows of each batch to return, ascending, where other processes read the rest.
+        rows: the rows of each batch to return, ascending, if other processes read the rest.
 
     Raises:
         DataError: immediately, if the channels do not match; later, when a batch contains a damaged
@@ -145,10 +145,11 @@ def eval_batches(
 
 
 def channel_statistics(source: Records) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel, on pixels scaled to [0, 1].
+    """Compute mean and standard deviation of each channel, on pixels scaled to [0, 1].
 
-    Of all pixels of the split, or of 10 000 images spread evenly where it has more; images of
-    several sizes count by their pixels. Sums are exact integers, so no order of adding shows.
+    They are those of all pixels of the split, or of 10 000 images spread evenly if it has more;
+    images of several sizes count by their pixels. Sums are exact integers, so the order of adding
+    does not matter.
 
     Returns:
         (mean, std), each of C floats.
@@ -205,7 +206,7 @@ class _TrainBatches:
 
     @property
     def damaged(self) -> dict[int, DataError]:
-        """The records that could not be read so far."""
+        """The records that could not be read so far, by number."""
         return self._records.damaged
 
     def __len__(self) -> int:
@@ -230,7 +231,7 @@ class _TrainBatches:
             return {"image": images, "label": np.array(labels, np.int32)}
         bits = np.random.Philox(key=self._mix_key, counter=[0, 0, 0, index])
         draws = np.random.Generator(bits)
-        # what nobody here needs stays empty
+        # rows that this process does not need stay empty
         batch = np.zeros((recipe.batch_size, *images.shape[1:]), images.dtype)
         of_batch = np.zeros(recipe.batch_size, int)
         batch[self._read], of_batch[self._read] = images, labels
@@ -238,7 +239,7 @@ class _TrainBatches:
         return {"image": images[self._rows], "label": shares[self._rows]}
 
     def _draw_order(self, epoch: int) -> np.ndarray:
-        """A permutation of the records; numpy promises raw bits, not `permutation`, for ever."""
+        """Draw a permutation of the records; numpy promises raw bits, not `permutation`, for ever."""
         bits = np.random.Philox(key=self._order_key, counter=[0, 0, 0, epoch])
         return np.argsort(bits.random_raw(len(self._records)), kind="stable")
 
@@ -277,10 +278,10 @@ class _EvalBatches:
             "label": np.zeros(len(self._rows), np.int32),
             "mask": np.zeros(len(self._rows), bool),
         }
-        if records:  # of the last batch, the others may have them all
+        if records:  # in the last batch, other processes may have all of them
             count = len(records)
             batch["image"][:count] = self._preprocess.normalise(np.stack(images))  # (B, H, W, C)
             batch["label"][:count] = [record["label"] for record in records]
-            # those in place of damaged ones do not count
+            # records that replace damaged ones do not count
             batch["mask"][:count] = [index not in self._records.damaged for index in indices]
         return batch

@@ -1,4 +1,4 @@
-"""What a classification set is, wherever it lies, and by what it is known."""
+"""A classification set, wherever it lies, with its fingerprint."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ImageDataset:
     num_classes: int
     image_shape: ImageShape
     class_names: tuple[str, ...] | None
-    """In the order of the labels; None if unknown."""
+    """Names of the classes in the order of the labels; None if unknown."""
     fingerprint: str
     """SHA-256 (hex) of name, version, classes, and every record of both splits, in order: equal for
     the same records anywhere, so a run is not resumed on other data."""
@@ -31,17 +31,18 @@ class ImageDataset:
     """Whether images are files, which are read as RGB, or in as many channels as a model has."""
 
     def in_channels(self, count: int) -> ImageDataset:
-        """The same files, read in so many channels."""
+        """Return the same set, its files read in `count` channels."""
         shape = (*self.image_shape[:2], count)
         splits = {name: getattr(self, name).like_these(image_shape=shape) for name in ("train", "test")}
         return replace(self, image_shape=shape, **splits)
 
 
 def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The names of a set's classes, in the order of their labels.
+    """Check and return the names of a set's classes, in the order of their labels.
 
     Raises:
-        DataError: two of one name, one without a name, or one that no file of weights could hold.
+        DataError: two classes have one name, one has none, or one has a name that no weights file
+            can hold.
     """
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice or "" in names:
@@ -58,14 +59,14 @@ def named_classes(spec: str, names: Sequence[str]) -> tuple[str, ...]:
 def train_and_test(
     spec: str, splits: Mapping[str, Records], there: Collection[str] | None = None
 ) -> tuple[Records, Records]:
-    """The split to train on, and the first of the others that has labels: sets of a contest publish
-    their test split with every label -1.
+    """Return the split to train on, and the first of the others that has labels: sets of a contest
+    publish their test split with every label -1.
 
     Args:
-        there: what splits the set has, where some of them are not used.
+        there: names of all splits of the set, if some of them are not used.
 
     Raises:
-        DataError: one of them is missing.
+        DataError: one of the two is missing.
     """
     names = ("test", "validation", "val")
     test = next((splits[name] for name in names if _has_labels(splits.get(name))), None)

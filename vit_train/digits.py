@@ -27,7 +27,7 @@ _preparing = threading.Lock()
 
 
 class LocalInfo(tfds.core.DatasetInfo):
-    """What tfds knows of a set that is made here and never looked for in tfds's online bucket."""
+    """tfds's description of a set that is made here and never looked for in tfds's online bucket."""
 
     def initialize_from_bucket(self) -> None:
         """Do nothing; tfds would leave an empty temporary folder behind each time."""
@@ -54,7 +54,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
         )
 
     def _split_generators(self, dl_manager: Any) -> dict[str, Any]:
-        from sklearn.datasets import load_digits  # a second, of the first run only
+        from sklearn.datasets import load_digits  # takes a second, in the first run only
 
         del dl_manager  # nothing to download
         digits: Any = load_digits()
@@ -72,7 +72,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
 
 
 def prepare_digits(data_dir: Path) -> Path:
-    """Prepare the digits in `data_dir`, unless they are there; several processes may do so at once.
+    """Prepare the digits in `data_dir`, if they are not there; several processes may do so at once.
 
     Returns:
         The folder of the prepared set.
@@ -97,7 +97,7 @@ def prepare_digits(data_dir: Path) -> Path:
 
 
 def _publish(prepared: Path, final: Path) -> None:
-    """Rename a complete set into place; where another process was faster, keep its equal one."""
+    """Rename a complete set into place; if another process was faster, keep its equal one."""
     try:
         os.rename(prepared, final)
     except OSError:
@@ -107,7 +107,7 @@ def _publish(prepared: Path, final: Path) -> None:
 
 @contextlib.contextmanager
 def _private_folder(parent: Path) -> Iterator[Path]:
-    """Make a folder on the same disk, so that a rename is atomic; removed with what is left in it."""
+    """Make a folder on the same disk, so that a rename is atomic; remove it with its rest at the end."""
     folder = Path(tempfile.mkdtemp(prefix=".preparing-", dir=parent))
     try:
         yield folder

@@ -11,8 +11,8 @@ import numpy as np
 from vit_config import ConfigError, InputError, Preprocess, Recipe, ViTConfig, Weights
 
 Teacher = Callable[[np.ndarray], np.ndarray]
-"""Images (B, H, W, C) float32, normalised for the teacher, to logits (B, classes); those of
-`vit_jax.teacher` and `vit_torch.teacher` are."""
+"""Function from images (B, H, W, C) float32, normalised for the teacher, to logits (B, classes);
+`vit_jax.teacher` and `vit_torch.teacher` make such functions."""
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class TeacherWeights:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What fixes what it teaches, as JSON values."""
+        """The facts that determine the teacher's logits, as JSON values."""
         return {"name": self.name, "digest": self.digest}
 
 
 def check_taught(recipe: Recipe, cfg: ViTConfig, teacher: TeacherWeights | None) -> None:
-    """Refuse to distill without a teacher, or from one of other images or classes.
+    """Refuse to distill without a teacher, or from one with other images or classes.
 
     Raises:
-        ConfigError: names both values.
+        ConfigError: the message names both values.
     """
     if (recipe.distill == "none") != (teacher is None):
         raise ConfigError(
@@ -67,22 +67,22 @@ def check_taught(recipe: Recipe, cfg: ViTConfig, teacher: TeacherWeights | None)
 def taught(
     batches: Iterator[Mapping[str, Any]], teacher: Teacher, *, ours: Preprocess, theirs: Preprocess
 ) -> Generator[dict[str, Any], None, None]:
-    """Add to each batch what a teacher says of it, see `make_teach`."""
+    """Add a teacher's logits to each batch, see `make_teach`."""
     yield from map(make_teach(teacher, ours=ours, theirs=theirs), batches)
 
 
 def make_teach(
     teacher: Teacher, *, ours: Preprocess, theirs: Preprocess
 ) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """The function that adds to a batch what a teacher says of the very images that the student sees, as
-    DeiT does: its logits, ``teacher`` (B, classes).
+    """Make the function that adds to a batch the teacher's logits, ``teacher`` (B, classes), for the
+    very images that the student sees, as DeiT does.
 
     Args:
         ours: how ``image`` (B, H, W, C) of a batch is normalised.
         theirs: the teacher's own normalisation.
 
     Raises:
-        InputError: the two are of different numbers of channels.
+        InputError: the two have different numbers of channels.
     """
     if len(ours.mean) != len(theirs.mean):
         raise InputError(

@@ -1,4 +1,4 @@
-"""A run tried out before it is begun: everything is built, and two steps are taken on random images."""
+"""The rehearsal of a run: everything is built, and two steps are taken on random images."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ STEPS = 2
 
 
 class Rehearsal(NamedTuple):
-    """What two steps cost."""
+    """The costs of two steps."""
 
     parameters: int
     """Numbers in the model's parameters."""
     trained: int
-    """Of them in those that are not frozen."""
+    """Numbers in the parameters that are not frozen."""
     state_bytes: int
-    """Of the training state: parameters, moments, average."""
+    """Bytes of the training state: parameters, moments, average."""
     first_seconds: float
-    """Of the first step, compiling included."""
+    """Seconds of the first step, compiling included."""
     step_seconds: float
-    """Of the second, its batch ready."""
+    """Seconds of the second step, with its batch ready."""
     loss: float
-    """Of the second."""
+    """Loss of the second step."""
 
 
 class DrawnImages(Sequence[Any]):
@@ -57,7 +57,7 @@ class DrawnImages(Sequence[Any]):
 
 
 def rehearsal_task(job: Job, start: Start | None = None, teacher: TeacherWeights | None = None) -> Task:
-    """The task of a job on random images of the model's own size."""
+    """Make the task of a job on random images of the model's own size."""
     check_taught(job.recipe, job.model, teacher)
     cfg, size = job.model, job.recipe.batch_size
     shape = (*cfg.image_size, cfg.in_channels)
@@ -108,7 +108,7 @@ def rehearse(task: Task, trainer: Trainer[OnDevices, Stored, Params]) -> Rehears
 
 
 def _nbytes(tree: Any) -> int:
-    """Bytes of all arrays or tensors in a state."""
+    """Count the bytes of all arrays or tensors in a state."""
     if isinstance(tree, Mapping):
         tree = list(tree.values())
     if isinstance(tree, list | tuple):

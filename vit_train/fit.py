@@ -15,14 +15,14 @@ from vit_train.records import Records
 
 
 def fitted(cfg: ViTConfig, dataset: ImageDataset, *, trained: bool = False) -> ImageDataset:
-    """A data set as a model sees it: files are read in as many channels as the model has.
+    """Fit a data set to a model: files are read in as many channels as the model has.
 
     Args:
         trained: whether the model is trained already, so that no flag can change it.
 
     Raises:
-        DataError: channels or classes that the model was not built for; one line with the flags to add,
-            if there are any.
+        DataError: the model was not built for these channels or classes; one line with the flags to
+            add, if there are any.
     """
     if dataset.of_files and cfg.in_channels in FILE_CHANNELS:
         dataset = dataset.in_channels(cfg.in_channels)
@@ -44,7 +44,7 @@ def hold_out(dataset: ImageDataset, fraction: float) -> tuple[ImageDataset, Reco
     """Hold a share of the training split out: the last of a shuffled one, else records spread evenly.
 
     Returns:
-        The data set with what is left to train on, and the share; None for a fraction of 0.
+        The data set with the rest of the training split, and the share; None for a fraction of 0.
 
     Raises:
         DataError: nothing would be left on one side.
@@ -81,7 +81,7 @@ class Part(Sequence[Any]):
         return self.items[self.indices[index]]
 
     def name(self, index: int) -> str:
-        """What messages call an item."""
+        """Return an item's name in messages."""
         number = self.indices[index]
         own = getattr(self.items, "name", None)
         return f"record {number}" if own is None else own(number)
@@ -90,13 +90,13 @@ class Part(Sequence[Any]):
 def make_preprocess(
     dataset: ImageDataset, recipe: Recipe, given: Preprocess | None = None
 ) -> Preprocess:
-    """The preprocessing that a recipe asks for; by default with the statistics of the training images.
+    """Make the recipe's preprocessing; by default with the statistics of the training images.
 
     Args:
         given: the preprocessing of the weights to start from; used where the recipe leaves it open.
 
     Raises:
-        ConfigError: a channel that is the same everywhere.
+        ConfigError: a channel has the same value everywhere.
     """
     half = (0.5,) * dataset.image_shape[2]
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)

@@ -1,4 +1,4 @@
-"""The frameworks that there is a twin in."""
+"""The frameworks that have a twin."""
 
 from __future__ import annotations
 

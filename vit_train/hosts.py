@@ -10,17 +10,17 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Hosts:
-    """What one of several processes does, each of which runs the same program on its own devices."""
+    """One process's part in a run; each process runs the same program on its own devices."""
 
     leads: bool = True
-    """Whether it writes the log and the folder's description, and speaks to the terminal."""
+    """Whether this process writes the log and the folder's description, and prints to the terminal."""
     rows: np.ndarray | None = None
-    """Which rows of every batch it reads; None for all."""
+    """The rows of every batch that this process reads; None for all."""
     should_stop: Callable[[int], bool] | None = None
-    """Given the updates done, whether all stop now since one of them was told to; None where there are
-    no others to agree with."""
+    """Given the updates done, whether all processes stop now because one was told to; None without
+    other processes."""
     of_leader: Callable[[np.ndarray], np.ndarray] = lambda numbers: numbers
-    """Given float64 numbers by every process at once, those of the one that leads."""
+    """Given float64 numbers by every process at once, returns the leader's."""
 
 
 ALONE = Hosts()

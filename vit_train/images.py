@@ -1,4 +1,4 @@
-"""Images of a data set, fitted to the size that a model wants."""
+"""Images of a data set, fitted to the model's image size."""
 
 from __future__ import annotations
 

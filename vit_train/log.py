@@ -1,4 +1,4 @@
-"""What a run measured: one JSON object per line, and the same numbers for TensorBoard."""
+"""The log of a run's measurements: one JSON object per line, and the same numbers for TensorBoard."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from vit_config.files.weights_file import write_atomically
 
 FILE = "log.jsonl"
 UNLOGGED = "unlogged"
-"""The kind of line that holds metrics, step by step, of which the next line of training is the mean."""
+"""The kind of event that holds metrics step by step, whose mean the next event of training logs."""
 
 
 class RunLog:
-    """Appends to ``log.jsonl`` and ``tensorboard/``; close it, or use it in a `with` statement.
+    """A log in ``log.jsonl`` and ``tensorboard/``; close it, or use it in a `with` statement.
 
     Args:
-        run_dir: where both lie.
-        start_step: lines of later steps, of a run that was interrupted after its last checkpoint,
-            are dropped, and so is the test at the end: they will be written again.
+        run_dir: the folder of both.
+        start_step: events of later steps, left by a run that was interrupted after its last
+            checkpoint, are dropped, and so is the test at the end: they will be written again.
     """
 
     def __init__(self, run_dir: Path, *, start_step: int):
@@ -74,13 +74,13 @@ class RunLog:
             self._board.add_event(Event(wall_time=now, step=step, summary=Summary(value=scalars)))
 
     def close(self) -> None:
-        """Write out what is still in memory."""
+        """Write out events still in memory."""
         self._file.close()
         self._board.close()
 
 
 class NoLog:
-    """Of a process that leaves it to another to write what both measured."""
+    """A log for a process whose measurements another process writes."""
 
     def __enter__(self) -> NoLog:
         return self
@@ -89,15 +89,15 @@ class NoLog:
         pass
 
     def write(self, kind: str, step: int, **values: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def read_log(run_dir: Path) -> list[dict[str, Any]]:
-    """The events of a run, in order; a last line that was cut off is left out.
+    """Read the events of a run, in order; a last line that was cut off is left out.
 
     Raises:
         MissingFileError: the folder has no log.
-        CheckpointError: a line that is not an event.
+        CheckpointError: a line is not an event.
     """
     path = run_dir / FILE
     if not path.is_file():
@@ -118,15 +118,15 @@ def read_log(run_dir: Path) -> list[dict[str, Any]]:
 
 
 def unlogged(run_dir: Path, step: int) -> list[dict[str, float]]:
-    """The metrics of the steps between the last line of training and the checkpoint of a step."""
+    """Return the metrics of the steps between the last logged training event and a step's checkpoint."""
     return next(
         (e["metrics"] for e in read_log(run_dir) if (e["kind"], e["step"]) == (UNLOGGED, step)), []
     )
 
 
 def taken_again(run_dir: Path, start_step: int) -> str | None:
-    """What to tell who goes on from a checkpoint that is older than the log: the run was killed, or the
-    checkpoints after it are gone; None where neither is so."""
+    """Return a note that a run goes on from a checkpoint older than its log, as the run was killed
+    or later checkpoints are gone; None otherwise."""
     if not (run_dir / FILE).is_file():
         return None
     last = max((event["step"] for event in read_log(run_dir)), default=0)

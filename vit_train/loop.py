@@ -1,4 +1,4 @@
-"""The training loop of both frameworks: steps, and what happens between them."""
+"""The training loop of both frameworks: steps, with logging, evaluation and checkpoints between them."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from vit_train.profiling import Profile
 from vit_train.trainer import OnDevices, Params, Program, Stored
 
 IN_FLIGHT = 2
-"""Steps that the devices are handed at most: the one that they compute, and the next one. A run that is
-told to stop goes on for all of them."""
+"""Most steps handed to the devices at once: the one that they compute, and the next one. A run that
+is told to stop finishes all of them."""
 
 
 class Verdict(NamedTuple):
-    """What an evaluation means for the run."""
+    """Consequences of an evaluation for the run."""
 
     keep: bool = False
-    """Whether its state is to be saved, due or not."""
+    """Whether to save the evaluated state, due or not."""
     enough: bool = False
     """Whether the run ends here."""
 
 
 class Hooks(NamedTuple, Generic[Stored, Params]):
-    """What the loop tells the world; it does no input or output itself."""
+    """Callbacks of the loop, which does no input or output itself."""
 
     log: Callable[[int, dict[str, float]], None]
     """Given the updates done and the means since the last call: loss, accuracy, grad_norm,
     learning_rate, images_per_second, and data_wait, the share of time in which the next batch was not
-    ready. Neither counts the first step, in which JAX compiles, unless nothing followed it."""
+    ready. The last two leave out the first step, in which JAX compiles, unless nothing followed it."""
     save: Callable[[int, Stored], None]
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], Verdict]
     """Given the updates done and, on the devices, the parameters or their average, every
     `eval_every_epochs`."""
     should_stop: Callable[[], bool]
-    """Asked after every step; true ends the run early, with a checkpoint."""
+    """Called after every step; true ends the run early, with a checkpoint."""
     teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-    """Completes a batch by what a teacher says of it; its time is not spent waiting for data."""
+    """Adds the teacher's logits to a batch; its time does not count as waiting for data."""
     profile: Profile
-    """Told of every step before it is taken."""
+    """Profiler that is told of every step before it is taken."""
     due: Callable[[int, bool], bool] = lambda step, logs: False
-    """Whether a checkpoint is due besides those of the recipe, given the updates done and whether they
-    are logged."""
+    """Given the updates done and whether they are logged, whether a checkpoint is due besides the
+    recipe's."""
     keep_unlogged: Callable[[int, list[dict[str, float]]], None] = lambda step, metrics: None
-    """Called before a checkpoint between two lines of the log, with the metrics of each step since the
-    last: a run that goes on from there logs the means that this one would have."""
+    """Called before a checkpoint between two log events, with the metrics of each step since the
+    last event: a run that goes on from the checkpoint logs the same means as this one would."""
     handed_out: Callable[[int], None] = lambda step: None
-    """Told of every update handed to the devices."""
+    """Called with the number of every update handed to the devices."""
 
 
 def run_steps(
@@ -72,16 +72,16 @@ def run_steps(
     """Train to the recipe's end, or until told to stop.
 
     Args:
-        state: on the devices; used up.
-        batches: those from `start_step` on.
-        stop_after: how many updates in all are enough, if fewer than the recipe's.
-        unlogged: what `Hooks.keep_unlogged` was given at `start_step`.
+        state: state on the devices; it is used up.
+        batches: the batches from `start_step` on.
+        stop_after: number of updates in all after which to stop, if fewer than the recipe's.
+        unlogged: the metrics that `Hooks.keep_unlogged` got at `start_step`.
 
     Returns:
         The updates done and the state on the devices.
 
     Raises:
-        TrainingError: a loss that is not finite; nothing of that step is saved.
+        TrainingError: a loss is not finite; nothing of that step is saved.
     """
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
@@ -123,7 +123,7 @@ def run_steps(
             known, since, waited, timed = [], time.perf_counter(), 0.0, 0
             verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
             stop, save = stop or verdict.enough, save or verdict.enough or verdict.keep
-        elif done == start_step + 1:  # compiled, and the reading of data begun
+        elif done == start_step + 1:  # the step is compiled, and reading of data has begun
             while flying:
                 flying.popleft()()
             since, waited, timed = time.perf_counter(), 0.0, 0
@@ -137,7 +137,7 @@ def run_steps(
 
 
 def _numbers(metrics: list[dict[str, np.ndarray]], done: int) -> list[dict[str, float]]:
-    """The metrics of the last steps as numbers.
+    """Convert the metrics of the last steps to numbers.
 
     Raises:
         TrainingError: a loss among them is not finite.
@@ -154,7 +154,7 @@ def _numbers(metrics: list[dict[str, np.ndarray]], done: int) -> list[dict[str, 
 
 
 def _means(metrics: list[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric."""
+    """Average each metric."""
     return {name: float(np.mean([values[name] for values in metrics])) for name in metrics[0]}
 
 

@@ -1,8 +1,8 @@
-"""What fixes a run's result, written beside it: a run is continued only by the same thing.
+"""The manifest: facts that fix a run's result, written beside it; only the same facts continue it.
 
-A run-format number stands for all that decides, in this program, which batch a step gets and what a step
-computes. Versions of the packages that compute are written down too, but a run may go on with others, no
-longer bit for bit the same.
+A run-format number stands for everything in this program that decides which batch a step gets and
+what a step computes. Versions of the packages that compute are recorded too, but a run may go on
+with others, no longer bit for bit the same.
 """
 
 from __future__ import annotations
@@ -27,16 +27,17 @@ from vit_train.start import Start
 FILE = "run.json"
 FORMAT = "format"
 RUN_FORMAT = 1
-"""Raised when the same recipe would give a step another batch, another augmentation or another update
-than before: a run keeps to its number, whatever version of this program goes on with it."""
+"""Number of the run format, raised when the same recipe would give a step another batch, another
+augmentation or another update than before: a run keeps its number, whichever version of this program
+goes on with it."""
 VERSIONS = "versions"
-"""What runs had in the place of a format: versions of packages."""
+"""The key that old runs have instead of a format: versions of packages."""
 COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torch", "numpy")}
 """Packages that decide how a step of each framework rounds: a run may go on with others."""
 ENVIRONMENT = "environment"
 LOCK = ".lock"
 SHOWN = 3
-"""How many of the fields that differ are named."""
+"""Number of differing fields that are named."""
 
 
 class Manifest(dict[str, Any]):
@@ -44,7 +45,7 @@ class Manifest(dict[str, Any]):
 
     @property
     def run_id(self) -> str:
-        """SHA-256 (hex) of all that must stay as it is."""
+        """SHA-256 (hex) of the facts that must stay the same."""
         return hashlib.sha256(json.dumps(_fixed(self), sort_keys=True).encode()).hexdigest()
 
     @property
@@ -60,13 +61,13 @@ def make_manifest(
     start: Start | None = None,
     teacher: TeacherWeights | None = None,
 ) -> Manifest:
-    """The manifest of a run.
+    """Make the manifest of a run.
 
     Args:
-        fingerprint: of the contents of the data set.
-        framework: whose packages compute.
-        start: what the parameters begin as, if they are not drawn.
-        teacher: whose logits are learnt from, if any.
+        fingerprint: fingerprint of the data set's contents.
+        framework: the framework whose packages compute.
+        start: initial parameters, if they are not drawn.
+        teacher: the model whose logits are learnt from, if any.
     """
     begun = {} if start is None else {"init": start.identity}
     return Manifest(
@@ -86,10 +87,10 @@ def _fixed(manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def claim(run_dir: Path, manifest: Manifest) -> list[str]:
-    """Write the manifest into a new run folder, or see that the folder holds this very run.
+    """Write the manifest into a new run folder, or check that the folder holds this very run.
 
     Returns:
-        One phrase for each package that computes and is not of the version the run began with.
+        One phrase for each computing package whose version differs from the run's first one.
 
     Raises:
         CheckpointError: the folder holds another run (the first changed fields are named) or something
@@ -134,7 +135,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def differences(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """One phrase for each value that differs, named by its dotted path."""
+    """Return one phrase for each value that differs, named by its dotted path."""
     old, new = flatten(there), flatten(here)
     return [
         f"{name} = {_show(old.get(name))} there, {_show(new.get(name))} here"

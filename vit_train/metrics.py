@@ -1,4 +1,4 @@
-"""How well a classifier does on labelled images: accuracy, classes, confusion, calibration."""
+"""Metrics of a classifier on labelled images: accuracy, classes, confusion, calibration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the logits of N images say beside their labels, for K classes."""
+    """Predictions for N images and their labels, of K classes."""
 
     probabilities: np.ndarray
     """(N, K) float64."""
@@ -22,7 +22,7 @@ class Evaluation:
 
     @classmethod
     def of_logits(cls, logits: np.ndarray, labels: np.ndarray, *, softmax: bool = True) -> Evaluation:
-        """From logits (N, K), or from probabilities where a model's head gives those already."""
+        """Build from logits (N, K), or from probabilities if the model's head returns those."""
         scores = logits.astype(np.float64)
         if softmax:
             exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -31,16 +31,16 @@ class Evaluation:
 
     @property
     def predicted(self) -> np.ndarray:
-        """(N,): the most probable class; of equals the first."""
+        """(N,): the most probable class; the first of equal ones."""
         return self.probabilities.argmax(axis=1)
 
     @property
     def accuracy(self) -> float:
-        """Share of images whose most probable class is theirs."""
+        """Share of images whose most probable class is the right one."""
         return float((self.predicted == self.labels).mean())
 
     def top(self, k: int) -> float:
-        """Share of images whose class is among the k most probable."""
+        """Return the share of images whose class is among the k most probable."""
         best = np.argsort(-self.probabilities, axis=1, kind="stable")[:, :k]
         return float((best == self.labels[:, None]).any(axis=1).mean())
 
@@ -52,7 +52,7 @@ class Evaluation:
 
     @property
     def confusion(self) -> np.ndarray:
-        """(K, K): how many images of each class (row) were taken for each class (column)."""
+        """(K, K): number of images of each class (row) that were taken for each class (column)."""
         classes = self.probabilities.shape[1]
         cells = self.labels.astype(np.int64) * classes + self.predicted
         return np.bincount(cells, minlength=classes**2).reshape(classes, classes)
@@ -64,13 +64,13 @@ class Evaluation:
 
     @property
     def precision(self) -> np.ndarray:
-        """(K,): share of the images taken for each class that are of it; nan where there are none."""
+        """(K,): share of the images taken for each class that belong to it; nan if there are none."""
         return _shares(self.confusion.diagonal(), self.confusion.sum(axis=0))
 
     @property
     def calibration_error(self) -> float:
-        """Expected calibration error: mean over images of how far the accuracy in their bin of
-        confidence is from the mean confidence there."""
+        """Expected calibration error: the mean over images of the gap between accuracy and mean
+        confidence in their bin of confidence."""
         confidence = self.probabilities.max(axis=1)
         bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
         right = self.predicted == self.labels
@@ -81,7 +81,7 @@ class Evaluation:
         return float(sum(gaps) / len(self.labels))
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as JSON values; what cannot be said of a class is null."""
+        """Return all metrics as JSON values; a metric that is undefined for a class is null."""
         known = {name: getattr(self, name) for name in ("recall", "precision")}
         per_class = {name: [None if np.isnan(x) else float(x) for x in v] for name, v in known.items()}
         return {

@@ -1,9 +1,9 @@
-"""Run folders on object storage, by fsspec: a run works in a folder of this machine, which is copied.
+"""Run folders on object storage, by fsspec: a run works in a local folder, which is copied there.
 
 Object storage has no rename, no append and no flush, so a checkpoint counts there only once all its
-files are, which an object written last says: ``checkpoints/STEP.complete``, with the size of each. A run
-that begins makes its folder on this machine what is there, unless the folder is further: of the
-same run, whose last checkpoint could not be sent.
+files have arrived, which an object written last records: ``checkpoints/STEP.complete``, with the
+size of each. When a run begins, its local folder is made equal to the storage, unless the folder
+holds a later step of the same run, whose last checkpoint could not be sent.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ EVERY = 5.0
 CHECKPOINTS = "checkpoints"
 COMPLETE = ".complete"
 _CHECKPOINT = re.compile(r"\d+(\.pt)?")
-"""The folders of JAX and the files of PyTorch that have been written to their end."""
+"""Names of finished checkpoints: folders of JAX, files of PyTorch."""
 
 
 def working_folder(url: str) -> Path:
-    """Where a run of object storage works on this machine: ``$XDG_CACHE_HOME/vit-parity/runs/DIGEST``
+    """Return the local folder of a run on object storage: ``$XDG_CACHE_HOME/vit-parity/runs/DIGEST``
     (``~/.cache`` by default)."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     return Path(cache, "vit-parity", "runs", hashlib.sha256(url.encode()).hexdigest()[:16]).absolute()
@@ -43,30 +43,30 @@ def working_folder(url: str) -> Path:
 
 @dataclass
 class Mirror:
-    """A run folder on object storage and the folder that it is copied from.
+    """A run folder on object storage and the local folder that it is copied from.
 
     Args:
-        url: with its scheme, such as ``s3://BUCKET/RUN``.
-        folder: on this machine.
+        url: URL with its scheme, such as ``s3://BUCKET/RUN``.
+        folder: folder on this machine.
     """
 
     url: str
     folder: Path
     _sent: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Size and time of change of each file that is there, by its path in the folder."""
+    """Size and time of change of each file that was sent, by its path in the folder."""
     _complete: dict[str, Mapping[str, int]] = field(default_factory=dict)
-    """The checkpoints that are there, with the files of each."""
+    """The complete checkpoints on the storage, with the files of each."""
     _left: set[str] = field(default_factory=set)
-    """What is there of checkpoints that never were complete."""
+    """Files on the storage of checkpoints that never were complete."""
 
     @property
     def lock(self) -> Path:
-        """What is locked while a run works in the folder."""
+        """The lock of a run that works in the folder."""
         return self.folder.with_name(f"{self.folder.name}.lock")
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Take from there what is complete, and send what changes for the duration, and at its end.
+        """Fetch the complete files of the storage; send changes for the duration, and at its end.
 
         Raises:
             CheckpointError: another process works in the folder, or the storage cannot be read or, in
@@ -78,7 +78,7 @@ class Mirror:
 
             def send_on() -> None:
                 while not over.wait(EVERY):
-                    with suppress(CheckpointError):  # it is tried again
+                    with suppress(CheckpointError):  # the next round tries again
                         self.send()
 
             thread = threading.Thread(target=send_on, name="mirror", daemon=True)
@@ -91,7 +91,7 @@ class Mirror:
                 self.send()
 
     def fetch(self) -> None:
-        """Make the folder what is complete there.
+        """Make the local folder equal to the storage, incomplete checkpoints left out.
 
         Raises:
             CheckpointError: the storage cannot be read.
@@ -113,7 +113,7 @@ class Mirror:
             wanted.update(*whole.values())
             for path in _files(self.folder):
                 name = path.relative_to(self.folder).as_posix()
-                in_checkpoint = name.startswith(f"{CHECKPOINTS}/")  # which never changes
+                in_checkpoint = name.startswith(f"{CHECKPOINTS}/")  # checkpoints never change
                 if name not in wanted or not in_checkpoint or path.stat().st_size != sizes[name]:
                     path.unlink()
             for name in sorted(wanted):
@@ -127,7 +127,7 @@ class Mirror:
                     shutil.rmtree(entry)  # only empty folders are left in it
 
     def send(self) -> None:
-        """Copy what changed; checkpoints that are no longer here are deleted there.
+        """Copy changed files; delete checkpoints on the storage that are no longer here.
 
         Raises:
             CheckpointError: the storage cannot be written.
@@ -144,9 +144,9 @@ class Mirror:
                     self._put(system, root, path, name)
             for name in sorted(finished.keys() - self._complete.keys(), key=_step):
                 self._put_checkpoint(system, root, finished[name])
-            newest = max(self._complete, key=_step, default=None)  # stays, whatever is here by now
+            newest = max(self._complete, key=_step, default=None)  # stays, even if it is gone here
             for name in self._complete.keys() - finished.keys() - {newest}:
-                # the first says that it counts no more
+                # the first deletion invalidates the checkpoint
                 _delete(system, root, [f"{CHECKPOINTS}/{name}{COMPLETE}", *self._complete[name]])
                 del self._complete[name]
 
@@ -158,7 +158,7 @@ class Mirror:
                 self._sent[name] = version
 
     def _put_checkpoint(self, system: Any, root: str, entry: Path) -> None:
-        """Copy it by links, so that it can be sent to its end when the run deletes it meanwhile."""
+        """Send a checkpoint by hard links: it arrives whole even if the run deletes it meanwhile."""
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".sending.") as linked:
             here = Path(linked, entry.name)
             try:
@@ -184,7 +184,7 @@ class Mirror:
     def _is_further(
         self, system: Any, root: str, whole: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> bool:
-        """Whether the folder has a later step of the same run."""
+        """Return whether the folder has a later step of the same run."""
         here = self.folder / MANIFEST
         if not here.is_file():
             return False
@@ -199,7 +199,7 @@ class Mirror:
     def _whole(
         self, system: Any, root: str, sizes: Mapping[str, int]
     ) -> Iterator[tuple[str, Mapping[str, int]]]:
-        """The checkpoints all of whose files are there, and their sizes."""
+        """Yield the checkpoints whose files are all on the storage, and the files' sizes."""
         for name in sizes:
             entry = name.removeprefix(f"{CHECKPOINTS}/").removesuffix(COMPLETE)
             if name == f"{CHECKPOINTS}/{entry}{COMPLETE}":
@@ -208,7 +208,7 @@ class Mirror:
                     yield entry, told
 
     def _entries(self) -> list[Path]:
-        """The checkpoints in the folder that are written to their end."""
+        """Return the finished checkpoints in the folder."""
         found = (self.folder / CHECKPOINTS).glob("*")
         return sorted(path for path in found if _CHECKPOINT.fullmatch(path.name))
 
@@ -224,7 +224,7 @@ class Mirror:
             yield
         except CheckpointError:
             raise
-        except Exception as error:  # of whatever kind the storage's package has
+        except Exception as error:  # the storage's package raises errors of its own kinds
             said = str(error).partition("\n")[0] or type(error).__name__
             raise CheckpointError(
                 f"{self.url}: cannot be {what} ({said}); what the run wrote is in {self.folder}"
@@ -232,10 +232,10 @@ class Mirror:
 
 
 def make_mirror(url: str) -> Mirror:
-    """The mirror of a run folder on object storage.
+    """Make the mirror of a run folder on object storage.
 
     Raises:
-        ConfigError: fsspec, or what it needs for that scheme, is not installed.
+        ConfigError: fsspec, or its package for that scheme, is not installed.
     """
     try:
         assert isinstance(place(url), Remote)
@@ -249,14 +249,14 @@ def _step(entry: str) -> int:
 
 
 def _delete(system: Any, root: str, names: Iterable[str]) -> None:
-    """One by one, in order: what a storage says of whole folders may be of before."""
+    """Delete objects one by one, in order: a storage's listing of whole folders may be outdated."""
     for name in names:
         with suppress(FileNotFoundError):
             system.rm_file(f"{root}/{name}")
 
 
 def _files(folder: Path) -> list[Path]:
-    """What is to be kept: no locks, no temporary files."""
+    """Return the files to send: no locks, no temporary files."""
     return sorted(
         path
         for path in folder.rglob("*")

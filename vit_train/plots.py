@@ -1,4 +1,4 @@
-"""Pictures of a training run and of what a model has learned, as matplotlib figures."""
+"""Figures of a training run and of a trained model, by matplotlib."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from vit_config.files.weights_file import write_atomically
 
 COLOURS = {"train": "#4477aa", "validation": "#ee7733", "test": "#aa3377"}
 MAX_BLOCKS = 12
-"""Blocks drawn of a deeper model, evenly spread, the first and the last among them."""
+"""Most blocks drawn of a model, evenly spread, the first and the last among them."""
 DPI = 130
 GAP = 0.04
 """Empty border of each small map, as a share of its side."""
 
 
 NAMED = 30
-"""Classes up to which a confusion matrix has their names."""
+"""Most classes whose names a confusion matrix shows."""
 
 
 def save_png(figure: Figure, path: Path) -> None:
-    """Write a figure, whole or not at all; needs no screen."""
+    """Write a figure, whole or not at all; this needs no screen."""
     content = io.BytesIO()
     FigureCanvasAgg(figure).print_png(content)
     write_atomically(path, content.getvalue())
 
 
 def curves(events: Sequence[dict[str, Any]]) -> Figure:
-    """Loss, accuracy and learning rate of a run over its epochs.
+    """Plot loss, accuracy and learning rate of a run over its epochs.
 
     Args:
-        events: as `vit_train.log.read_log` gives them, at least one of kind ``train``.
+        events: events from `vit_train.log.read_log`, at least one of kind ``train``.
     """
     figure = Figure(figsize=(12, 4), dpi=DPI, layout="constrained")
     loss, accuracy, rate = figure.subplots(1, 3, width_ratios=(3, 3, 2))
@@ -70,11 +70,11 @@ def curves(events: Sequence[dict[str, Any]]) -> Figure:
 
 
 def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
-    """How many images of each class were taken for each class, as shares of the class.
+    """Plot a confusion matrix, as shares of each class.
 
     Args:
-        counts: (K, K), classes in rows and what they were taken for in columns.
-        names: of the K classes.
+        counts: (K, K), true classes in rows and predicted ones in columns.
+        names: names of the K classes.
     """
     figure = Figure(figsize=(6, 5), dpi=DPI, layout="constrained")
     axes = figure.subplots()
@@ -91,7 +91,7 @@ def confusion(counts: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def position_tables(tables: dict[str, np.ndarray]) -> Figure:
-    """Position tables as heat maps, one below the other.
+    """Plot position tables as heat maps, one below the other.
 
     Args:
         tables: (rows, D) each, by title.
@@ -112,7 +112,7 @@ def position_tables(tables: dict[str, np.ndarray]) -> Figure:
 
 
 def position_similarity(table: np.ndarray, grid: tuple[int, int], patch_size: tuple[int, int]) -> Figure:
-    """Cosine similarity of each patch's position with every other (arXiv 2010.11929, figure 7).
+    """Plot the cosine similarity of each patch's position with every other (arXiv 2010.11929, figure 7).
 
     Args:
         table: (N, D), the rows of the patches alone.
@@ -162,7 +162,7 @@ def attention_maps(
     by_class_token: bool,
     titles: Sequence[str],
 ) -> Figure:
-    """Where each block looks, the mean over its heads: one row per image, one column per block.
+    """Plot each block's attention, the mean over its heads: one row per image, one column per block.
 
     Args:
         images: (B, H, W, C) uint8.

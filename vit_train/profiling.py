@@ -1,4 +1,4 @@
-"""A trace of some steps of a run, as each framework's own profiler writes it."""
+"""A trace of some steps of a run, written by the framework's own profiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vit_config import ConfigError
 
 FOLDER = "profile"
-"""In the folder of the run; TensorBoard looks there."""
+"""Folder inside the run's folder; TensorBoard looks there."""
 
 
 class Steps(NamedTuple):
@@ -22,10 +22,10 @@ class Steps(NamedTuple):
 
 
 def read_steps(text: str) -> Steps:
-    """Understand ``A:B``.
+    """Parse ``A:B``.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is something else.
     """
     found = re.fullmatch(r"(\d+):(\d+)", text)
     steps = Steps(int(found[1]), int(found[2])) if found else None
@@ -35,12 +35,12 @@ def read_steps(text: str) -> Steps:
 
 
 class Profile:
-    """Starts and ends a profiler between the steps of a loop; leaving the `with` block ends it, too.
+    """A profiler started and ended between the steps of a loop; leaving the `with` block ends it, too.
 
     Args:
-        steps: which ones to trace; None for none.
+        steps: the steps to trace; None for none.
         trace: the framework's profiler, which writes into the folder that it is given.
-        folder: where.
+        folder: the folder to write to.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Profile:
         self.steps, self._trace, self._folder = steps, trace, folder
         self._running = ExitStack()
         self.written = False
-        """Whether there is a trace."""
+        """Whether a trace has been started."""
 
     def __enter__(self) -> Profile:
         return self
@@ -61,13 +61,13 @@ class Profile:
         self._running.__exit__(None, None, None)
 
     def before(self, step: int) -> None:
-        """Told which step comes next; one that a run continues in the middle of is traced from there."""
+        """Start to trace before the first step to trace, or before a later one where a run continues."""
         if self.steps and not self.written and self.steps.first <= step <= self.steps.last:
             self._running.enter_context(self._trace(self._folder))
             self.written = True
 
     def ends_after(self, step: int) -> bool:
-        """Whether this is the last to trace, for which the devices have to be waited."""
+        """Return whether this is the last step to trace; the caller then waits for the devices."""
         return self.written and self.steps is not None and step == self.steps.last
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""What a person at the terminal sees of a run."""
+"""The progress of a run at the terminal."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 LINES = 10
-"""How many lines a run prints where there is no terminal to draw a bar on."""
+"""Lines that a run prints if there is no terminal for a bar."""
 REDRAWN = 0.1
 """Seconds between two movements of the bar."""
 WAIT = 0.05
-"""The share of time spent waiting for data above which it is shown."""
+"""Share of time spent waiting for data above which it is shown."""
 ADVICE = (
     "steps wait for data: prepare images of about the size that the model sees, lay the set on a local"
     " disk, give the run more cores (--workers), or fewer changes of images"
 )
-"""What to do then, if the run goes on for longer than `LONG`."""
+"""Advice for that case, if the run goes on for longer than `LONG`."""
 LONG = 60.0
-"""Seconds after which waiting is worth a word."""
+"""Seconds after which waiting deserves advice."""
 
 
 class TrainingBar:
@@ -71,7 +71,7 @@ class TrainingBar:
         wait = means.get("data_wait", 0.0)
         waiting = f"  waits for data {wait:.0%}" if wait > WAIT else ""
         long = time.perf_counter() - self._started > LONG
-        if waiting and long and self._seen and not self._advised:  # at first, all has to be begun
+        if waiting and long and self._seen and not self._advised:  # the first wait is the start-up
             self._advised = True
             self.note(ADVICE)
         self._seen = True
@@ -88,14 +88,14 @@ class TrainingBar:
             self._console.print(f"{where}  {numbers}  {taken:.0f} s{still}", highlight=False)
 
     def advance(self, step: int) -> None:
-        """Move on, between two lines of numbers."""
+        """Move the bar on, between two updates of the numbers."""
         now = time.perf_counter()
         if now - self._moved >= REDRAWN and self._console.is_terminal:
             self._moved = now
             self._progress.update(self._task, completed=step)
 
     def note(self, text: str) -> None:
-        """Print a line above the bar; from any thread."""
+        """Print a line above the bar; any thread may call this."""
         self._console.print(text, markup=False)
 
     def leave(self) -> None:

@@ -1,4 +1,4 @@
-"""Items prepared by threads ahead of the one that wants them, in their order."""
+"""Items that threads prepare ahead of their consumer, in order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Items(Protocol[T_co]):
-    """What can be prepared one by one, by any thread."""
+    """A sequence whose items any thread can prepare one by one."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> T_co: ...
@@ -22,10 +22,10 @@ class Items(Protocol[T_co]):
 def read_ahead(items: Items[T], *, start: int = 0, num_threads: int) -> Generator[T, None, None]:
     """Iterate in order from item `start` on; closing the iterator ends the threads.
 
-    What preparing an item raises is raised when its turn comes.
+    An error in preparing an item is raised when the item's turn comes.
 
     Args:
-        num_threads: items prepared, and held, ahead; 0 prepares each when it is asked for.
+        num_threads: number of items prepared, and held, ahead; 0 prepares each when it is asked for.
     """
     indices = iter(range(start, len(items)))
     if num_threads == 0:

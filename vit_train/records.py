@@ -15,17 +15,17 @@ ImageShape = tuple[int | None, int | None, int]
 """(H, W, C); None for a side that varies."""
 
 CACHE_BYTES = 256 * 2**20
-"""A split that fits in here is decoded once and kept, where all images have one size; MNIST and
-CIFAR do."""
+"""Bytes up to which a split is decoded once and kept, if all images have one size; MNIST and
+CIFAR fit."""
 
 OBJECT_BYTES = 512
-"""What Python takes for a kept record besides its pixels."""
+"""Bytes that Python takes for a kept record besides its pixels."""
 
 OnDamage = Literal["refuse", "replace"]
 
 
 class DamagedRecordError(DataError):
-    """A record whose bytes are not what was written."""
+    """Damage to a record: its bytes are not those that were written."""
 
 
 class Record(TypedDict):
@@ -37,7 +37,7 @@ class Record(TypedDict):
 
 
 class StoredRecord(TypedDict):
-    """The same as a file has it."""
+    """A `Record` as a file stores it."""
 
     image: bytes | np.ndarray
     label: int
@@ -47,14 +47,14 @@ class Records:
     """One split: `len(records)`, and `records[i]` is a checked `Record`; safe to read by threads.
 
     Args:
-        raw: what is read: mappings with an "image", as PNG or JPEG bytes or as (H, W, C) uint8, and
-            an integer "label".
-        where: names the split in messages.
+        raw: the stored records: mappings with an "image", as PNG or JPEG bytes or as (H, W, C)
+            uint8, and an integer "label".
+        where: name of the split in messages.
         num_classes: labels are 0 .. num_classes - 1.
         image_shape: shape of the images.
-        on_damage: whether a record that cannot be read is refused or replaced by the next that can; its
-            number and what is wrong with it are then in `damaged`.
-        least: the smaller side of an image that is enough, see `vit_config.images.pixels.decode`.
+        on_damage: whether a record that cannot be read is refused, or replaced by the next readable
+            one; `damaged` then has its number and its error.
+        least: length of an image's smaller side that is enough, see `vit_config.images.pixels.decode`.
     """
 
     def __init__(
@@ -78,14 +78,15 @@ class Records:
         self._cache: dict[int, Record] | None = {} if fits else None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is kept: another process reads for itself."""
+        """Leave the cache out: another process reads for itself."""
         return {**vars(self), "_cache": None if self._cache is None else {}}
 
     def __len__(self) -> int:
         return len(self.raw)
 
     def reduced(self, least: int | None) -> Records:
-        """The same records, JPEGs among them decoded to a part of their size where `least` allows it."""
+        """Return the same records, JPEGs among them decoded to a smaller size where `least`
+        allows it."""
         if least is None:
             return self
         reduced = self.like_these(image_shape=(None, None, self.image_shape[2]), least=least)
@@ -93,15 +94,15 @@ class Records:
         return reduced
 
     def like_these(self, **changes: Any) -> Records:
-        """Records that are read in the same way but for some of the arguments of this class."""
+        """Return records with the same arguments as these, except for `changes`."""
         same = ("raw", "where", "num_classes", "image_shape", "on_damage", "least")
         return Records(**{**{name: getattr(self, name) for name in same}, **changes})
 
     def __getitem__(self, index: int) -> Record:
-        """Read one record, or the next in its place if it is damaged and that is the policy.
+        """Read one record, or the next one if it is damaged and `on_damage` says so.
 
         Raises:
-            DataError: a damaged file, or an image or a label other than the set declares.
+            DataError: the file is damaged, or the image or label is not as the set declares.
         """
         if self._cache is None:
             return self._read_or_replace(index)
@@ -110,7 +111,7 @@ class Records:
         return self._cache[index]
 
     def name(self, index: int) -> str:
-        """What messages call a record: where it is, and its number or the name of its file."""
+        """Return a record's name in messages: its split, and its number or file name."""
         own = getattr(self.raw, "name", None)
         return f"{self.where}, {f'record {index}' if own is None else own(index)}"
 
@@ -125,11 +126,11 @@ class Records:
         raise DataError(f"{self.where}: no record can be read; copy or prepare the set again")
 
     def read_raw(self, index: int) -> StoredRecord:
-        """The record as it is stored, its image not yet decoded.
+        """Read a record as it is stored, its image not yet decoded.
 
         Raises:
             DamagedRecordError: the file fails its own checksums, is truncated, or has no image there.
-            DataError: its label is no whole number.
+            DataError: the label is not a whole number.
         """
         try:
             raw = self.raw[index]

@@ -1,4 +1,4 @@
-"""When a checkpoint is due besides those of the recipe: after a time, or a number of steps."""
+"""The times of checkpoints besides the recipe's: after some time, or a number of steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class SaveEvery(NamedTuple):
-    """How much work may be lost; None for no such limit."""
+    """The most work that may be lost; None for no such limit."""
 
     seconds: float | None = None
     steps: int | None = None
@@ -25,10 +25,10 @@ NO_LIMIT = SaveEvery()
 
 
 def read_save_every(text: str) -> SaveEvery:
-    """Understand ``10m``, ``500steps``, both with a comma between, or ``never``.
+    """Parse ``10m``, ``500steps``, both with a comma between, or ``never``.
 
     Raises:
-        ConfigError: it is something else.
+        ConfigError: the text is something else.
     """
     if text == NEVER:
         return NO_LIMIT
@@ -48,13 +48,13 @@ def read_save_every(text: str) -> SaveEvery:
 
 
 class Due:
-    """Whether a checkpoint is due; asked after every step, and told of every checkpoint.
+    """A check whether a checkpoint is due, called after every step, and told of every checkpoint.
 
     Args:
-        every: how much may be lost.
-        agree: of processes that train together, given whether this one finds that it is time, what the
-            leader finds; None for a process alone. It waits for all, so it is asked at lines of the log
-            only.
+        every: the most work that may be lost.
+        agree: for processes that train together: given whether this process finds it is time,
+            returns what the leader finds; None for a process alone. It waits for all processes, so
+            it is called at logged steps only.
     """
 
     def __init__(self, every: SaveEvery, agree: Callable[[bool], bool] | None = None) -> None:
@@ -62,11 +62,11 @@ class Due:
         self.saved()
 
     def saved(self) -> None:
-        """A checkpoint has been written, or the run begins."""
+        """Note that a checkpoint has been written, or that the run begins."""
         self._since = time.monotonic()
 
     def __call__(self, step: int, logs: bool) -> bool:
-        """Whether one is due after this step, which has a line in the log or not."""
+        """Return whether a checkpoint is due after this step, which the log has a line for if `logs`."""
         seconds, steps = self._every
         if steps is not None and step % steps == 0:
             return True

@@ -1,4 +1,4 @@
-"""Arrays handed from one process to another through a file in memory, where the system has such files.
+"""Arrays passed from one process to another through a file in memory, where the system has such files.
 
 A pipe passes 64 kB at a time, which for a batch of ImageNet takes longer than many a step. The file has
 no name: nothing is left behind, however its processes end, and /dev/shm may be as small as it likes.
@@ -13,10 +13,10 @@ from typing import Any
 
 
 class SharedFile:
-    """A file in memory for what one process writes and another one reads, in turns.
+    """A file in memory that one process writes and another reads, in turns.
 
-    It passes to a process as an argument of its start. Linux has such files; elsewhere what is written
-    is returned to be sent.
+    The file passes to a process as an argument of its start. Linux has such files; elsewhere `write`
+    returns the content, to be sent otherwise.
     """
 
     def __init__(self) -> None:
@@ -29,10 +29,11 @@ class SharedFile:
         self._file = state["file"] and state["file"].detach()
 
     def write(self, arrays: Sequence[memoryview]) -> Sequence[int | bytes]:
-        """Write arrays from the beginning on.
+        """Write arrays from the file's beginning on.
 
         Returns:
-            What `read` needs: how many bytes each has, or where nothing is shared the bytes themselves.
+            The arguments of `read`: the bytes that each array has, or without a shared file the
+            content itself.
         """
         if self._file is None:
             return [bytes(array) for array in arrays]
@@ -45,7 +46,7 @@ class SharedFile:
         return [array.nbytes for array in arrays]
 
     def read(self, written: Sequence[int | bytes]) -> list[bytearray]:
-        """What the other process has written, by what its `write` returned."""
+        """Read the arrays that the other process wrote, given the result of its `write`."""
         found, place = [], 0
         for each in written:
             if isinstance(each, bytes):
@@ -61,7 +62,7 @@ class SharedFile:
         return found
 
     def close(self) -> None:
-        """Give the file up; it is gone when both have."""
+        """Close the file; it is gone when both processes have closed it."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

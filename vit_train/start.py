@@ -1,4 +1,4 @@
-"""Where a run's parameters begin: weights of before, what is drawn anew, and what stays as it is."""
+"""The start of a run's parameters: loaded weights, freshly drawn parameters, and frozen ones."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ class Start:
     digest: str
     """SHA-256 (hex) of its bytes."""
     part: str | None
-    """Which of several models in the file, such as ``state_dict_ema``."""
+    """Name of the model in a file of several, such as ``state_dict_ema``."""
     new_head: bool
-    """Whether the head was asked to be drawn anew though it fits."""
+    """Whether the user asked for a new head though the old one fits."""
     arrays: Mapping[str, np.ndarray]
-    """By common name in PyTorch's layout; what is not here is drawn anew."""
+    """Weights by common name in PyTorch's layout; missing ones are drawn anew."""
     preprocess: Preprocess | None
     """The preprocessing of these weights; None if unknown."""
     account: tuple[str, ...]
-    """What was used, changed, drawn anew and left out, a sentence each."""
+    """Sentences that say which tensors were used, changed, drawn anew and left out."""
     provenance: tuple[Any, ...] = ()
-    """Where they come from, the oldest file first, as the header of a weights file has it: JSON."""
+    """Origin of the weights, the oldest file first, as the header of a weights file has it: JSON."""
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What fixes the initial parameters, as JSON values."""
+        """The facts that fix the initial parameters, as JSON values."""
         preprocess = None if self.preprocess is None else self.preprocess.to_json()
         facts = {"name": self.name, "digest": self.digest, "preprocess": preprocess}
         return {**facts, "part": self.part, "new_head": self.new_head}
 
 
 def frozen_names(names: Iterable[str], patterns: Iterable[str]) -> frozenset[str]:
-    """The parameters that stay as they are.
+    """Return the frozen parameters' names.
 
     A pattern is a path with ``*`` and ``?`` as in the shell, where a star also crosses dots:
-    ``blocks.*.attn``. It means the parameter of that name, or all below that path; with a ``!`` before
-    it, all but those. Several patterns add up.
+    ``blocks.*.attn``. It selects the parameter of that name, or all below that path; with a ``!``
+    before it, all others. Several patterns add up.
 
     Raises:
-        ConfigError: a pattern that nothing matches, or nothing would be left to train.
+        ConfigError: a pattern matches no parameter, or nothing would be left to train.
     """
     names = list(names)
     frozen: set[str] = set()

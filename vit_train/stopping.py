@@ -1,4 +1,4 @@
-"""How a run is told to stop: the first signal is answered at once, the second ends it.
+"""Signals that stop a run: the first is answered at once, the second ends the run.
 
 Python runs a signal's handler between two instructions of the main thread, which may wait for a device
 or a compiler for minutes. So signals are read by a thread of their own.
@@ -18,17 +18,17 @@ from itertools import count
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 3.0
-"""Seconds that a run has to end in good order when it is told a second time."""
+"""Seconds in which a run must end in good order after a second signal."""
 
 
 class Stopping:
-    """Whether a run has been told to stop; used in the main thread, see `stop_signals`.
+    """A check whether a run has been told to stop; used in the main thread, see `stop_signals`.
 
     Args:
-        start: updates done so far; calling it, after every other, gives whether to stop.
-        say: prints a line, from any thread.
-        writing: whether a checkpoint is being written.
-        leave: called before the process ends at once.
+        start: updates done so far; call the object after every later update.
+        say: function that prints a line, from any thread.
+        writing: function that returns whether a checkpoint is being written.
+        leave: function called before the process ends at once.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Stopping:
         self._ended, self._ending = threading.Event(), threading.Lock()
 
     def __call__(self) -> bool:
-        """Whether to stop."""
+        """Count an update; return whether to stop."""
         self._step += 1
         return self._told
 
     def handle(self, *_: object) -> None:
-        """What the main thread does at a signal: nothing at the first, of which it is asked."""
+        """Handle a signal in the main thread: note it, and raise KeyboardInterrupt if the run must
+        end now."""
         self._told = True
         if self._now:
             raise KeyboardInterrupt
@@ -57,7 +58,7 @@ class Stopping:
         """Answer signals as they come, until the other end is closed.
 
         Args:
-            signals: gives the number of each, a byte.
+            signals: socket that delivers the number of each signal as a byte.
         """
         while numbers := signals.recv(1):
             if numbers[0] not in SIGNALS or self._now:
@@ -78,7 +79,7 @@ class Stopping:
                 os._exit(128 + signal.SIGINT)
 
     def end(self) -> None:
-        """The run has come out of its loop."""
+        """Note that the run has left its loop."""
         with self._ending:
             self._ended.set()
 
@@ -90,8 +91,8 @@ def stop_signals(
     writing: Callable[[], bool],
     leave: Callable[[], None],
 ) -> Iterator[Callable[[], bool]]:
-    """Take SIGINT and SIGTERM as `Stopping` says, for the duration; what is yielded is asked after every
-    step."""
+    """Handle SIGINT and SIGTERM by a `Stopping` for the duration; call the yielded object after
+    every step."""
     stopping = Stopping(start, say, writing, leave)
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False  # only the main thread may handle signals
@@ -116,11 +117,11 @@ def stop_signals(
 
 @contextmanager
 def agreed_stop(agreed: Callable[[int], bool], start: int) -> Iterator[Callable[[], bool]]:
-    """The same for processes that train together: all end after the same step, whichever was told to.
+    """Stop processes that train together after the same step, whichever of them was told to.
 
     Args:
-        agreed: given the updates done, whether that is now.
-        start: updates done so far; what is yielded has to be asked after every other.
+        agreed: given the updates done, returns whether to stop now.
+        start: updates done so far; call the yielded function after every later update.
     """
     steps = count(start + 1)
     yield lambda: agreed(next(steps))

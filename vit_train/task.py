@@ -1,4 +1,4 @@
-"""A job and its data: which batches a run trains on, and how many of them."""
+"""A job and its data: the batches that a run trains on, and their number."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from vit_train.start import Start, frozen_names
 
 @dataclass(frozen=True)
 class Task:
-    """A job and its data, seen to fit together."""
+    """A job and its data, checked to fit together."""
 
     job: Job
     dataset: ImageDataset
-    """What is trained on and tested on."""
+    """The data set to train on and to test on."""
     validation: Records | None
     preprocess: Preprocess
     steps_per_epoch: int
     stop_after: int | None
-    """How many updates in all are enough, if fewer than the recipe's."""
+    """Number of updates in all after which to stop, if fewer than the recipe's."""
     start: Start | None = None
-    """What the parameters begin as, if they are not drawn."""
+    """Initial parameters, if they are not drawn."""
     keep: int = 3
-    """How many of the newest checkpoints are kept: the newest, and two to fall back to."""
+    """Number of newest checkpoints that are kept: the newest, and two to fall back to."""
     profile: Steps | None = None
-    """Which steps are traced."""
+    """Steps to trace."""
     teacher: TeacherWeights | None = None
-    """Whose logits the run learns from."""
+    """The model whose logits the run learns from."""
     workers: int = 0
     """Processes that read and augment training images; 0 for threads."""
     save_every: SaveEvery = NO_LIMIT
-    """How much work may be lost, besides the recipe's checkpoints."""
+    """The most work that may be lost, besides the recipe's checkpoints."""
     notes: tuple[str, ...] = ()
-    """What the user is told before the first step, a sentence each."""
+    """Notes to the user before the first step, a sentence each."""
 
     def teach(self, make_teacher: Callable[[Weights], Teacher]) -> Callable[[Any], Any]:
-        """The function that completes a training batch by what the teacher says of it, if any."""
+        """Make the function that adds the teacher's logits, if any, to a training batch."""
         if self.teacher is None:
             return lambda batch: batch
         weights = self.teacher.weights
@@ -78,7 +78,7 @@ class Task:
         return self.job.recipe.epochs * self.steps_per_epoch
 
     def batches(self, start_step: int, rows: np.ndarray | None = None) -> Generator[Any, None, None]:
-        """The training batches from a step on, or some rows of each."""
+        """Yield the training batches from a step on, or some rows of each."""
         how: dict[str, Any] = {"image_size": self.job.model.image_size, "rows": rows}
         return train_batches(
             self.dataset,
@@ -92,19 +92,19 @@ class Task:
     def eval_batches(
         self, records: Records, rows: np.ndarray | None = None
     ) -> Generator[Any, None, None]:
-        """A split in padded batches, or some rows of each."""
+        """Yield a split in padded batches, or some rows of each."""
         how: dict[str, Any] = {"image_size": self.job.model.image_size, "rows": rows}
         return eval_batches(records, self.preprocess, batch_size=self.job.recipe.batch_size, **how)
 
     @property
     def damaged(self) -> list[str]:
-        """What was wrong with the records that could not be read so far, a sentence each."""
+        """Errors of the records that could not be read so far, a sentence each."""
         splits = [self.dataset.train, self.validation, self.dataset.test]
         found = [each.damaged for each in splits if each is not None]
         return [str(error) for errors in found for _, error in sorted(errors.items())]
 
     def note_resizing(self, console: Console) -> None:
-        """Say so where the images do not have the model's size."""
+        """Tell the user if the images do not have the model's size, or are not read as RGB."""
         found, wanted = self.dataset.image_shape[:2], self.job.model.image_size
         if found != wanted:
             size = "x".join(map(str, found)) if all(found) else "any size"
@@ -115,7 +115,7 @@ class Task:
 
 
 class TaskOptions(TypedDict, total=False):
-    """How a run is carried out, besides what its job says; none of it changes what a step computes."""
+    """Options of a run besides its job; none of them changes what a step computes."""
 
     stop_after: int | None
     """End after this many updates in all, with a checkpoint; 0 writes the initial state."""
@@ -124,27 +124,27 @@ class TaskOptions(TypedDict, total=False):
     on_damage: OnDamage
     """What to do with an image that cannot be read."""
     keep: int
-    """How many of the newest checkpoints are kept; by default 3."""
+    """Number of newest checkpoints that are kept; by default 3."""
     profile: Steps | None
-    """Which steps are traced."""
+    """Steps to trace."""
     teacher: TeacherWeights | None
-    """Whose logits the run learns from."""
+    """The model whose logits the run learns from."""
     workers: int
     """Processes that read and augment training images; by default none, but threads."""
     save_every: SaveEvery
-    """How much work may be lost; by default the recipe's checkpoints are all there are."""
+    """The most work that may be lost; by default only the recipe's checkpoints are written."""
     notes: tuple[str, ...]
-    """What the user is told before the first step."""
+    """Notes to the user before the first step."""
 
 
 def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
-    """Open a job's data and see that all fits together.
+    """Open a job's data and check that everything fits together.
 
-    Weights to start from say how images are prepared; without them, or where they do not, mean and
-    deviation are those of the training images.
+    Weights to start from tell how images are prepared; without weights, or if they do not tell, mean
+    and deviation are those of the training images.
 
     Raises:
-        ConfigError, DataError, MissingFileError: it does not.
+        ConfigError, DataError, MissingFileError: something does not fit.
     """
     stop_after, start = options.get("stop_after"), options.get("start")
     keep = options.get("keep", Task.keep)
@@ -176,13 +176,13 @@ def make_task(job: Job, data_dir: Path, **options: Unpack[TaskOptions]) -> Task:
         options.get("save_every", Task.save_every),
         (*options.get("notes", ()), *_unknown_pixels(start, job, preprocess)),
     )
-    if len(task.frozen) == len(task.parameter_names):  # computing it refuses what means nothing
+    if len(task.frozen) == len(task.parameter_names):  # `frozen` refuses patterns that match nothing
         raise ConfigError("--freeze: nothing is left to train; leave a pattern out")
     return task
 
 
 def _unknown_pixels(start: Start | None, job: Job, preprocess: Preprocess) -> tuple[str, ...]:
-    """A word on weights of which nobody says how their images were prepared."""
+    """Note that nobody says how images were prepared for the weights to start from."""
     if start is None or start.preprocess is not None or job.recipe.pixels != "data":
         return ()
     mean, std = (", ".join(f"{x:.3f}" for x in values) for values in (preprocess.mean, preprocess.std))

@@ -1,4 +1,4 @@
-"""What one framework brings to a run: the interface between the shared loop and a twin's trainer."""
+"""The interface between the shared loop and one framework's trainer."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Stored = TypeVar("Stored")
 
 
 class State(Protocol[Params_co]):
-    """All that changes from step to step, on the devices."""
+    """Everything that a training step changes, on the devices."""
 
     @property
     def averaged(self) -> Params_co:
-        """What is evaluated: the average of the parameters, or the parameters where none is kept."""
+        """The parameters to evaluate: their average, or the current ones if no average is kept."""
         ...
 
 
@@ -44,7 +44,7 @@ class Program(Protocol[OnDevices, Stored, Params]):
 
     @property
     def initialise(self) -> Callable[[], OnDevices]:
-        """The state before the first update."""
+        """Creates the state before the first update."""
         ...
 
     @property
@@ -54,12 +54,12 @@ class Program(Protocol[OnDevices, Stored, Params]):
 
     @property
     def place_state(self) -> Callable[[Stored], OnDevices]:
-        """A state of the host, copied to the devices."""
+        """Copies a state of the host to the devices."""
         ...
 
     @property
     def place_batch(self) -> Callable[[Mapping[str, Any]], Any]:
-        """A batch of numpy arrays, copied to the devices."""
+        """Copies a batch of numpy arrays to the devices."""
         ...
 
     @property
@@ -71,8 +71,8 @@ class Program(Protocol[OnDevices, Stored, Params]):
         ...
 
     def fence(self, metrics: Any, /) -> Callable[[], object]:
-        """Given the metrics of the step that was handed to the devices last: waits until they have
-        computed it."""
+        """Return a function that waits until the devices have computed the step with these metrics,
+        the last one handed to them."""
         ...
 
     @property
@@ -82,12 +82,12 @@ class Program(Protocol[OnDevices, Stored, Params]):
 
     @property
     def fetch(self) -> Callable[[Any], Any]:
-        """A state as `Stored`; metrics or parameters as numpy arrays of their own memory."""
+        """Turns a state into `Stored`; metrics or parameters into numpy arrays of their own memory."""
         ...
 
     @property
     def store(self) -> Callable[[OnDevices], Stored]:
-        """A state as checkpoints take it: whole, or of several hosts each its part."""
+        """Brings a state to the form that checkpoints take: whole, or each host's own part."""
         ...
 
 
@@ -95,15 +95,15 @@ class Checkpoints(Protocol[Stored]):
     """The checkpoints of one run: the newest, and one that is kept however old it is."""
 
     pinned: int | None
-    """The step of that one."""
+    """Step of the checkpoint that is kept however old it is."""
 
     @property
     def writing(self) -> bool:
-        """Whether one is being written; to be asked by any thread."""
+        """Whether a checkpoint is being written; any thread may ask."""
         ...
 
     def wait(self) -> None:
-        """Until everything is on the disk."""
+        """Wait until everything is on the disk."""
         ...
 
     def save(self, step: int, state: Stored) -> None:
@@ -113,14 +113,14 @@ class Checkpoints(Protocol[Stored]):
     def restore_latest(
         self, abstract: Stored, *, warn: Callable[[str], None]
     ) -> tuple[int, Stored] | tuple[None, None]:
-        """The newest checkpoint that is whole, as (step, state); (None, None) where there is none."""
+        """Return the newest undamaged checkpoint, as (step, state); (None, None) if there is none."""
         ...
 
     def restore_pinned(self, abstract: Stored) -> Stored:
-        """The state of the pinned step.
+        """Read the state of the pinned step.
 
         Raises:
-            CheckpointError: it is gone, or not whole.
+            CheckpointError: the checkpoint is gone, or damaged.
         """
         ...
 
@@ -132,18 +132,18 @@ class Trainer(Generic[OnDevices, Stored, Params]):
     framework: Framework
     program: Program[OnDevices, Stored, Params]
     with_arrays: Callable[[Stored, Mapping[str, np.ndarray]], Stored]
-    """A state before the first update with other parameters, by common name in PyTorch's layout."""
+    """Replaces parameters in a state before the first update, by common name in PyTorch's layout."""
     open_checkpoints: Callable[[Path, Manifest, int], AbstractContextManager[Checkpoints[Stored]]]
-    """Given their folder, the run they belong to, and how many of the newest are kept."""
+    """Given their folder, the run they belong to, and the number of newest ones to keep."""
     trace: Callable[[Path], AbstractContextManager[None]]
-    """The framework's profiler, for the duration; writes into the folder it is given."""
+    """Runs the framework's profiler for the duration; writes into the given folder."""
     export: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray]]
-    """Parameters of a run as a model has them: adapters are merged into weights."""
+    """Turns a run's parameters into a model's: adapters are merged into weights."""
     make_teacher: Callable[[Weights], Teacher]
-    """A trained model as the function from normalised images to logits."""
+    """Makes a trained model's function from normalised images to logits."""
     how: Mapping[str, Any]
-    """What the log says of devices."""
+    """Description of the devices for the log."""
     hosts: Hosts = ALONE
-    """This process's part, where several train together."""
+    """This process's part, if several train together."""
     notes: tuple[str, ...] = ()
-    """What the user is told before the first step, a sentence each."""
+    """Notes to the user before the first step, a sentence each."""

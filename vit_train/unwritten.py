@@ -1,4 +1,4 @@
-"""What is said of a checkpoint that could not be written."""
+"""The error message of a checkpoint that could not be written."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from vit_train.mirror import CHECKPOINTS
 
 
 def unwritten(folder: Path, reason: str) -> CheckpointError:
-    """The error of a checkpoint that the disk refused, with what room there is and what is left; or that
-    the run's folder is gone, of which writing may have left an empty folder.
+    """Make the error of a checkpoint that the disk refused, with the free space and the intact
+    checkpoints; or of a run's folder that is gone, in whose place writing may have left an empty one.
 
     Args:
-        folder: that of the checkpoints.
-        reason: what was refused; a disk that is full is not always called so.
+        folder: folder of the checkpoints.
+        reason: the refusal; a full disk is not always called so.
     """
     is_empty = not (folder.is_dir() and any(folder.iterdir()))
     if folder.name == CHECKPOINTS and is_empty and not (folder.parent / FILE).is_file():

@@ -1,8 +1,8 @@
-"""Items prepared by processes ahead of the one that wants them, in their order.
+"""Items that worker processes prepare ahead of their consumer, in order.
 
-For what Python threads cannot do side by side. Processes are started afresh, not forked: a fork of a
-program that has threads, as JAX and PyTorch have, may hang. Item i is prepared by process i modulo their
-number.
+This is for work that Python threads cannot do side by side. Processes are started afresh, not
+forked: a fork of a program that has threads, as JAX and PyTorch have, may hang. Item i is prepared
+by process i modulo the number of processes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ T = TypeVar("T")
 def read_by_workers(items: Items[T], *, start: int = 0, num_workers: int) -> Generator[T, None, None]:
     """Iterate in order from item `start` on; closing the iterator ends the processes.
 
-    What preparing an item raises is raised when its turn comes. Records that a worker found damaged are
-    added to those of `items`. Ctrl-C and SIGTERM are for this process alone; the others end with it,
-    however that is.
+    An error in preparing an item is raised when the item's turn comes. Records that a worker found
+    damaged are added to those of `items`. Ctrl-C and SIGTERM reach this process alone; the workers
+    end with it, however it ends.
 
     Args:
-        items: can be pickled; has a dictionary of `damaged` records.
-        num_workers: processes, and items prepared ahead.
+        items: picklable items, with a dictionary of `damaged` records.
+        num_workers: number of processes, and of items prepared ahead.
 
     Raises:
-        DataError: a process was ended from outside.
+        DataError: a worker was ended from outside.
     """
     with ExitStack() as stack:
         count = min(num_workers, len(items) - start)
@@ -75,12 +75,12 @@ class _Worker(Generic[T]):
         theirs.close()  # so that reading from ours ends when the process does
 
     def give(self, index: int) -> None:
-        """Let it prepare an item, when the one before has been taken."""
-        with suppress(OSError):  # it is dead: taking will tell
+        """Have the worker prepare an item, when the one before has been taken."""
+        with suppress(OSError):  # the worker is dead: `take` will raise
             self._pipe.send(index)
 
     def take(self) -> tuple[T, dict[int, DataError]] | Exception:
-        """The item given last and the damaged records so far, or what preparing it raised."""
+        """Return the item given last and the damaged records so far, or the error of preparing it."""
         content, arrays = self._pipe.recv()
         return pickle.loads(content, buffers=self._arrays.read(arrays))
 
@@ -93,7 +93,7 @@ class _Worker(Generic[T]):
 
 
 def _serve(pipe: Connection, arrays: SharedFile, items: Any) -> None:
-    """What a process does: one item after the other, until nobody is there any more."""
+    """Serve in a worker process: prepare one item after the other, until the other end is closed."""
     keep_pil_silent()
     with suppress(EOFError, OSError):
         while True:

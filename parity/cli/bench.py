@@ -28,30 +28,30 @@ _FASTER = ", which a side surpassed, so that there is no MFU of it; give the mac
 
 @dataclass(frozen=True)
 class Arguments:
-    """Time a forward pass and a training step (AdamW) of a preset: images per second, and
-    ratios to the first side. Each side is a process of its own, and each of its runs is between two of
-    the first side, to which it is compared; numbers are medians.
+    """Time a preset's forward pass and training step (AdamW) in each side, a twin or another library:
+    images per second, and ratios to the first side. Each side has its own process, and each of its runs
+    is compared with the first side's before and after it; numbers are medians.
     """
 
     preset: Annotated[str, tyro.conf.Positional] = "vit_tiny_patch16_224"
-    """The model, see `parity list`."""
+    """Preset to time, see `parity list`."""
     batch: int = 16
-    """Images at a time."""
+    """Images in a batch."""
     repeats: int = 10
     """Runs of each pass after the first, which compiles."""
     sides: tuple[str, ...] = tuple(SIDES)
-    """What to time; a library that is not installed is said and left out."""
+    """Sides to time; one whose library is not installed is named and left out."""
     dtype: Dtype = "float32"
-    """What products are computed in: float32 in full, TensorFloat-32 where the device has it, or
-    bfloat16; parameters and AdamW are float32 in each."""
+    """Type of the products: float32 in full, TensorFloat-32 where the device has it, or bfloat16;
+    parameters and AdamW are float32 in each."""
     beside: Annotated[Path | None, shown_as("PYTHON")] = None
-    """Another interpreter, such as one with a newer JAX, by which each side is timed too, its run
-    between two of the first side like all others: has a compiler become slower?"""
+    """Another interpreter, such as one with a newer JAX, in which each side is timed as well, against
+    the same first side: has a compiler become slower?"""
     peak: float | None = None
-    """FLOP/s that the utilisation (MFU) is of; unless given, those of the fastest product of two
-    matrices by numpy, PyTorch or JAX, measured before."""
+    """Peak FLOP/s, of which the utilisation (MFU) is a share; by default those of the fastest product
+    of two matrices by numpy, PyTorch or JAX, measured first."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Also write every single run as JSON to this file."""
+    """Also write the result as JSON to this file, every run included."""
 
 
 def main(argv: list[str], prog: str = "parity bench") -> int:

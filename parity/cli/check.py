@@ -33,14 +33,14 @@ class Check(Checking):
     subject: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PRESET or FILE ...]")] = ()
     """Presets; or checkpoints of any dialect: paths, or names on the Hub."""
     pretrained: Annotated[tuple[str, ...], shown_as("TAG ...")] = ()
-    """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, which are
-    downloaded from the Hub unless its cache has them, or hf-hub:ORG/NAME."""
+    """Pretrained weights to check: names of timm's such as vit_base_patch16_224.augreg_in21k, or
+    hf-hub:ORG/NAME; they are downloaded from the Hub unless its cache has them."""
     batch_size: Annotated[int, shown_as("N", "2")] = 2
     """Images in the batch."""
     seed: int = 0
     """Seed of the re-drawn weights and of the batch."""
     token_offset: float = 0.0
-    """Draw a preset's positions from N(OFFSET, 2^2): its norms then see inputs of that mean."""
+    """Draw a preset's learned positions from N(OFFSET, 2^2): norms then see inputs of that mean."""
     wrong: Annotated[str | None, shown_as("FIELD=VALUE")] = None
     """Build the PyTorch twin of a preset with another value of a schema field (as JSON, or a bare word),
     and watch the check fail."""
@@ -49,7 +49,7 @@ class Check(Checking):
 
     @property
     def subjects(self) -> list[str]:
-        """What to check, presets and files first."""
+        """Everything to check, presets and files first."""
         from parity.porting import hub
 
         prefixes = (hub.HUB, hub.TIMM)
@@ -58,7 +58,7 @@ class Check(Checking):
 
 
 ONE = ("json", "svg", "certificate", "fault", "wrong", "token_offset")
-"""What goes with one subject."""
+"""Flags that go with one subject only."""
 
 
 def main(argv: list[str], prog: str = "parity check") -> int:
@@ -77,7 +77,7 @@ def main(argv: list[str], prog: str = "parity check") -> int:
     subjects = arguments.subjects
     if not subjects:
         raise ConfigError(f"give a preset or a checkpoint; {prog} --help explains")
-    keep_freed_memory()  # what one twin has freed the other takes
+    keep_freed_memory()  # one twin takes what the other has freed
     if len(subjects) > 1:
         return _check_several(arguments, subjects)
     report = _check(arguments, subjects[0])
@@ -160,7 +160,7 @@ def _certificate(arguments: Check, report: Report) -> Certificate:
 
 
 def _is_file(subject: str) -> bool:
-    """Whether a checkpoint is checked, not a preset."""
+    """Return whether a subject is a checkpoint, not a preset."""
     from parity.porting.hub import is_path
     from vit_config import PRESETS
 
@@ -168,7 +168,7 @@ def _is_file(subject: str) -> bool:
 
 
 def _wrong(text: str | None) -> dict[str, Any] | None:
-    """FIELD=VALUE as a change to a schema."""
+    """Parse FIELD=VALUE as a change to a schema."""
     if text is None:
         return None
     field, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""``parity check-recipe``: recipes beside the code that they come from."""
+"""``parity check-recipe``: compare recipes with the code that they come from."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vit_config import ConfigError, MissingFileError
 from vit_config.terminal import say
 
 FOLDER = Path(__file__).parents[2] / "recipes"
-"""The recipes shipped, in a checkout."""
+"""Folder of the recipes, in a checkout."""
 
 
 @dataclass(frozen=True)
 class CheckRecipe:
-    """Train recipes beside the code that they come from - Big Vision's chain, timm, DeiT's and MAE's
-    scripts - for twenty steps, tiny, in float64, and print how far losses, parameters and images are
-    apart. Exit status: 0 equal, 1 different, 2 bad input.
+    """Train tiny models by recipes and by the code that these come from - Big Vision's chain, timm,
+    DeiT's and MAE's scripts - for twenty steps in float64, and print how far losses, parameters and
+    images are apart. Exit status: 0 equal, 1 different, 2 bad input.
     """
 
     recipe: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("NAME or FILE")] = ()
-    """Recipes of recipes/; `all` for every one that has an original."""
+    """Recipes of recipes/, or files; `all` for every one that has an original."""
     seed: int = 0
     """Seed of the initial values and the data."""
 

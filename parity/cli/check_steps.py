@@ -25,22 +25,22 @@ class CheckSteps(Checking):
     """
 
     preset: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("PRESET")] = ()
-    """What is trained."""
+    """Preset to train."""
     steps: Annotated[int, shown_as("N", "20")] = 20
-    """How many steps."""
+    """Number of steps."""
     batch_size: Annotated[int | None, shown_as("N", "2; of a data set the recipe's")] = None
     """Images in a batch."""
     seed: int = 0
     """Seed of the run."""
     config: Annotated[Path | None, shown_as("FILE")] = None
-    """A JSON file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes it; what it
-    leaves out is the preset's own."""
+    """JSON or TOML file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes it;
+    the preset gives what it leaves out."""
     data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
-    """digits, tfds:NAME, or random batches."""
+    """Data set, as `parity train` takes it; or random, for random batches."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     plot: Annotated[Path | None, shown_as("FILE")] = None
-    """Draw the two curves, as .png, .svg or .pdf."""
+    """Also draw the curves of twins and shadows, as .png, .svg or .pdf."""
 
 
 def main(argv: list[str], prog: str = "parity check-steps") -> int:
@@ -65,7 +65,7 @@ def main(argv: list[str], prog: str = "parity check-steps") -> int:
 
 
 def _job(arguments: CheckSteps, name: str) -> Job:
-    """A preset with its recipe, on its data or on random batches."""
+    """Make the job of a preset: its recipe, on its data or on random batches."""
     from parity.cli.support.job_file import base_job
     from parity.twins.steps.plan import RANDOM
     from vit_config.job import Job

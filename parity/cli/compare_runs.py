@@ -16,19 +16,19 @@ from vit_config import ConfigError
 @dataclass(frozen=True)
 class CompareRuns:
     """Compare the parameters, moments and averages of two training runs of one job after the same number
-    of updates, whichever framework they are of. Exit status: 0; 1 if --limit is given and exceeded; 2
+    of updates, whichever framework trained them. Exit status: 0; 1 if --limit is given and exceeded; 2
     for bad input, such as runs of two jobs.
     """
 
     a: Annotated[Path, tyro.conf.Positional, shown_as("A")]
-    """The folder of a run of `parity train`."""
+    """Folder of a run of `parity train`."""
     b: Annotated[Path, tyro.conf.Positional, shown_as("B")]
-    """That of another."""
+    """Folder of another run."""
     step: Annotated[int | None, shown_as("N", "the newest that both have")] = None
-    """After how many updates."""
+    """Step of both runs' checkpoints."""
     limit: Annotated[float | None, shown_as("X", "none")] = None
-    """The largest distance of any part that counts as equal; `parity check-steps` measures what
-    rounding explains."""
+    """Largest distance of any part that counts as equal; `parity check-steps` measures what rounding
+    explains."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file."""
 

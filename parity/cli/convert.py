@@ -1,4 +1,4 @@
-"""``parity convert``: a checkpoint of any dialect to any other."""
+"""``parity convert``: convert a checkpoint of any dialect to any other."""
 
 from __future__ import annotations
 
@@ -26,47 +26,48 @@ class ConvertFiles:
     """
 
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional, shown_as("SRC DST")] = ()
-    """The checkpoint, a file or folder; and what to write: a folder, or a file that ends in
-    .safetensors, .npz or .pth."""
+    """Checkpoint to read, a file or folder; and path to write: a folder, or a file that ends in
+    .safetensors, .npz, .msgpack, .pth, .pt or .bin."""
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
     to: Annotated[str, shown_as("DIALECT")] = ""
-    """A dialect, or a family of them that chooses by the model: parity, jax and torch (the project's own
-    file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows all."""
+    """Dialect to write, or a family that chooses one by the model: parity, jax and torch (this
+    project's file), hf, timm, torchvision, google, big-vision and others; `parity list --dialects` shows
+    all."""
     into: Annotated[Path | None, shown_as("HOST")] = None
-    """In place of --to: write HOST, a larger model, to DST with this tower in it; all else of it stays
-    byte for byte, and what changed is listed, also in DST/tower.json."""
+    """In place of --to: write HOST, a larger model, to DST with this tower in it, all else byte for
+    byte; the changed tensors are listed, also in DST/tower.json (DST.tower.json of a file)."""
     into_part: Annotated[str | None, shown_as("NAME")] = None
-    """With --into: which tower of HOST, where it has several; what its names begin with."""
+    """With --into: the tower to replace in a HOST with several, by how its names begin."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
-    """Which checkpoint, where SRC is the folder of a training run."""
+    """Step of the training run's checkpoint, where SRC is a run."""
     dtype: Literal["float64", "float32", "float16", "bfloat16"] | None = None
-    """The type of all tensors; by default the one they have."""
+    """Type of all written tensors; by default the one they have."""
     image_size: Annotated[str | None, shown_as("HxW")] = None
     """Fit the model to images of this size, by its own rule for positions."""
     num_classes: int | None = None
-    """0 takes the head off, and a pooler or pre_logits; another number puts a head of zeros on."""
+    """Change the number of classes: a head of zeros; 0 removes the head, and a pooler or pre_logits."""
     allow_nonfinite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Let NaN and infinite values pass, which are otherwise refused; the provenance says so."""
+    """Accept NaN and infinite values, which are otherwise refused; the provenance says so."""
     verify: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Run what was read and what was written on the same images, in every framework and library at hand,
-    and write the result beside the output. What is not equal does not get the name DST."""
+    """Run SRC and what was written on the same images, in every installed framework and library, and
+    write the result with the output. An output that is not equal does not get the name DST."""
     license_allow: Annotated[tuple[str, ...] | None, shown_as("NAME ...")] = None
     """Refuse weights under any other licence than these."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace what is at DST."""
+    """Replace an existing DST."""
     manifest: Annotated[Path | None, shown_as("FILE")] = None
     """Convert every checkpoint of a manifest that `parity scan` wrote, into --out."""
     out: Annotated[Path | None, shown_as("DIR")] = None
-    """With --manifest: the folder to write to; a run that was stopped goes on where it was."""
+    """With --manifest: folder to write to; a stopped run continues where it was."""
     jobs: int = 1
-    """With --manifest: how many processes convert at once."""
+    """With --manifest: number of processes that convert at once."""
     shard: Annotated[str | None, shown_as("K/N")] = None
-    """With --manifest: only the K-th of N parts, counted from 0, with a ledger of its own; several
+    """With --manifest: convert only the K-th of N parts, counted from 0, with its own ledger; several
     machines may write to the same --out at once."""
     join: tyro.conf.FlagCreatePairsOff[bool] = False
-    """With --manifest: convert nothing, but make one ledger of those of all shards and say what is
+    """With --manifest: convert nothing, but join the ledgers of all shards to one and say what is
     missing. Exit status: 0 if nothing is, else 1."""
     junit: Annotated[Path | None, shown_as("FILE")] = None
     """With --manifest: also write the results as JUnit XML."""
@@ -102,7 +103,7 @@ def _convert_one(arguments: ConvertFiles, source: Path, out: Path, console: Cons
 
 
 def _check_into(arguments: ConvertFiles) -> None:
-    """Refuse flags that say how a file of its own is written, where a host says it."""
+    """Refuse flags that say how a file is written, which the host already says."""
     given = {
         "--to": arguments.to,
         "--dtype": arguments.dtype,

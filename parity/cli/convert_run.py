@@ -1,4 +1,4 @@
-"""``parity convert-run``: carry a training run from one framework, or library, to another."""
+"""``parity convert-run``: move a training run to another framework or library."""
 
 from __future__ import annotations
 
@@ -24,41 +24,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConvertRun:
-    """Carry a training run over: parameters, moments, step, schedule position, average, data position,
-    random numbers and recipe, exactly. What is written is read again and compared. Exit status: 0, or 2
-    for bad input, with nothing written.
+    """Move a training run to another framework or library: parameters, moments, step, schedule position,
+    average, data position, random numbers and recipe, exactly. The result is read again and compared.
+    Exit status: 0, or 2 for bad input, with nothing written.
     """
 
     source: Annotated[Path, tyro.conf.Positional, shown_as("RUN")]
-    """The folder of a run of `parity train`; or timm's last.pth.tar, a checkpoint-N folder of Hugging
+    """Folder of a run of `parity train`; or timm's last.pth.tar, a checkpoint-N folder of Hugging
     Face's Trainer, or a Lightning .ckpt."""
     out: Annotated[Path, tyro.conf.Positional, shown_as("OUT")]
-    """What to write: a folder; for timm and lightning a file."""
+    """Path to write: a folder; for timm and lightning a file."""
     to: Annotated[
         Literal["jax", "torch", "timm", "hf", "lightning"],
         tyro.conf.arg(metavar="{jax,torch,timm,hf,lightning}"),
     ]
-    """Whose run it shall be: that of the JAX or the PyTorch trainer here, of timm's training script, of
-    Hugging Face's Trainer, or of Lightning."""
+    """Trainer that shall continue the run: the JAX or the PyTorch trainer here, timm's training script,
+    Hugging Face's Trainer, or Lightning."""
     reading: tyro.conf.OmitArgPrefixes[Reading]
-    """What a file does not say itself."""
+    """Facts that the file leaves open."""
     step: Annotated[int | None, shown_as("N", "the newest that is whole")] = None
-    """Which checkpoint of the run."""
+    """Step of the training run's checkpoint."""
     recipe: Annotated[Path | None, shown_as("FILE")] = None
-    """A JSON file of recipe fields, for what another library's file leaves open; what contradicts the
-    file is refused."""
+    """JSON or TOML file of recipe fields that another library's file leaves open; a value that
+    contradicts the file is refused."""
     data: Annotated[str | None, shown_as("SET")] = None
-    """The data set that another library's run goes on with: digits or tfds:NAME."""
+    """Data set that another library's run goes on with, as `parity train` takes it."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     steps_per_epoch: Annotated[int | None, shown_as("N")] = None
-    """Updates in an epoch, where neither the file nor a data set says."""
+    """Updates in an epoch, where neither the file nor a data set says it."""
     like_file: Annotated[Path | None, shown_as("FILE")] = None
-    """A training state of the same model that the other library wrote: its groups are followed."""
+    """Training state of the same model that the other library wrote: its order and groups are
+    followed."""
     cold: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Let parameters whose moments are missing start with zeros, which is else refused."""
+    """Start missing moments at zero; without it, they are refused."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace what is at OUT."""
+    """Replace an existing OUT."""
 
 
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
@@ -139,7 +140,7 @@ def _read_foreign(arguments: ConvertRun) -> Run:
 
 
 def _refuse_part(source: Path) -> None:
-    """Where a run was meant and a part of one given, say which."""
+    """Refuse a part of a run's folder, and name the run."""
     from parity.runs.folder import CHECKPOINTS, MANIFEST
 
     place = source.absolute()
@@ -152,7 +153,7 @@ def _refuse_part(source: Path) -> None:
 
 
 def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
-    """Another library's run on a data set here: the description of the run that it becomes."""
+    """Return another library's run on a data set here, and the manifest of the run it becomes."""
     from vit_config.job import Job
     from vit_train.manifest import make_manifest
     from vit_train.task import make_task

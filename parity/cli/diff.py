@@ -117,7 +117,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     _print_remarks(found.remarks, {"A": arguments.a, "B": arguments.b})
     say(*found.to_text().splitlines())
     if arguments.modules:
-        say("", *found.modules_to_text())
+        _show_modules(*found.module_rows())
     from parity.verifier.reports.of_comparison import report_of
 
     arguments.write(report_of(found))
@@ -150,8 +150,24 @@ def _compare(arguments: Diff) -> Compared:
     )
 
 
+def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print B's modules as a table."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from parity.measure.tables import show_table
+    from vit_config.screen import screen
+
+    say("", *([] if rows else ["B has no modules"]))
+    table = Table(*head, box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    if rows:
+        show_table(table, screen(1000, highlight=False))
+
+
 def _print_remarks(remarks: Sequence[str], names: Mapping[str, str]) -> None:
-    """What its author may not expect of a side, with what the user calls it."""
+    """Print remarks with the user's names of the sides."""
     for remark in remarks:
         side, _, said = remark.partition(": ")
         complain(f"note: {names.get(side, side)}: {said}")

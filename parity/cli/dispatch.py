@@ -39,13 +39,13 @@ COMMANDS = {
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
 FAULT = 70
-"""The exit status of a fault of this program."""
+"""Exit status of an internal error."""
 UNREAD = 141
-"""The exit status where nobody reads what is printed, which shells give for SIGPIPE."""
+"""Exit status if nobody reads the output; shells give it for SIGPIPE."""
 NO_ROOM = ("failed to map segment", "annot allocate memory", "cannot allocate")
-"""What the loader says when a library does not fit into what a process may map."""
+"""Messages of the loader when a library needs more memory than the process may map."""
 OWN_PACKAGES = ("parity", "vit_config", "vit_train", "vit_jax", "vit_torch")
-"""What is never missing because somebody did not install it."""
+"""Packages of this project: if one is missing, no user forgot to install it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,7 +130,7 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
 
 
 def _is_unread() -> bool:
-    """Whether nobody reads what is printed, as behind ``| head``; then the rest goes nowhere."""
+    """Return whether nobody reads the output, as behind ``| head``; if so, discard the rest of it."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if not any(flags & select.POLLERR for _, flags in poll.poll(0)):
@@ -140,7 +140,7 @@ def _is_unread() -> bool:
 
 
 def _fault(error: Exception, prog: str) -> int:
-    """Show what to report; a fault must not look like bad input, nor like two models that differ."""
+    """Print an internal error; it must look neither like bad input nor like two models that differ."""
     complain(*"".join(traceback.format_exception(error)).splitlines())
     complain(f"{prog}: internal error, not a problem with your input; please report the traceback above")
     return FAULT

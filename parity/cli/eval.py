@@ -1,4 +1,4 @@
-"""``parity eval``: how well a model of any checkpoint does on the test split of a data set."""
+"""``parity eval``: score a checkpoint of any dialect on the test split of a data set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vit_train.metrics import Evaluation
 
 SHOWN = 20
-"""Classes in the table at the terminal: those recognised worst; a file has all."""
+"""Number of classes in the printed table, the worst recognised ones; the JSON file has all."""
 
 
 @dataclass(frozen=True)
@@ -35,27 +35,27 @@ class Arguments:
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     data: Annotated[str | None, shown_as("SET", "the one that the run was trained on")] = None
-    """Data set, as of training."""
+    """Data set, as `parity train` takes it."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
-    """Which checkpoint of the run."""
+    """Step of the training run's checkpoint."""
     framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
-    """Which twin computes."""
+    """Framework of the twin to run."""
     batch_size: int = 64
-    """Images at once; the scores do not depend on it."""
+    """Images in a batch; the scores do not depend on it."""
     damaged: Literal["refuse", "replace"] = "refuse"
-    """An image that cannot be read: stop and name it, or leave it out."""
+    """On an image that cannot be read: stop and name it, or leave it out."""
     json: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the result as JSON to this file, the confusion matrix included."""
     plot: Annotated[Path | None, shown_as("FILE")] = None
-    """Draw the confusion matrix there, as PNG."""
+    """Also draw the confusion matrix, as PNG."""
 
 
 def main(argv: list[str], prog: str = "parity eval") -> int:
-    """Run the command, which the user calls `prog`; 0."""
+    """Run the command, which the user calls `prog`; return 0."""
     arguments = parse(Arguments, runs_here(argv), prog=prog)
 
     from parity.porting.files import load
@@ -89,7 +89,7 @@ def main(argv: list[str], prog: str = "parity eval") -> int:
 
 
 def installed() -> Framework:
-    """The framework to use where none is asked for."""
+    """Return the framework to use if none is asked for."""
     return "jax" if find_spec("jax") else "torch"
 
 
@@ -97,7 +97,7 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
     """Run a model on the test split of a data set, every readable image once.
 
     Raises:
-        InputError: how images are prepared for the model is unknown.
+        InputError: the model's preprocessing is unknown.
     """
     import numpy as np
 
@@ -115,10 +115,10 @@ def evaluate(loaded: Loaded, dataset: ImageDataset, batch_size: int) -> Evaluati
 
 
 def stated_preprocess(loaded: Loaded) -> Preprocess:
-    """How images are prepared for a model.
+    """Return the preprocessing of a model's images.
 
     Raises:
-        InputError: nobody says.
+        InputError: it is unknown.
     """
     if loaded.preprocess is None:
         raise InputError(
@@ -129,7 +129,7 @@ def stated_preprocess(loaded: Loaded) -> Preprocess:
 
 
 def trained_on(source: str) -> str | None:
-    """The data set of a run folder; None of anything else."""
+    """Return the name of the data set of a run folder; None for anything else."""
     from parity.runs.folder import read_manifest
 
     return read_manifest(Path(source))["data"]["name"] if is_run(source) else None

@@ -1,4 +1,4 @@
-"""``parity export``: a model as a program for where models run."""
+"""``parity export``: write a model as a program of another format."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from vit_config.terminal import complain, say
 
 @dataclass(frozen=True)
 class Arguments:
-    """Write a model as a program of another format, for any batch. It is read again in a process that
-    cannot import what wrote it, and compared with both twins. Exit status: 0 written, 1 not the same
-    function, so that nothing is written, 2 refused, 70 a fault of this program.
+    """Write a model as a program of another format, for any batch size. The program is read again in a
+    process that cannot import this project, and compared with both twins. Exit status: 0 written, 1 not
+    the same function, so that nothing is written, 2 refused, 70 a fault of this program.
     """
 
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     out: Annotated[Path, tyro.conf.Positional, shown_as("OUT")]
-    """The file to write; what is told of it is written beside it, as OUT.json."""
+    """File to write; its description is written beside it, as OUT.json."""
     to: Literal["stablehlo", "onnx", "torch-export"]
-    """The format: StableHLO by jax.export of the JAX twin; ONNX and torch.export of the PyTorch twin."""
+    """Format: StableHLO by jax.export of the JAX twin; ONNX and torch.export of the PyTorch twin."""
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
     input: Literal["uint8", "float32"] = "uint8"
-    """uint8: pictures (B, h, w, C) of any size, resized, cropped and normalised inside as the file says;
-    float32: images that the caller has prepared as OUT.json says."""
+    """Input of the program. uint8: pictures (B, h, w, C) of any size, resized, cropped and normalised
+    inside as the file says; float32: images that the caller has prepared as OUT.json says."""
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"] | None, shown_as("TYPE", "the type that the file has")
     ] = None
-    """Of the weights and of what is computed: float32, float16 or bfloat16. Outputs are float32."""
+    """Type of weights and computation: float32, float16 or bfloat16. Outputs are float32."""
     platforms: Annotated[str, shown_as("NAME,...")] = "cpu,cuda,tpu"
-    """Of StableHLO: for what it is lowered."""
+    """Platforms that StableHLO is lowered for."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
-    """Which checkpoint of a training run."""
+    """Step of the training run's checkpoint."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace what is at OUT."""
+    """Replace an existing OUT."""
 
 
 def main(argv: list[str], prog: str = "parity export") -> int:

@@ -10,7 +10,7 @@ from parity.cli.support.command_line import parse
 @dataclass(frozen=True)
 class Faults:
     """List the deliberate mistakes that `parity check --fault` and `parity check-steps --fault` make in
-    one twin; the latter also those of training steps.
+    one twin; mistakes in training steps go with the latter only.
     """
 
 

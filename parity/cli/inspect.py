@@ -1,4 +1,4 @@
-"""``parity inspect``: what a preset or a checkpoint is made of."""
+"""``parity inspect``: show what a preset or a checkpoint is made of."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from parity.cli.support.sizes import parse_size
 from vit_config import ConfigError
 
 MAX_BATCH = 2**12
-"""Images; beyond it the bytes of a preset's attention weights no longer fit in 64 bits."""
+"""Most images in a batch; beyond it the bytes of attention weights no longer fit in 64 bits."""
 
 
 @dataclass(frozen=True)
 class Inspect:
-    """Show what a model is made of: the schema, how pixels are prepared, and each layer's type, shapes,
-    parameters and FLOPs; of a checkpoint in any dialect also what it is, where each field of its schema
-    is from, and what is odd about its values.
+    """Show what a model is made of: its schema, its preprocessing, and each layer's type, shapes,
+    parameters and FLOPs; of a checkpoint of any dialect also its kind, where each field of its schema
+    is from, and anomalies of its values.
     """
 
     subject: Annotated[str, tyro.conf.Positional, shown_as("NAME|FILE")] = ""
-    """A preset, such as vit_base_patch16_224 or, with a pretrained tag of timm's, name.tag; or the path
-    of a checkpoint, a file or a folder. `parity list` shows every preset."""
+    """Preset, such as vit_base_patch16_224 or, with a pretrained tag of timm's, name.tag; or path of a
+    checkpoint, a file or a folder. `parity list` shows every preset."""
     reading: Annotated[Reading, tyro.conf.arg(name="")] = field(default_factory=Reading)
     skip_values: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Do not read a checkpoint's values to look for anomalies."""
+    """Do not look for anomalies in a checkpoint's values."""
     depth: int = 3
-    """How many levels of the tree to show below the model."""
+    """Levels of the tree to show below the model."""
     batch_size: int = 1
     """Images in the batch; shapes and FLOPs of the table are those of the whole batch."""
     image_size: Annotated[str | None, shown_as("HxW")] = None
     """Height and width of images to use instead of the schema's; a model without dynamic_image_size is
     built anew for them."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show every block, where blocks that are alike share a row, and what does nothing in evaluation,
-    such as dropout."""
+    """Show every block, instead of one row for blocks that are alike, and layers that do nothing in
+    evaluation, such as dropout."""
     json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write everything, every layer included, as JSON to this file."""
+    """Also write the result as JSON to this file, every layer included."""
 
 
 def main(argv: list[str], prog: str = "parity inspect") -> int:

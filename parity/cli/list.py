@@ -1,4 +1,4 @@
-"""``parity list``: which models there are, and what they cost."""
+"""``parity list``: list the presets, and what they cost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JSON_VERSION = 1
 @dataclass(frozen=True)
 class ListModels:
     """List the presets: parameters, GFLOPs of one image, size of the input, the module of timm that has
-    the model, and how many pretrained tags it has. `parity inspect NAME` shows one of them.
+    the model, and its number of pretrained tags. `parity inspect NAME` shows one preset.
     """
 
     patterns: Annotated[
@@ -29,11 +29,11 @@ class ListModels:
         tyro.conf.Positional,
         tyro.conf.arg(metavar="[PATTERN ...]", help_behavior_hint=""),
     ] = ()
-    """Which presets, as shell patterns such as 'deit*' (quote them); all unless given."""
+    """Presets to list, as shell patterns such as 'deit*' (quote them); by default all."""
     json: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """Also write the list as JSON to this file."""
+    """Also write the result as JSON to this file."""
     dialects: tyro.conf.FlagCreatePairsOff[bool] = False
-    """List the dialects that checkpoints are converted to and from instead."""
+    """List instead the dialects that checkpoints are converted from and to."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Row:
     name: str
     parameters: int
     flops: int
-    """Of one image."""
+    """FLOPs of one image."""
     image_size: tuple[int, int]
     """Height and width in pixels."""
     in_channels: int
@@ -76,7 +76,7 @@ def main(argv: list[str], prog: str = "parity list") -> int:
 
 
 def matching(patterns: Sequence[str]) -> list[str]:
-    """Names of the presets that match any of the shell patterns, or of all; sorted.
+    """Return the names of the presets that match any of the shell patterns, or all names; sorted.
 
     Raises:
         ConfigError: a pattern that matches nothing.
@@ -95,7 +95,7 @@ def matching(patterns: Sequence[str]) -> list[str]:
 
 
 def _closest(pattern: str) -> str:
-    """The name most like the pattern; of a pattern with wildcards, the one with a part most like it."""
+    """Return the name most like the pattern; for wildcards, the one with a part most like it."""
     from vit_config import PRESETS
 
     literal = re.sub(r"\[[^]]*\]|[*?]", "", pattern)

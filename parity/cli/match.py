@@ -1,4 +1,4 @@
-"""``parity match``: which leaf of one model is which leaf of another."""
+"""``parity match``: find which leaf of one model is which leaf of another."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from vit_config import ConfigError
 
 @dataclass(frozen=True)
 class Match:
-    """Find which leaf of A is which leaf of B, whatever they are called: equal, transposed, reshaped,
-    split, joined, stacked, heads in another order. Where values say nothing, the leaves around may;
-    what remains is reported with its candidates, never guessed. Exit status: 0 if everything is
-    matched, and the map, if one is given, is right; 1 if not."""
+    """Find which leaf of A is which leaf of B, whatever their names: equal, transposed, reshaped, split,
+    joined, stacked, heads in another order. Where values do not tell, the leaves around may; the
+    others are reported with their candidates, never guessed. Exit status: 0 if everything is matched,
+    and the map, if one is given, is right; 1 if not."""
 
     files: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="A B", help_behavior_hint="")
     ] = ()
-    """Two checkpoints of any kind, or two traces; no dialect has to be known. Of two traces, modules
-    that computed the same are compared where values differ."""
+    """Two checkpoints of any kind, or two traces; no dialect has to be known. In two traces, leaves
+    whose values differ are matched by what their modules computed."""
     json: Annotated[Path | None, shown_as("FILE")] = None
-    """Write everything that was found to this file."""
+    """Also write the result as JSON to this file."""
     table: Annotated[Path | None, shown_as("FILE.py")] = None
-    """Write a dialect's table that reads and writes B's names, if A has this project's."""
+    """Also write a dialect's table that reads and writes B's names, if A has this project's."""
     map: Annotated[Path | None, shown_as("FILE")] = None
     """Judge a map of your own: a JSON object of A's leaves, each with B's leaf, a list of leaves that
     are joined, or {"leaf": ..., "transpose": true}."""
     all: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Show every block, where blocks that are alike share a row; with --map, show the leaves
-    as well."""
+    """Show every block, instead of one row for blocks that are alike; with --map, show the leaves as
+    well."""
 
 
 def main(argv: list[str], prog: str = "parity match") -> int:

@@ -1,4 +1,4 @@
-"""``parity predict``: what a model of any checkpoint says of images."""
+"""``parity predict``: predict the classes of images, by a checkpoint of any dialect."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from vit_train.frameworks import Framework
 
 @dataclass(frozen=True)
 class Arguments:
-    """The most probable classes of images. What is no image, or damaged, is named and passed over; exit
-    status: 0, 1 if that happened, 2 if no image could be used or for other bad input.
+    """Print the most probable classes of images. A file that is no image, or damaged, is named and
+    passed over; exit status: 0, 1 if that happened, 2 if no image could be used or for other bad input.
     """
 
     source: Annotated[str, tyro.conf.Positional, shown_as("RUN|CHECKPOINT")]
     """Folder of a training run, or a checkpoint of any dialect: a file, a folder, a name on the Hub."""
     images: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("IMAGE ...")]
-    """Files of images, or folders of them; - reads their names from standard input, a line each."""
+    """Image files, or folders of them; - reads names from standard input, one a line."""
     step: Annotated[int | None, shown_as("N", "the weights it ended with, else the newest or best")] = (
         None
     )
-    """Which checkpoint of a training run."""
+    """Step of the training run's checkpoint."""
     framework: Annotated[Framework | None, shown_as("{jax,torch}", "jax where it is installed")] = None
-    """Which twin computes."""
+    """Framework of the twin to run."""
     k: int = 5
-    """Classes to name."""
+    """Classes to name for each image."""
     json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the answers to this file, a JSON object a line."""
+    """Also write the result as JSON to this file, one object a line."""
     csv: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write them to this file, a row an image."""
+    """Also write the result as CSV to this file, one row an image."""
     features: Annotated[Path | None, shown_as("FILE.npy")] = None
-    """Also write what the head sees, (images, D) float32, in the order of the answers; a model without a
-    head names no classes then."""
+    """Also write the input of the head, (images, D) float32, in the order of the answers; a model
+    without a head then names no classes."""
 
 
 def main(argv: list[str], prog: str = "parity predict") -> int:
@@ -99,7 +99,7 @@ def main(argv: list[str], prog: str = "parity predict") -> int:
 
 
 def images_of(names: Iterable[str]) -> Iterator[tuple[str, MissingFileError | None]]:
-    """The files that are meant, in order, of a folder all images below it; and what is wrong there."""
+    """Yield the files that are meant, in order, of a folder all images below it; each with its error."""
     from vit_train.sources.folder import SUFFIXES
     from vit_train.sources.place import files_below
 

@@ -1,4 +1,4 @@
-"""``parity preflight``: whether a run fits its devices, and what a step takes, before there are any."""
+"""``parity preflight``: say whether a run fits its devices, and what a step takes, without them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MIB, GIB = 2**20, 2**30
 @dataclass(frozen=True)
 class Options:
     """Compile the very step of a run ahead of time, for devices that need not be there, and say whether
-    it fits, what fits, what is sent between devices, and how fast it can be at best.
+    it fits, which batch fits, what is sent between devices, and how fast it can be at best.
 
     Takes every flag of `train`, too; the data are not needed. Exit status: 0 if the step fits, 1 if it
     does not, 2 for bad input.
@@ -38,10 +38,10 @@ class Options:
     hbm: Annotated[
         float | None, tyro.conf.arg(metavar="GIB", help_behavior_hint="(default: the chip's)")
     ] = None
-    """Memory of a device, where it is another."""
+    """Memory of each device in GiB."""
     quick: bool = False
     """Compile with the least effort, several times as fast: memory is then an upper bound, and so is the
-    time of what is not matrix products; transfers stay."""
+    time of all but matrix products; transfers are the same."""
     largest: bool = True
     """Also look for the largest batch that fits; each attempt compiles anew."""
     layouts: bool = False
@@ -62,9 +62,7 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
             f"preflight compiles a step of JAX, not of --framework {request.framework}; leave it out"
         )
     if options.topology != "local":
-        os.environ.setdefault(
-            "JAX_PLATFORMS", "cpu"
-        )  # nothing runs; a TPU there might be is not touched
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # nothing runs, so leave this machine's TPU alone
     from vit_config.screen import screen
     from vit_config.waiting import Waiting
     from vit_jax.train.formats import wish
@@ -97,10 +95,10 @@ def main(argv: list[str], prog: str = "parity preflight") -> int:
 
 
 def memory_limit(topology: Topology) -> float:
-    """Bytes of memory of one device: of a chip, of a GPU as it says, or a share of this machine's.
+    """Return the bytes of memory of a device: a chip's, a GPU's own, or a share of this machine's.
 
     Raises:
-        ConfigError: nobody says.
+        ConfigError: it is unknown.
     """
     if topology.chip is not None:
         return topology.chip.hbm_bytes
@@ -113,7 +111,7 @@ def memory_limit(topology: Topology) -> float:
 
 
 def batch_unit(request: Request, num_devices: int) -> int:
-    """What a batch must be a multiple of."""
+    """Return the number that a batch must be a multiple of."""
     from vit_jax.train.mesh import parse_mesh
 
     shares = num_devices
@@ -161,7 +159,7 @@ def _lines(
             yield "roofline", ", ".join(f"{part} {time * 1e3:.3g} ms" for part, time in parts.items())
             rate = recipe.batch_size / best.seconds
             mfu = f"MFU {best.mfu:.0%}; bound by {best.bound}"
-            if best.bound == "compute":  # the products alone: what else takes time is not seen
+            if best.bound == "compute":  # products alone: other work is not counted
                 mfu = "bound by compute, which says nothing of the MFU"
             yield "at best", f"{best.seconds * 1e3:.3g} ms a step, {rate:,.0f} images/s, {mfu}"
     took = f"in {flight.compile_seconds:.3g} s"

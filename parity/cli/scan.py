@@ -35,12 +35,13 @@ class ScanFolder:
     folder: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DIR", help_behavior_hint="")
     ] = ()
-    """The folder. Hidden files are skipped, links out of it are not followed."""
+    """Folder to search. Hidden files are skipped, links out of it are not followed."""
     out: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="", aliases=("-o",))
     ] = None
-    """Write the list to this file, for `parity convert --manifest FILE`. What is open - "set" - is to be
-    filled in there; "like", "dialect", "part", "preprocess", "license" and "skip" may be too."""
+    """Write the list to this file, for `parity convert --manifest FILE`. Fill in there what is
+    open, under "set"; "like", "dialect", "part", "preprocess", "license" and "skip" may be filled in,
+    too."""
 
 
 def main(argv: list[str], prog: str = "parity scan") -> int:
@@ -97,7 +98,7 @@ def _print(console: Console, result: Scan) -> None:
 
 
 def _kinds(jobs: Sequence[Job]) -> Table:
-    """How many there are of each dialect and kind of file."""
+    """Return a table of how many checkpoints there are of each dialect and kind of file."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

@@ -17,23 +17,23 @@ MAX_PARAMETERS = 150e6
 
 @dataclass(frozen=True)
 class Sweep:
-    """Compare both twins with timm, in float64: of every architecture of the installed version the names
-    and shapes of all tensors, then the function on a copy shrunk in depth and width. Exit status: 0 all
-    equal, 1 different, 2 bad input.
+    """Compare both twins with every architecture of the installed timm, in float64: the names and shapes
+    of all tensors, then the function of a copy shrunk in depth and width. Exit status: 0 all equal, 1
+    different, 2 bad input.
     """
 
     pattern: Annotated[tuple[str, ...], tyro.conf.Positional, shown_as("[PATTERN ...]")] = ()
-    """Names of architectures, such as 'vit_base_*'; all without one."""
+    """Architectures to compare, such as 'vit_base_*'; by default all."""
     full_size: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Do not shrink, but leave out what is larger than --max-parameters."""
+    """Do not shrink, but leave out architectures larger than --max-parameters."""
     max_parameters: Annotated[float | None, shown_as("N", f"{MAX_PARAMETERS:.0f}")] = None
-    """With --full-size: the largest architecture to compare."""
+    """With --full-size: parameters of the largest architecture to compare."""
     processes: int = 2
-    """How many processes share the work."""
+    """Number of processes that share the work."""
     seed: int = 0
     """Seed of the re-drawn weights and of the batch."""
     json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the results as JSON to this file."""
+    """Also write the result as JSON to this file."""
 
 
 def main(argv: list[str], prog: str = "parity sweep") -> int:

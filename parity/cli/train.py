@@ -1,4 +1,4 @@
-"""``parity train``: what ``train.py`` shows, as a command of the installed package."""
+"""``parity train``: train either twin; the same as ``train.py``, in the installed package."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def main(argv: list[str], prog: str = "parity train") -> int:
     from vit_train.task import make_task
     from vit_train.trainer import Trainer
 
-    # alone, or as one of several processes, of which the first speaks for all
+    # one process, or one of several, of which the first prints for all
     with request.together() as leads, numerics(request.job.recipe):
         console = after_training.make_console(quiet=not leads)
         if request.dry_run:

@@ -1,4 +1,4 @@
-"""``parity verify-certificate``: whether a certificate holds today."""
+"""``parity verify-certificate``: verify that a certificate still holds."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class VerifyCertificate:
     file: Annotated[
         tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FILE", help_behavior_hint="")
     ] = ()
-    """The certificate that parity check --certificate wrote. A checkpoint is taken from where it was, or
-    from beside the certificate."""
+    """Certificate that `parity check` or `parity check-steps` wrote. Its checkpoint is read from where
+    it was, or from beside the certificate."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
 

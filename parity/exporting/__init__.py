@@ -1,1 +1,1 @@
-"""Out to where models run: StableHLO, ONNX and torch.export, read back by others and compared."""
+"""Export of models to StableHLO, ONNX and torch.export, each read back and compared with the twins."""

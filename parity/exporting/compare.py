@@ -1,4 +1,4 @@
-"""What an artefact says of pictures, held against both twins."""
+"""Comparison of an exported program's outputs with both twins'."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ Outputs = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Compared:
-    """One output, beside the twins that are installed."""
+    """One output of an exported program, compared with the installed twins."""
 
     output: str
     error: float
     """Relative distance to the twins' float64 run on the same rounded weights."""
     twins: dict[str, float]
-    """The distance of each twin's own run in the type of the artefact."""
+    """The same distance of each twin's own run in the program's type."""
     limit: float
-    """What the error may be; see `parity.measure.policies.own_float64`."""
+    """Largest error that passes; see `parity.measure.policies.own_float64`."""
     origin: str
 
     @property
     def passed(self) -> bool:
-        """Whether it is within its limit."""
+        """Whether the error is within its limit."""
         return self.error <= self.limit
 
     def to_dict(self) -> dict[str, object]:
-        """As JSON can hold it."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "passed": self.passed}
 
 
 def pictures(subject: Subject) -> list[np.ndarray]:
-    """Two batches, of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8."""
+    """Draw batches of two pictures and of one, of other sizes and proportions: (B, h, w, C) uint8."""
     height, width = subject.image_size
     sizes = ((2, height * 4 // 3 + 1, width * 2 + 3), (1, height + 7, max(width * 2 // 3, 1)))
     random = np.random.default_rng(0)
@@ -54,9 +54,9 @@ def pictures(subject: Subject) -> list[np.ndarray]:
 
 
 def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
-    """Pictures as PIL resizes and crops them, normalised: (B, H, W, C) float32.
+    """Return pictures resized and cropped by PIL, and normalised: (B, H, W, C) float32.
 
-    Where nobody says how, they are drawn at the model's own size and spread around 0.
+    Where the preprocessing is unknown, draw images of the model's own size from a normal distribution.
     """
     if (told := subject.metadata.pixels) is not None:
         return told.normalise(np.stack([prepare(each, subject.image_size, told) for each in batch]))
@@ -68,11 +68,11 @@ def prepared(subject: Subject, batch: np.ndarray) -> np.ndarray:
 def compare(
     subject: Subject, images: Sequence[np.ndarray], found: Sequence[Outputs]
 ) -> tuple[Compared, ...]:
-    """Hold what an artefact made of batches against the twins.
+    """Compare an exported program's outputs of several batches with the twins'.
 
     Args:
-        images: (B, H, W, C) float32 each, prepared.
-        found: what came of each.
+        images: prepared batches, (B, H, W, C) float32 each.
+        found: the program's outputs of each batch.
     """
     every = np.concatenate(images)
     dtype = next(iter(subject.arrays.values())).dtype
@@ -97,7 +97,7 @@ def compare(
 
 
 def _run(twin: str, subject: Subject, images: np.ndarray, dtype: np.dtype) -> dict[str, np.ndarray]:
-    """One twin's outputs of (B, H, W, C) images, computed in a type, as float64."""
+    """Return one twin's outputs of (B, H, W, C) images, computed in `dtype`, as float64."""
     arrays = {name: each.astype(dtype) for name, each in subject.arrays.items()}
     images = images.astype(dtype)
     if twin == "jax":

@@ -1,4 +1,4 @@
-"""A model written as a program, read back, compared, and only then given its name."""
+"""Export of a model to a program file, which is read back and compared before it gets its name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ To = Literal["stablehlo", "onnx", "torch-export"]
 
 
 class DifferentError(WeightsError):
-    """What was written is another function than the twins; nothing of it is kept."""
+    """The exported program computes another function than the twins; no file is kept."""
 
     def __init__(self, message: str, compared: tuple[Compared, ...]) -> None:
         super().__init__(message)
@@ -33,11 +33,11 @@ class DifferentError(WeightsError):
 
 @dataclass(frozen=True)
 class Exported:
-    """An artefact that was compared and has its name."""
+    """An exported program that agrees with the twins."""
 
     path: Path
     beside: Path
-    """JSON with what is told of it."""
+    """The JSON file that describes the program."""
     about: Mapping[str, Any]
     compared: tuple[Compared, ...]
 
@@ -53,28 +53,28 @@ def export(
     force: bool = False,
     **reading: Unpack[Reading],
 ) -> Exported:
-    """Write a model as a program of another format, for any batch.
+    """Write a model as a program of another format, for any batch size.
 
-    The program is read again in a process that cannot import what wrote it, run on pictures and compared
-    with both twins. Beside it, in ``OUT.json``, is what is told of it: inputs and outputs, schema,
-    preprocessing, class names, licence, provenance, and how far it is from the twins.
+    A process that cannot import this project reads the program back and runs it on pictures; the outputs
+    are compared with both twins'. ``OUT.json`` describes the program: inputs and outputs, schema,
+    preprocessing, class names, licence, provenance, and its distance from the twins.
 
     Args:
         source: a checkpoint as `load` reads it, or a model of either twin.
         out: the file to write.
         to: ``stablehlo``, ``onnx`` or ``torch-export``.
-        input: ``uint8``, pictures (B, h, w, C) of any size, resized, cropped and normalised inside as
-            the file says; ``float32``, images that the caller has prepared.
-        dtype: of the weights and of what is computed; by default the type they have.
-        platforms: of StableHLO: for which it is lowered.
-        force: replace files that exist.
-        reading: what the checkpoint does not say itself, see `read_checkpoint`.
+        input: ``uint8``, pictures (B, h, w, C) of any size, which the program resizes, crops and
+            normalises as the file says; ``float32``, images that the caller has prepared.
+        dtype: type of the weights and of the computation; by default the weights' own type.
+        platforms: platforms that a StableHLO program is lowered for.
+        force: replace existing files.
+        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
     Raises:
-        DifferentError: the artefact is not the same function; nothing is kept.
-        ConfigError: no such format, input, type or platform, or it would not fit.
-        InputError: pictures are wanted, and nobody says how they are prepared.
-        MissingFileError, WeightsError: see `read_checkpoint`; or the artefact cannot be read back.
+        DifferentError: the program does not compute the same function; no file is kept.
+        ConfigError: no such format, input, type or platform, or the model does not fit the format.
+        InputError: `input` is ``uint8``, and the preprocessing is unknown.
+        MissingFileError, WeightsError: see `read_checkpoint`; or the program cannot be read back.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}: expected one of {', '.join(FORMATS)}")
@@ -100,10 +100,10 @@ def export(
 
 
 def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Compared, ...]:
-    """Run an artefact on pictures, in a process of its own, and hold it against the twins.
+    """Run an exported program on pictures in its own process, and compare its outputs with the twins'.
 
     Raises:
-        WeightsError: it cannot be read or run.
+        WeightsError: the program cannot be read or run.
     """
     batches = pictures(subject)
     ready = [prepared(subject, each) for each in batches]
@@ -112,12 +112,12 @@ def compared_with_twins(subject: Subject, form: Format, path: Path) -> tuple[Com
 
 
 def laid_out(images: np.ndarray, form: Format) -> np.ndarray:
-    """Prepared images (B, H, W, C) in the layout of a format."""
+    """Return prepared images (B, H, W, C) in the layout of a format."""
     return images if form.layout == "NHWC" else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
 
 
 def describe(subject: Subject, form: Format, platforms: Sequence[str]) -> dict[str, Any]:
-    """What is told of a program: JSON values."""
+    """Return the description of a program, as JSON values."""
     shape, dtype = example(subject, form.layout)
     names = iter("Bhw")
     inside = subject.inside is not None

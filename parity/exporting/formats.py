@@ -1,4 +1,4 @@
-"""The formats that programs are written in: how, and how they are read without what wrote them."""
+"""The export formats: how a program is written, and how it is run without this project."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from parity.exporting.subject import Subject
 from vit_config import ConfigError
 
 PLATFORMS = ("cpu", "cuda", "tpu")
-"""For which a StableHLO program is lowered, unless told."""
+"""Platforms that a StableHLO program is lowered for by default."""
 AXES = ("batch", "height", "width")
-"""What the axes are called whose length may be any: of uint8 pictures the first three."""
+"""Names of the axes of dynamic length: the first three of uint8 pictures."""
 ABOUT = "vit.about"
-"""The entry in an artefact that tells of the model, where the format has a place for it."""
+"""Key of the model's description inside an exported file, where the format has a place for it."""
 MOST = 2**31 - 1
-"""Bytes of an ONNX file at most: it is one protobuf."""
+"""Maximum size of an ONNX file in bytes: it is one protobuf."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format."""
+    """One export format."""
 
     name: str
     suffix: str
-    """What file names end in, by custom."""
+    """Customary ending of file names."""
     layout: str
-    """Of images that are prepared already."""
+    """Layout of prepared images: ``NHWC`` or ``NCHW``."""
     write: Callable[[Subject, Mapping[str, Any], Sequence[str]], bytes]
-    """The artefact, given what is told of the model and the platforms."""
+    """Returns the bytes of the file, given the model, its description and the platforms."""
     reader: str
-    """Python that defines ``run(images) -> {name: array}`` of the artefact at `path`."""
+    """Python source that defines ``run(images) -> {name: array}`` for the program at `path`."""
     without: tuple[str, ...]
-    """What the reader's process cannot import."""
+    """Packages that the reader's process cannot import."""
 
 
 def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
-    """`jax.export` of the JAX twin. The format has no place for what is told of the model."""
-    import flatbuffers  # noqa: F401  # which jax.export needs, and does not bring along
+    """Export the JAX twin by `jax.export`. The format has no place for the model's description."""
+    import flatbuffers  # noqa: F401  # jax.export needs it, but does not install it
     import jax
     from jax import export
 
@@ -61,7 +61,7 @@ def stablehlo(subject: Subject, about: Mapping[str, Any], platforms: Sequence[st
 
 
 def torch_export(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
-    """`torch.export` of the PyTorch twin."""
+    """Export the PyTorch twin by `torch.export`."""
     import torch
 
     file = io.BytesIO()
@@ -71,9 +71,9 @@ def torch_export(subject: Subject, about: Mapping[str, Any], platforms: Sequence
 
 
 def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -> bytes:
-    """ONNX of the PyTorch twin, by PyTorch's own exporter."""
+    """Export the PyTorch twin to ONNX by PyTorch's own exporter."""
     import onnx
-    import onnxruntime  # noqa: F401  # before the work is done that it checks
+    import onnxruntime  # noqa: F401  # so that a missing one fails before the export, not after it
     import onnxscript  # noqa: F401
     import torch
 
@@ -102,17 +102,17 @@ def onnx(subject: Subject, about: Mapping[str, Any], platforms: Sequence[str]) -
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
                 dim.dim_param = named.get(dim.dim_param, dim.dim_param)
-    del model.graph.value_info[:]  # the lengths by the exporter's own names
+    del model.graph.value_info[:]  # it names the axes as the exporter did
     onnx.helper.set_model_props(model, {ABOUT: json.dumps(about)})
     return model.SerializeToString()
 
 
 def _traced(subject: Subject) -> Any:
-    """The PyTorch twin as an exported program."""
+    """Trace the PyTorch twin to a `torch.export.ExportedProgram`."""
     import torch
 
     shape, dtype = example(subject, "NCHW")
-    odd = iter((2, 37, 41))  # no two equal, which would be taken for one length
+    odd = iter((2, 37, 41))  # no two equal: equal lengths would be taken for one
     images = torch.zeros([next(odd) if n is None else n for n in shape], dtype=getattr(torch, dtype))
     free = {axis: torch.export.Dim(AXES[axis]) for axis, n in enumerate(shape) if n is None}
     with torch.no_grad():
@@ -121,7 +121,7 @@ def _traced(subject: Subject) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what exporters say of their own insides."""
+    """Silence the exporters' own warnings and log messages."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

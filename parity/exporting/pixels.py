@@ -1,8 +1,8 @@
-"""`vit_config.images.pixels.fit` as array operations, so that it can be a part of an exported program.
+"""`vit_config.images.pixels.fit` as array operations, for use inside exported programs.
 
-PIL resizes in whole numbers: coefficients of 22 bits after the point, pixels rounded to 8 bits after
-either pass. Products and sums of those are exact in float64, whatever the order, so the result is PIL's.
-The same lines are traced by JAX and by PyTorch; numpy runs them as they are.
+PIL resizes in integers: coefficients of 22 fractional bits, pixels rounded to 8 bits after either pass.
+Products and sums of those are exact in float64, whatever the order, so the result is PIL's. JAX and
+PyTorch trace the same code; numpy runs it directly.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any
 from vit_config import Preprocess
 
 _ONE = float(2**22)
-"""What a coefficient of 1 is, in PIL's whole numbers."""
+"""The integer that PIL uses for a coefficient of 1."""
 _SUPPORT = {"box": 0.5, "bilinear": 1.0, "hamming": 1.0, "bicubic": 2.0, "lanczos": 3.0}
-"""How far each filter reaches, in pixels of the smaller image. Nearest is not among them: PIL adds up
-the places of its pixels one after another, and an array operation that rounds alike is not known."""
+"""Support of each filter, in pixels of the smaller image. Nearest is missing: PIL accumulates its pixel
+coordinates one after another, and no array operation is known to round alike."""
 FILTERS = tuple(_SUPPORT)
 
 
 def fit(xp: Any, images: Any, size: tuple[int, int], preprocess: Preprocess) -> Any:
-    """Resize images and crop the centre of what comes out.
+    """Resize images and crop their centre.
 
     Args:
         xp: `numpy`, `jax.numpy` or `torch`.
-        images: (B, C, h, w) whole numbers 0 to 255 as float64, all of one size, which may be symbolic.
+        images: (B, C, h, w) whole numbers 0 to 255 as float64; h and w may be symbolic.
         size: (H, W) in pixels.
 
     Returns:
@@ -54,7 +54,7 @@ def fit(xp: Any, images: Any, size: tuple[int, int], preprocess: Preprocess) -> 
 
 
 def normalise(xp: Any, pixels: Any, preprocess: Preprocess) -> Any:
-    """`Preprocess.normalise` of pixels (B, C, H, W), in float32."""
+    """Normalise pixels (B, C, H, W) as `Preprocess.normalise` does, in float32."""
     mean, std = (
         xp.asarray(each, dtype=xp.float32)[:, None, None] for each in (preprocess.mean, preprocess.std)
     )
@@ -62,19 +62,19 @@ def normalise(xp: Any, pixels: Any, preprocess: Preprocess) -> Any:
 
 
 def _corner(xp: Any, over: Any) -> Any:
-    """Where a crop begins that leaves `over` pixels of a line; below 0 where some are missing."""
+    """Return where a centre crop that drops `over` pixels begins; negative if the line is too short."""
     return xp.where(over < 0, -xp.floor(-over / 2), xp.round(over / 2))
 
 
 def _rows_first(have: list[Any], resized: list[Any]) -> Any:
-    """Whether PIL makes rows fewer before it makes them shorter: where that takes away more than twice
-    as many lines (found by trying Pillow 13.0.0, whose source was not read)."""
+    """Return whether PIL reduces the height before the width: it does where the height loses more than
+    twice as many pixels (found by trying Pillow 13.0.0, whose source was not read)."""
     fewer, narrower = (before - after for before, after in zip(have, resized, strict=True))
     return (fewer > 0) & (fewer > 2 * narrower)
 
 
 def _resized(xp: Any, have: list[Any], size: tuple[int, int], preprocess: Preprocess) -> list[Any]:
-    """`vit_config.images.pixels.resized_size`, of a height and a width that are arrays."""
+    """Compute `vit_config.images.pixels.resized_size` for a height and a width that are arrays."""
     cover = preprocess.resized(size)
     if preprocess.crop_mode == "squash":
         return [0 * side + want for side, want in zip(have, cover, strict=True)]
@@ -87,12 +87,12 @@ def _resized(xp: Any, have: list[Any], size: tuple[int, int], preprocess: Prepro
 
 
 def _coefficients(xp: Any, line: Any, have: Any, resized: Any, places: Any, name: str) -> Any:
-    """What each pixel of a line gives to each of the resized line's, times `_ONE`.
+    """Compute the weight of each input pixel in each output pixel of a resized line, times `_ONE`.
 
     Args:
-        line: (n,) the numbers of the pixels there are.
-        have, resized: how many they are, and become.
-        places: (m,) the numbers of the pixels wanted.
+        line: (n,) indices of the input pixels.
+        have, resized: length of the line before and after resizing.
+        places: (m,) indices of the output pixels wanted.
 
     Returns:
         (m, n) float64 whole numbers.
@@ -110,7 +110,7 @@ def _coefficients(xp: Any, line: Any, have: Any, resized: Any, places: Any, name
 
 
 def _filter(xp: Any, name: str, x: Any) -> Any:
-    """PIL's filter at the distances `x`."""
+    """Evaluate PIL's filter at the distances `x`."""
     far = xp.abs(x)
     if name == "box":
         return xp.where((x > -0.5) & (x <= 0.5), 0 * x + 1, 0 * x)
@@ -128,11 +128,11 @@ def _filter(xp: Any, name: str, x: Any) -> Any:
 
 
 def _sinc(xp: Any, x: Any) -> Any:
-    """sin(pi x) / (pi x), 1 at 0."""
+    """Compute sin(pi x) / (pi x), 1 at 0."""
     angle = math.pi * xp.where(x == 0, 0 * x + 1, x)
     return xp.where(x == 0, 0 * x + 1, xp.sin(angle) / angle)
 
 
 def _rounded(xp: Any, sums: Any) -> Any:
-    """Sums of pixels times coefficients as pixels of 8 bits."""
+    """Round sums of pixels times coefficients to 8-bit pixels."""
     return xp.clip(xp.floor((sums + _ONE / 2) / _ONE), 0, 255)

@@ -1,7 +1,7 @@
-"""A model as one function of images with named outputs, in either framework: what is traced.
+"""The function that each framework traces for an export: from images to named outputs.
 
-Both take images as (B, h, w, C) uint8 where preprocessing is inside; else, resized and normalised, in
-their framework's own layout: (B, H, W, C) of JAX, (B, C, H, W) of PyTorch.
+A program that includes preprocessing takes images (B, h, w, C) uint8. Any other takes images resized and
+normalised, in its framework's own layout: (B, H, W, C) of JAX, (B, C, H, W) of PyTorch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from parity.exporting.subject import Subject
 
 
 def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
-    """The function that JAX traces."""
+    """Return the function that JAX traces."""
     import jax
     import jax.numpy as jnp
 
@@ -27,7 +27,7 @@ def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
         if (preprocess := subject.inside) is not None:
             with jax.enable_x64(
                 True
-            ):  # PIL's whole numbers; the model behind computes as it always does
+            ):  # for PIL's integers; the model after it computes as it always does
                 pixels = jnp.moveaxis(images, 3, 1).astype(jnp.float64)  # (B, C, h, w)
                 pixels = fit(jnp, pixels, subject.image_size, preprocess).astype(jnp.float32)
             images = jnp.moveaxis(normalise(jnp, pixels, preprocess), 1, 3)  # (B, H, W, C)
@@ -42,7 +42,7 @@ def jax_program(subject: Subject) -> Callable[[Any], dict[str, Any]]:
 
 
 def torch_program(subject: Subject) -> Any:
-    """The module that PyTorch traces."""
+    """Return the module that PyTorch traces."""
     import torch
 
     import vit_torch
@@ -66,10 +66,10 @@ def torch_program(subject: Subject) -> Any:
 
 
 def example(subject: Subject, layout: str) -> tuple[tuple[int | None, ...], str]:
-    """The shape of images, None where it may be any, and their type.
+    """Return the shape of a program's images, with None for each dynamic length, and their type.
 
     Args:
-        layout: ``NHWC`` or ``NCHW``, of images that are prepared already.
+        layout: ``NHWC`` or ``NCHW``, the layout of prepared images.
     """
     channels, size = subject.config.in_channels, subject.image_size
     if subject.inside is not None:

@@ -1,4 +1,4 @@
-"""An artefact in a process of its own, which cannot import what wrote it."""
+"""Runs an exported program in its own process, which cannot import this project."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ numpy.savez(found, **results)
 
 
 def replay(form: Format, path: Path, batches: Sequence[np.ndarray]) -> list[dict[str, np.ndarray]]:
-    """What an artefact makes of each batch of images, by name of the output.
+    """Run an exported program on each batch of images, and return its outputs by name.
 
     Raises:
-        WeightsError: its library does not read or run it; the message is what it said.
+        WeightsError: its library cannot read or run it; the message ends with the library's own.
     """
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         pictures, found = Path(folder, "pictures.npz"), Path(folder, "found.npz")

@@ -1,4 +1,4 @@
-"""What is exported: a model's schema and weights, and what is told of them."""
+"""The model to export: its schema and weights, its metadata and provenance."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from parity.porting.transform import as_type
 from vit_config import ConfigError, InputError, Preprocess, ViTConfig
 
 Input = Literal["uint8", "float32"]
-"""What a program takes: pictures of any size, or images that are resized and normalised already."""
+"""Input of a program: pictures of any size, or images that are resized and normalised already."""
 DType = Literal["float32", "float16", "bfloat16"]
-"""The type of weights and of what is computed with them; outputs are float32."""
+"""Type of the weights and of the computation; outputs are float32."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and how a program of it takes images."""
+    """A model to export, and the kind of images that its program takes."""
 
     config: ViTConfig
     arrays: dict[str, np.ndarray]
-    """By common names, all of one type."""
+    """Parameters by the twins' names, all of one type."""
     dtype: str
     metadata: Metadata
     provenance: list[Any]
-    """Oldest first, JSON values."""
+    """Hops of the weights, oldest first, as JSON values."""
     input: Input
 
     @property
     def inside(self) -> Preprocess | None:
-        """The preprocessing that is a part of the program; None where it is left to the caller."""
+        """The preprocessing that the program does itself; None if it is left to the caller."""
         return self.metadata.pixels if self.input == "uint8" else None
 
     @property
@@ -52,12 +52,12 @@ class Subject:
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of what comes out; no logits where they would be what is pooled."""
+        """Names of the outputs; no logits where they would equal the pooled output."""
         own = self.config.num_classes or self.config.head_hidden
         return ("logits", "pooled", "tokens") if own else ("pooled", "tokens")
 
     def shapes(self) -> dict[str, list[Any]]:
-        """The shape of each output; B is any batch."""
+        """Return the shape of each output; B is the batch size."""
         cfg, (height, width) = self.config, self.image_size
         rows, columns = cfg.grid_of(height, width)
         every: dict[str, list[Any]] = {
@@ -69,11 +69,11 @@ class Subject:
 
 
 def subject_of(source: Any, *, input: Input, dtype: str | None, **reading: Any) -> Subject:
-    """A checkpoint, or a model of either twin, made ready for export.
+    """Prepare a checkpoint, or a model of either twin, for export.
 
     Raises:
-        ConfigError: a type or kind of input that there is not, or what reading refuses.
-        InputError: pictures are wanted, and nobody says how they are prepared.
+        ConfigError: an unknown type or kind of input, or a checkpoint that cannot be read as stated.
+        InputError: `input` is ``uint8``, and the preprocessing is unknown.
         MissingFileError, WeightsError: see `read_checkpoint`.
     """
     _among("input", input, get_args(Input))

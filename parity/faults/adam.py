@@ -1,4 +1,4 @@
-"""Adam with something wrong, in arithmetic that the arrays of both frameworks have."""
+"""A deliberately wrong Adam, in arithmetic that the arrays of both frameworks have."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rule:
-    """How an Adam departs from arXiv 1412.6980, algorithm 1; the defaults do not."""
+    """Departures of an Adam from arXiv 1412.6980, algorithm 1; by default none."""
 
     corrected: bool = True
     """Whether the moments are divided by 1 - beta^t."""
     late: int = 0
-    """Added to t in that correction."""
+    """Number added to t in that correction."""
     root_of_sum: bool = False
     """Whether the epsilon is added inside the root."""
     damped: bool = True
     """Whether the gradient enters the first moment times 1 - beta1."""
     first_moment_kept: bool = False
-    """Whether the first moment starts from something else than 0."""
+    """Whether the first moment starts from values other than 0."""
     sign: bool = False
-    """Whether the update is the sign of the first moment, as Lion's."""
+    """Whether the update is the sign of the first moment, as in Lion."""
 
 
 def adam(
     rule: Rule, g: Any, m: Any, v: Any, t: Any, betas: tuple[float, float], eps: float
 ) -> tuple[Any, Any, Any]:
-    """One update of one parameter.
+    """Compute one update of one parameter.
 
     Args:
-        g, m, v: the gradient, and the moments before.
+        g, m, v: the gradient, and both moments before the update.
         t: the number of this update, counted from 1.
 
     Returns:
-        The moments, and what the learning rate is multiplied with.
+        The moments, and the direction that the learning rate multiplies.
     """
     beta1, beta2 = betas
     if rule.first_moment_kept:

@@ -42,7 +42,7 @@ def _doubled_bias(here: Here, linear: Callable, x: Any) -> Any:
 
 
 def _rounded(x: Any, bits: int) -> Any:
-    """`x` with that many significant bits, by Veltkamp's splitting, which differentiates as x does."""
+    """Round `x` to that many significant bits, by Veltkamp's splitting, whose gradient is that of x."""
     double = "float64" in str(x.dtype)
     scaled = x * (2.0 ** ((53 if double else 24) - bits) + 1.0)
     return scaled - (scaled - x)

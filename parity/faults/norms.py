@@ -23,14 +23,14 @@ def _layer_norm(
     offset: float = 0.0,
     biased: bool = True,
 ) -> Any:
-    """LayerNorm (arXiv 1607.06450), with something wrong.
+    """Compute a LayerNorm (arXiv 1607.06450) with deliberate mistakes.
 
     Args:
-        epsilon: a factor of the module's own.
-        one_pass: the variance as E[x^2] - E[x]^2.
+        epsilon: factor of the module's own epsilon.
+        one_pass: whether the variance is E[x^2] - E[x]^2.
         centred: whether the mean is subtracted, from the values and in their variance.
         lost: degrees of freedom that the variance leaves out.
-        offset: added to the gain.
+        offset: number added to the gain.
         biased: whether the bias is added.
     """
     twin, norm = here.twin, here.module

@@ -1,4 +1,4 @@
-"""Made-up mistakes that no list of causes foresees: where they are must be found."""
+"""Made-up mistakes that no list of causes foresees; a comparison must still locate them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from vit_config import ConfigError, ViTConfig
 
 
 def inject(text: str | None, cfg: ViTConfig) -> AbstractContextManager[None]:
-    """A context in which a fault is in the model code; None injects nothing.
+    """Inject a fault into the model code inside the context; None injects nothing.
 
     Args:
         text: ``NAME`` puts it into its own twin, in every block; ``NAME@jax`` into that twin;
@@ -48,8 +48,8 @@ def inject(text: str | None, cfg: ViTConfig) -> AbstractContextManager[None]:
 def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[None]:
     """Have `fault` stand in for the modules at these paths, of these classes, in every model that runs.
 
-    A module is known by where it is in the model that is being called: JAX makes a new model out of
-    parameters whenever it traces one.
+    A module is identified by its place in the running model: JAX makes a new model out of parameters
+    whenever it traces one.
     """
     running: list[dict[int, Here]] = []  # the modules of the models that are being called, by identity
     method = fault.method or wrong.call
@@ -75,7 +75,7 @@ def _patched(fault: Fault, wrong: Twin, kinds: Mapping[str, type]) -> Iterator[N
 
         return call
 
-    # methods are found through the bases, before any of them is replaced
+    # look methods up through the bases before any is replaced
     originals = {kind: getattr(kind, method) for kind in dict.fromkeys(kinds.values())}
     with ExitStack() as stack:
         for kind, original in originals.items():

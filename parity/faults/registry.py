@@ -1,4 +1,4 @@
-"""What a deliberate fault is, and all there are."""
+"""The definition of a deliberate fault, and the registry of all faults."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from parity.faults.twin import TWINS, TwinName
 from vit_config import ConfigError, ViTConfig
 
 Apply = Callable[..., Any]
-"""``apply(here, original, *args, **kwargs)`` stands in for a module's method, which `original` is."""
+"""``apply(here, original, *args, **kwargs)`` stands in for a module's method, `original`."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One deliberate mistake, which either twin can be given."""
+    """A deliberate mistake that can be injected into either twin."""
 
     name: str
     summary: str
     where: str
-    """The module in which a comparison must locate it; ``{i}`` is the block. Empty for the model itself.
-    Of a fault that only a parameter's gradient shows, the name of the parameter."""
+    """Module in which a comparison must locate the fault; ``{i}`` is the block. Empty for the model
+    itself. For a fault that only a parameter's gradient shows, the name of the parameter."""
     cause: str | None
     """The slug of the cause that `parity diff` must name first, or several, ``none`` among them,
     joined by `` or ``; None if none is to be named."""
     apply: Apply
     at: tuple[str, ...]
-    """The modules, those of them that a model has, one of whose methods it stands in for."""
+    """Modules that it replaces a method of, as far as the model has them."""
     method: str | None
-    """The name of that method; None is the one in which the module computes."""
+    """Name of that method; None for the one in which the module computes."""
     needs: Mapping[str, Any]
-    """Schema fields with the values, or the function of a value, that a model must have to suffer it."""
+    """Schema fields, each with the value, or a test of it, that a model needs to have the fault."""
     twin: TwinName
-    """The twin it is put into by default."""
+    """Twin that it is injected into by default."""
     stage: Literal["forward", "backward"]
-    """The first stage that it changes."""
+    """First stage that it changes."""
     unseen: str | None
-    """Why no comparison can see it, where none can."""
+    """Reason why no comparison can see it; None if one can."""
 
     @property
     def in_block(self) -> bool:
-        """Whether it can be put into one block."""
+        """Whether it can be injected into one block."""
         return "{i}" in self.at[0]
 
     def located(self, block: int | None, depth: int = 1) -> str:
-        """The module in which it must be located if that block, or every block of `depth`, has it.
+        """Return the module in which it must be located if `block`, or every block of `depth`, has it.
 
-        The backward pass comes through the last block first.
+        The backward pass runs through the last block first.
         """
         first = depth - 1 if self.stage == "backward" else 0
         return self.where.format(i=first if block is None else block)
@@ -61,7 +61,7 @@ FAULTS: dict[str, Fault] = {}
 
 @dataclass(frozen=True)
 class Injection:
-    """A fault, the twin it is put into, and one block or, for None, all."""
+    """A fault, the twin that it is injected into, and one block or, for None, all."""
 
     fault: Fault
     twin: TwinName
@@ -118,10 +118,10 @@ def fault(
     unseen: str | None = None,
     **needs: Any,
 ) -> Callable[[Apply], Apply]:
-    """Register a function as the fault of its name; arguments as the fields of `Fault`.
+    """Register a function as the fault of its name; arguments are fields of `Fault`.
 
     Args:
-        at: the modules that the function stands in for; by default the one that is `where`.
+        at: the modules that the function stands in for; by default the module `where`.
     """
 
     def register(apply: Apply) -> Apply:

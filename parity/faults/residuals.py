@@ -17,7 +17,7 @@ SCALED: dict[str, Any] = {
 
 
 def plain_sum(x: Any, branch: Any) -> Any:
-    """The residual sum."""
+    """Return the residual sum."""
     return x + branch
 
 
@@ -29,7 +29,7 @@ def two_lines(
     attention: Callable[[Any, Any], Any] = plain_sum,
     mlp: Callable[[Any, Any], Any] = plain_sum,
 ) -> Any:
-    """What a pre-norm block computes, its branches joined with the stream by these functions."""
+    """Compute a pre-norm block whose branches join the stream by these functions."""
     block = here.module
     draw = {name: value for name, value in options.items() if name == "rngs"}
     y, weights = block.attn(block.norm1(x), **options)

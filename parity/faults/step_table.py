@@ -12,36 +12,36 @@ from parity.measure.traces import Stage
 from vit_config import Recipe
 
 Clip = Callable[[Sequence[Any], float], list[Any]]
-"""From gradients and the largest norm to clipped gradients."""
+"""Function of gradients and the largest norm; it returns clipped gradients."""
 Rate = Callable[[Callable[..., Any], Recipe, Any, int], Any]
-"""From the schedule, a recipe, a step and the steps of an epoch to a learning rate."""
+"""Function of the schedule, a recipe, a step and the steps per epoch; it returns a learning rate."""
 
 
 @dataclass(frozen=True)
 class StepFault:
-    """One deliberate mistake in training, which either twin can be given."""
+    """A deliberate mistake that can be injected into the training of a twin."""
 
     name: str
     summary: str
     stage: Stage
-    """The first stage that it changes, in which it must be located."""
+    """First stage that it changes, in which a comparison must locate it."""
     cause: str | None
     """The slug of the cause that `parity diff` must name first; None if it is no known cause."""
     recipe: Callable[[Recipe], dict[str, Any]] = field(default=lambda recipe: {})
-    """Fields of the recipe that the twin is given other values of."""
+    """Returns fields of the recipe with the wrong values that the twin gets."""
     loss: Callable[[Twin, Any], Any] | None = None
-    """Made of the loss of each image (B,)."""
+    """Returns the wrong loss for the loss of each image (B,)."""
     rate: Rate | None = None
     clip: Clip | None = None
     adam: Rule | None = None
     decay_times_rate: bool = True
-    """False: decay is subtracted as it is."""
+    """Whether decay is multiplied by the learning rate."""
     zeroed: bool = True
-    """False: gradients are added to those of the step before."""
+    """Whether gradients start from zero, not from those of the step before."""
     twins: tuple[TwinName, ...] = TWINS
-    """Those that can have it."""
+    """Twins that can have it."""
     needs: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the recipe with the function of a value that it must have to suffer it."""
+    """Fields of the recipe, each with a test of the value that it needs to have the fault."""
 
 
 def _norm(gradients: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ __all__ = ["STEP_FAULTS", "StepFault", "inject_step"]
 
 @contextmanager
 def inject_step(text: str, recipe: Recipe) -> Iterator[dict[TwinName, Recipe]]:
-    """A context in which a fault is in one twin's training code; gives the recipe for each twin.
+    """Inject a fault into one twin's training code inside the context; yield each twin's recipe.
 
     Trainers must be made and run inside the context, from `vit_torch.optim`, `vit_torch.step` and
     `vit_jax.step` as they are then.
@@ -24,7 +24,7 @@ def inject_step(text: str, recipe: Recipe) -> Iterator[dict[TwinName, Recipe]]:
         text: ``NAME@jax`` or ``NAME@torch``; ``NAME`` alone is in PyTorch.
 
     Raises:
-        ConfigError: there is no such fault or twin, or this recipe cannot suffer it.
+        ConfigError: there is no such fault or twin, or the recipe cannot have the fault.
     """
     name, _, twin = text.partition("@")
     if name not in STEP_FAULTS:

@@ -1,4 +1,4 @@
-"""A fault in the training step of the JAX twin."""
+"""Injection of a fault into the training step of the JAX twin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vit_jax import optim, step
 
 @contextmanager
 def patched(fault: StepFault) -> Iterator[None]:
-    """Have the twin's trainer make this mistake."""
+    """Make the twin's trainer commit this mistake inside the context."""
     with ExitStack() as stack:
 
         def replace(owner: Any, name: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""A fault in the training step of the PyTorch twin."""
+"""Injection of a fault into the training step of the PyTorch twin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vit_torch import step
 
 @contextmanager
 def patched(fault: StepFault) -> Iterator[None]:
-    """Have the twin's trainer make this mistake."""
+    """Make the twin's trainer commit this mistake inside the context."""
     with ExitStack() as stack:
 
         def replace(owner: Any, name: str, value: Any) -> None:
@@ -55,7 +55,7 @@ def _clipping(clip: Callable[..., list[torch.Tensor]]) -> Callable[..., torch.Te
 
 
 def _optimizer(kind: type, fault: StepFault) -> type:
-    """A class of that name whose update is wrong."""
+    """Make an optimiser class of the same name with a wrong update."""
     rule = fault.adam or Rule()
     coupled = kind.__name__ == "Adam"
 

@@ -1,4 +1,4 @@
-"""What a fault needs to know of the framework of the twin that it is put into."""
+"""The operations of a framework that faults use, by the same names for both twins."""
 
 from __future__ import annotations
 
@@ -15,73 +15,73 @@ FRAMEWORKS: dict[TwinName, str] = {"jax": "JAX", "torch": "PyTorch"}
 
 
 class Twin(Protocol):
-    """One twin, and the little in which the two frameworks differ."""
+    """One twin, with the operations in which the two frameworks differ."""
 
     name: TwinName
     xp: Any
-    """The array namespace: ``jax.numpy`` or ``torch``, of which the faults use what both have."""
+    """Array namespace, ``jax.numpy`` or ``torch``; faults use the functions that both have."""
     call: str
-    """The method in which a module computes: ``__call__`` or ``forward``."""
+    """Name of the method in which a module computes: ``__call__`` or ``forward``."""
     model: type
     """The class of the whole model."""
 
     @property
     def activations(self) -> Mapping[str, Callable[[Any], Any]]:
-        """By the schema's names."""
+        """Activations by the schema's names."""
         ...
 
     def abstract_model(self, cfg: ViTConfig) -> Any:
-        """A model's tree without values."""
+        """Build a model's tree without values."""
         ...
 
     def modules(self, model: Any) -> Iterator[tuple[str, Any]]:
-        """Every module with its dotted path; the model itself has an empty one."""
+        """Yield every module with its dotted path; the model itself has an empty one."""
         ...
 
     def weight(self, module: Any) -> Any:
-        """The weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
+        """Return the weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
         ...
 
     def bias(self, module: Any) -> Any:
-        """The bias of such a layer, or None."""
+        """Return the bias of such a layer, or None."""
         ...
 
     def epsilon(self, norm: Any) -> float:
-        """The epsilon of a norm."""
+        """Return the epsilon of a norm."""
         ...
 
     def apply(self, module: Any, x: Any, weight: Any, bias: Any) -> Any:
-        """A linear layer or convolution with another weight (PyTorch's layout) and bias."""
+        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
         ...
 
     def cast(self, x: Any, dtype: str) -> Any:
-        """An array in another type, such as ``float32``."""
+        """Cast an array to another type, such as ``float32``."""
         ...
 
     def widened(self, x: Any) -> Any:
-        """An array in at least float32."""
+        """Cast an array to at least float32."""
         ...
 
     def constant(self, value: Any, like: Any) -> Any:
-        """A numpy array as one of the framework, with the type of `like`."""
+        """Convert a numpy array to one of the framework, with the type of `like`."""
         ...
 
     def detached(self, x: Any) -> Any:
-        """The same values, cut off from the gradient."""
+        """Return the same values, cut off from the gradient."""
         ...
 
     def softmax(self, x: Any, axis: int) -> Any:
-        """exp(x), each slice along `axis` summing to 1."""
+        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
         ...
 
     def setting(self, module: Any, **attributes: Any) -> AbstractContextManager[None]:
-        """A context in which a module's attributes have other values."""
+        """Give a module's attributes other values inside the context."""
         ...
 
 
 @dataclass(frozen=True)
 class Here:
-    """Where a fault is at work: one module of the model that runs."""
+    """The place of a fault: one module of the running model."""
 
     twin: Twin
     path: str
@@ -104,12 +104,12 @@ class Here:
         return self.modules[""].cfg
 
     def sibling(self, name: str) -> Any:
-        """The module of that name beside this one."""
+        """Return the module of that name beside this one."""
         return self.modules[f"{self.path.rpartition('.')[0]}.{name}"]
 
 
 def twin(name: TwinName) -> Twin:
-    """The twin of that name; its framework is imported now."""
+    """Return the twin of that name, after importing its framework."""
     if name == "jax":
         from parity.faults.twin_jax import JaxTwin
 

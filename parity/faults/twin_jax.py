@@ -1,4 +1,4 @@
-"""The JAX twin, as faults see it."""
+"""The JAX twin's operations for faults."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ class JaxTwin:
         return ACTIVATIONS
 
     def abstract_model(self, cfg: ViTConfig) -> ViT:
-        """A model's tree without values."""
+        """Build a model's tree without values."""
         return abstract_model(cfg)
 
     def modules(self, model: nnx.Module) -> Iterator[tuple[str, nnx.Module]]:
-        """Every module with its dotted path; the model itself has an empty one."""
+        """Yield every module with its dotted path; the model itself has an empty one."""
         return ((".".join(map(str, path)), module) for path, module in walk(model))
 
     def weight(self, module: Any) -> jax.Array:
-        """The weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
+        """Return the weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
         if isinstance(module, (nnx.LayerNorm, nnx.RMSNorm)):
             return module.scale[...]  # type: ignore[index]
         axes = (3, 2, 0, 1) if isinstance(module, nnx.Conv) else (1, 0)
         return module.kernel[...].transpose(axes)
 
     def bias(self, module: Any) -> jax.Array | None:
-        """The bias of such a layer, or None."""
+        """Return the bias of such a layer, or None."""
         return None if module.bias is None else module.bias[...]
 
     def epsilon(self, norm: Any) -> float:
-        """The epsilon of a norm."""
+        """Return the epsilon of a norm."""
         return norm.epsilon
 
     def apply(self, module: Any, x: jax.Array, weight: jax.Array, bias: jax.Array | None) -> jax.Array:
-        """A linear layer or convolution with another weight (PyTorch's layout) and bias."""
+        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
         if isinstance(module, nnx.Conv):
             strides: Any = module.strides
             kernel = weight.transpose(2, 3, 1, 0)
@@ -66,28 +66,28 @@ class JaxTwin:
         return y if bias is None else y + bias
 
     def cast(self, x: jax.Array, dtype: str) -> jax.Array:
-        """An array in another type, such as ``float32``."""
+        """Cast an array to another type, such as ``float32``."""
         return x.astype(dtype)
 
     def widened(self, x: jax.Array) -> jax.Array:
-        """An array in at least float32."""
+        """Cast an array to at least float32."""
         return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
     def constant(self, value: Any, like: jax.Array) -> jax.Array:
-        """A numpy array as one of the framework, with the type of `like`."""
+        """Convert a numpy array to one of the framework, with the type of `like`."""
         return jnp.asarray(value, like.dtype)
 
     def detached(self, x: jax.Array) -> jax.Array:
-        """The same values, cut off from the gradient."""
+        """Return the same values, cut off from the gradient."""
         return jax.lax.stop_gradient(x)
 
     def softmax(self, x: jax.Array, axis: int) -> jax.Array:
-        """exp(x), each slice along `axis` summing to 1."""
+        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
         return jax.nn.softmax(x, axis)
 
     @contextmanager
     def setting(self, module: nnx.Module, **attributes: Any) -> Iterator[None]:
-        """A context in which a module's attributes have other values."""
+        """Give a module's attributes other values inside the context."""
         # written past NNX, which refuses to change a module of another level of tracing
         own = vars(module)
         before = {name: own[name] for name in attributes}

@@ -1,4 +1,4 @@
-"""The PyTorch twin, as faults see it."""
+"""The PyTorch twin's operations for faults."""
 
 from __future__ import annotations
 
@@ -32,56 +32,56 @@ class TorchTwin:
         return ACTIVATIONS
 
     def abstract_model(self, cfg: ViTConfig) -> ViT:
-        """A model's tree without values."""
+        """Build a model's tree without values."""
         return abstract_model(cfg)
 
     def modules(self, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-        """Every module with its dotted path; the model itself has an empty one."""
+        """Yield every module with its dotted path; the model itself has an empty one."""
         return walk(model)
 
     def weight(self, module: Any) -> torch.Tensor:
-        """The weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
+        """Return the weight of a linear layer, a convolution or a norm, in PyTorch's layout."""
         return module.weight
 
     def bias(self, module: Any) -> torch.Tensor | None:
-        """The bias of such a layer, or None."""
+        """Return the bias of such a layer, or None."""
         return module.bias
 
     def epsilon(self, norm: Any) -> float:
-        """The epsilon of a norm."""
+        """Return the epsilon of a norm."""
         return norm.eps
 
     def apply(
         self, module: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None
     ) -> torch.Tensor:
-        """A linear layer or convolution with another weight (PyTorch's layout) and bias."""
+        """Apply a linear layer or convolution with another weight (PyTorch's layout) and bias."""
         if isinstance(module, nn.Conv2d):
             return F.conv2d(x, weight, bias, module.stride)
         return F.linear(x, weight, bias)
 
     def cast(self, x: torch.Tensor, dtype: str) -> torch.Tensor:
-        """An array in another type, such as ``float32``."""
+        """Cast an array to another type, such as ``float32``."""
         return x.to(getattr(torch, dtype))
 
     def widened(self, x: torch.Tensor) -> torch.Tensor:
-        """An array in at least float32."""
+        """Cast an array to at least float32."""
         return x.to(torch.promote_types(x.dtype, torch.float32))
 
     def constant(self, value: Any, like: torch.Tensor) -> torch.Tensor:
-        """A numpy array as one of the framework, with the type of `like`."""
+        """Convert a numpy array to one of the framework, with the type of `like`."""
         return torch.as_tensor(value, dtype=like.dtype, device=like.device)
 
     def detached(self, x: torch.Tensor) -> torch.Tensor:
-        """The same values, cut off from the gradient."""
+        """Return the same values, cut off from the gradient."""
         return x.detach()
 
     def softmax(self, x: torch.Tensor, axis: int) -> torch.Tensor:
-        """exp(x), each slice along `axis` summing to 1."""
+        """Compute exp(x), scaled so that each slice along `axis` sums to 1."""
         return torch.softmax(x, axis)
 
     @contextmanager
     def setting(self, module: nn.Module, **attributes: Any) -> Iterator[None]:
-        """A context in which a module's attributes have other values."""
+        """Give a module's attributes other values inside the context."""
         before = {name: getattr(module, name) for name in attributes}
         for name, value in attributes.items():
             setattr(module, name, value)

@@ -1,1 +1,1 @@
-"""How equality is measured: errors, tolerances, precision, weights that hide nothing, recordings."""
+"""Measuring equality: errors, tolerances, precision, redrawn weights, recordings."""

@@ -1,4 +1,4 @@
-"""Which device both twins compute on: a choice, that reports state."""
+"""The choice of device that both twins compute on; reports name it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ DEVICES: tuple[Device, ...] = get_args(Device)
 
 
 def torch_device(device: Device) -> torch.device:
-    """PyTorch's device of that kind.
+    """Return PyTorch's device of that kind.
 
     Raises:
-        ConfigError: it sees none.
+        ConfigError: the framework sees no such device.
     """
     import torch
 
@@ -30,10 +30,10 @@ def torch_device(device: Device) -> torch.device:
 
 
 def jax_device(device: Device) -> Any:
-    """JAX's first device of that kind, a `jax.Device`.
+    """Return JAX's first device of that kind, a `jax.Device`.
 
     Raises:
-        ConfigError: it sees none.
+        ConfigError: the framework sees no such device.
     """
     import jax
 
@@ -48,7 +48,7 @@ def jax_device(device: Device) -> Any:
 
 @contextmanager
 def jax_on(device: Device) -> Iterator[None]:
-    """JAX on a device."""
+    """Make a device JAX's default inside the context."""
     import jax
 
     with jax.default_device(jax_device(device)):
@@ -56,7 +56,7 @@ def jax_on(device: Device) -> Iterator[None]:
 
 
 def names(device: Device) -> dict[str, str]:
-    """What each framework calls its device: ``jax`` and ``torch``."""
+    """Return each framework's name for its device, by ``jax`` and ``torch``."""
     import torch
 
     found = torch_device(device)

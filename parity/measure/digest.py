@@ -1,4 +1,4 @@
-"""Digests of named arrays, by which numbers that must be the same bit for bit are told from others."""
+"""Digests of named arrays; equal digests mean arrays that are equal bit for bit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from vit_config.files.seal import array_bytes
 
 
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 (hex) of names, types, shapes and values, in the order of names."""
+    """Return the SHA-256 (hex) of the names, types, shapes and values, in the order of names."""
     return digest_each(arrays, arrays.__getitem__)
 
 
 def digest_each(names: Iterable[str], load: Callable[[str], np.ndarray]) -> str:
-    """The same of arrays that are fetched one by one, as of a model too large to be held twice."""
+    """Return the `digest` of arrays loaded one by one, for models too large to be held twice."""
     found = hashlib.sha256()
     for name in sorted(names):
         value = load(name)

@@ -1,4 +1,4 @@
-"""What a check runs on: versions, devices, and the flags of precision as they are set."""
+"""The environment of a check: versions, devices, and the precision flags in force."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parity.measure.tolerance import DType
 
 
 def environment(precision: Precision = "highest", device: Device = "cpu") -> dict[str, str]:
-    """Versions of everything that computes, the devices it computes on, and how precisely."""
+    """Return the versions of everything that computes, the devices, and the matmul precision."""
     import flax
     import jax
     import torch
@@ -30,13 +30,13 @@ def environment(precision: Precision = "highest", device: Device = "cpu") -> dic
 
 
 def flags(precision: Precision) -> dict[str, dict[str, str]]:
-    """By twin, ``jax`` and ``torch``: the flags of precision as they are set while it runs."""
+    """Return the precision flags in force at `precision`, by twin: ``jax`` and ``torch``."""
     with torch_at(precision), jax_at(precision):
         return {"jax": jax_precision(), "torch": torch_precision()}
 
 
 def uncertified(dtypes: Sequence[DType], precision: Precision) -> tuple[str, ...]:
-    """The flags by which float32 products are less precise than float32, where that is compared."""
+    """Return the flags that make float32 products less precise than float32, if float32 is compared."""
     if "float32" not in dtypes:
         return ()
     return tuple(flag for own in flags(precision).values() for flag in reduced(own))

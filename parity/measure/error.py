@@ -1,4 +1,4 @@
-"""How far one tensor is from another: the one error that everything here is judged by."""
+"""The relative error between two tensors, by which everything here is judged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 _PIECE = 2**13
-"""Numbers that stay in the processor's cache, and that BLAS adds up in one thread."""
+"""Numbers per piece: few enough for the processor's cache and for BLAS to add up in one thread."""
 
 
 def relative_error(
@@ -19,15 +19,16 @@ def relative_error(
     at_least: float = 0.0,
     holes: bool = False,
 ) -> float:
-    """||value - reference||_2 / ||reference||_2 in float64.
+    """Return ||value - reference||_2 / ||reference||_2, computed in float64.
 
-    0 where the two are equal, zeros included; infinite for another shape and where a number is missing.
+    The error is 0 where the two are equal, zeros included, and infinite where shapes differ or a
+    number is NaN or infinite.
 
     Args:
-        beside: counted into the size of the reference.
-        at_least: what the size of the reference counts as at least.
-        holes: what is NaN, or the same infinity, at the same place in both is equal and has no size, as
-            in the mask of an attention. The rest is compared.
+        beside: an array whose norm is counted into the reference's.
+        at_least: lower bound of the reference's norm.
+        holes: count NaN, or the same infinity, at the same place in both as equal and without size,
+            as in the mask of an attention. The rest is compared.
     """
     if value.shape != reference.shape:
         return math.inf
@@ -48,7 +49,7 @@ def relative_error(
 
 
 def joint_error(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
-    """`relative_error` of many tensors as if they were one; each is given as its value and reference."""
+    """Return the `relative_error` of many tensors as if they were one, from (value, reference) pairs."""
     distance = size = 0.0
     for value, reference in pairs:
         value, reference = wide(value), wide(reference)
@@ -61,14 +62,14 @@ def joint_error(pairs: Iterable[tuple[np.ndarray, np.ndarray]]) -> float:
 
 
 def same_bits(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are the same bit for bit, type and shape included."""
+    """Return whether two arrays are equal bit for bit, type and shape included."""
     if a.dtype != b.dtype or a.shape != b.shape:
         return False
     return bool(np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)))
 
 
 def norm(array: np.ndarray) -> float:
-    """The Euclidean norm of the numbers that are finite, in float64."""
+    """Return the Euclidean norm of the finite numbers, in float64."""
     found = _norm(array)
     if math.isfinite(found):
         return found
@@ -77,7 +78,7 @@ def norm(array: np.ndarray) -> float:
 
 
 def wide(array: np.ndarray) -> np.ndarray:
-    """An array of any type in float64."""
+    """Convert an array of any type to float64."""
     return array.astype(np.float64, copy=False)
 
 
@@ -86,7 +87,7 @@ def _norm(array: np.ndarray) -> float:
 
 
 def _distance_and_size(value: np.ndarray, reference: np.ndarray) -> tuple[float, float]:
-    """||value - reference|| and ||reference||, of arrays of one shape."""
+    """Return ||value - reference|| and ||reference|| of two arrays of one shape."""
     distance = size = 0.0
     for one, other in zip(_pieces(value), _pieces(reference), strict=True):
         with np.errstate(invalid="ignore"):  # inf - inf
@@ -97,6 +98,6 @@ def _distance_and_size(value: np.ndarray, reference: np.ndarray) -> tuple[float,
 
 
 def _pieces(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The numbers of an array in float64, some at a time."""
+    """Yield the numbers of an array in float64, `_PIECE` at a time."""
     flat = array.reshape(-1)
     return (wide(flat[begin : begin + _PIECE]) for begin in range(0, flat.size, _PIECE))

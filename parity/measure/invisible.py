@@ -1,8 +1,8 @@
-"""Numbers that the loss cannot see: what moves all keys alike, softmax takes out again.
+"""Parameters that the loss cannot see: softmax cancels whatever moves all keys alike.
 
-Their gradient is zero in theory and rounding noise in practice. Adam divides that noise by its root and
-makes steps of it that can be as long as any other, in another direction in every implementation, and
-harmless. So they are compared by themselves.
+Their gradient is zero in theory and round-off in practice. Adam divides that round-off by its root
+mean square, so the steps it makes can be as long as any other, differ in direction between
+implementations, and are harmless. These parameters are therefore compared separately.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from vit_config.parameters import parameters
 
 
 def invisible(cfg: ViTConfig) -> dict[str, tuple[Any, ...]]:
-    """Where the biases of keys are: for each parameter that has some, an index into it."""
+    """Return an index into each parameter that holds biases of keys which the loss cannot see."""
     found: dict[str, tuple[Any, ...]] = {}
     D, M = cfg.hidden_size, cfg.mlp_dim
-    turned = cfg.rope is not None  # a bias that is turned with its key differs from key to key
+    turned = cfg.rope is not None  # rotated with its key, a bias differs from key to key
     for name, parameter in parameters(cfg).items():
         *_, module, leaf = ("", *name.split("."))[-3:]
         part = name.rpartition(".")[0]
@@ -30,7 +30,7 @@ def invisible(cfg: ViTConfig) -> dict[str, tuple[Any, ...]]:
         elif module == "k_norm" and leaf == "bias":
             found[name] = (slice(None),)
         elif cfg.qk_norm:
-            continue  # a norm of the keys sees what is added to them
+            continue  # a norm of the keys sees a bias added to them
         elif module == "qkv" and leaf == "bias":
             q = cfg.attention_width
             found[name] = (slice(q, q + (parameter.shape[0] - q) // 2),)
@@ -42,7 +42,7 @@ def invisible(cfg: ViTConfig) -> dict[str, tuple[Any, ...]]:
 
 
 class Sight:
-    """Parts tensors of one schema into what the loss sees and what it does not."""
+    """Splitter of one schema's tensors into the numbers that the loss sees and those it does not."""
 
     def __init__(self, cfg: ViTConfig) -> None:
         self._hidden: dict[str, np.ndarray] = {}
@@ -52,14 +52,14 @@ class Sight:
             mask[index] = True
             self._hidden[name] = mask
         self.count = sum(int(mask.sum()) for mask in self._hidden.values())
-        """Invisible numbers in all."""
+        """Number of invisible numbers in all parameters."""
 
     def seen(self, name: str, value: np.ndarray) -> np.ndarray:
-        """What is visible of a parameter, or of what is like it."""
+        """Return the visible numbers of a parameter, or of a tensor of its shape such as a gradient."""
         mask = self._hidden.get(name)
         return value if mask is None else value[~mask]
 
     def unseen(self, name: str, value: np.ndarray) -> np.ndarray:
-        """What is not, empty for most parameters."""
+        """Return the invisible numbers: an empty array for most parameters."""
         mask = self._hidden.get(name)
         return value.reshape(-1)[:0] if mask is None else value[mask]

@@ -12,29 +12,29 @@ from parity.measure.site import Site
 
 @dataclass(frozen=True)
 class Judged:
-    """How one tensor fared."""
+    """The errors of one tensor, and the limit they are held against."""
 
     site: Site
     errors: tuple[float, ...]
-    """Of the two against each other, one; of each of the twins against its own float64 run, JAX's and
-    PyTorch's."""
+    """One error, between the two programs; or two, between each twin and its own float64 run:
+    JAX's, then PyTorch's."""
     limit: float
-    """What the largest error may be."""
+    """Largest error allowed."""
     origin: str
-    """Where the limit comes from."""
+    """The rule that the limit comes from."""
     other: Site | None = None
-    """Where the partner was seen, if elsewhere."""
+    """Site of the other side's tensor, if it differs."""
     finite: bool = True
-    """Whether all numbers of both are."""
+    """Whether all numbers of both tensors are finite."""
 
     @classmethod
     def by(cls, limit: Limit, site: Site, *errors: float) -> Judged:
-        """A tensor of a name that both sides share, held against a policy's limit."""
+        """Judge a tensor that both sides have at the same site by a policy's limit."""
         return cls(site, errors, limit.value, limit.origin)
 
     @property
     def partner(self) -> Site:
-        """Where the other side's was seen."""
+        """Site of the other side's tensor."""
         return self.other or self.site
 
     @property
@@ -44,7 +44,7 @@ class Judged:
 
     @property
     def score(self) -> float:
-        """The largest error over its limit; above 1 is a difference."""
+        """The largest error divided by the limit; above 1 is a difference."""
         return 0.0 if self.error == 0.0 else self.error / self.limit if self.limit else math.inf
 
     @property
@@ -55,7 +55,7 @@ class Judged:
 
 @dataclass(frozen=True)
 class LevelResult:
-    """All tensors of one level in one type."""
+    """Summary of all tensors of one level in one type."""
 
     dtype: str
     level: str
@@ -68,7 +68,7 @@ class LevelResult:
 
     @classmethod
     def of(cls, dtype: str, level: str, judged: Sequence[Judged]) -> LevelResult:
-        """The sum of at least one tensor."""
+        """Summarise at least one judged tensor."""
         return cls(
             dtype=dtype,
             level=level,
@@ -79,7 +79,7 @@ class LevelResult:
         )
 
     def and_then(self, later: LevelResult) -> LevelResult:
-        """The sum of this and of what was judged after it, as of the next step."""
+        """Return the summary of these tensors and of a later step's."""
         return LevelResult(
             dtype=self.dtype,
             level=self.level,

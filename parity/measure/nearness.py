@@ -1,8 +1,9 @@
-"""How near two values must be to count as the same, from what a nudge of all leaves does to them.
+"""How near two values must be to count as the same, measured by nudging all leaves of both programs.
 
-Each of two programs runs once more with every leaf one unit in the last place away. Rounding may do
-`FACTOR` times what that did to a value, on the worse side; never less than so many units, and never
-more than the caps, which are for values that a nudge changes altogether, such as a choice of experts.
+Each program runs once more with every leaf moved by one unit in the last place. Two values count as
+the same if they differ by at most `FACTOR` times the larger of the two effects. The limit is never
+below `LEAST`, and never above `MOST`: a nudge may change a value altogether, such as a choice of
+experts.
 """
 
 from __future__ import annotations
@@ -15,34 +16,34 @@ _GRAIN = FACTOR * epsilon("float64")
 
 
 class Nearness(NamedTuple):
-    """What rounding may do to a value, relative to its size."""
+    """Differences of a value, relative to its size, up to which they count as rounding."""
 
     means: float = _GRAIN
-    """To means of its numbers."""
+    """Limit for means of its numbers."""
     extremes: float = 1e-12
-    """To its least and its largest number, which may be ill-conditioned where the means are not."""
+    """Limit for its least and largest number, which may be ill-conditioned where the means are not."""
     norm: float = _GRAIN
-    """To all of it, in the norm."""
+    """Limit for the whole value, in the Euclidean norm."""
 
     def or_more(self, other: Nearness) -> Nearness:
-        """What the worse of two values allows for."""
+        """Return the larger of two limits, field by field."""
         return Nearness(*map(max, self, other))
 
 
 LEAST = Nearness()
 CERTAIN = FACTOR * epsilon("float32")
-"""Up to which error outputs are the same, where one side has a number in a smaller type than the
-other."""
+"""Largest error at which outputs surely agree, where one side has a number in a smaller type than
+the other."""
 MOST = Nearness(means=1e-11, extremes=1e-9, norm=1e-9)
 
 
 def nearness(means: float, extremes: float, norm: float) -> Nearness:
-    """From how far a nudge moved a value.
+    """Return the limits for a value, given how far a nudge moved it.
 
     Args:
-        means: its means, relative to its size.
-        extremes: its least and its largest number, relative to the larger.
-        norm: all of it, ||moved - value|| / ||value||.
+        means: how far its means moved, relative to its size.
+        extremes: how far its least and its largest number moved, relative to the larger.
+        norm: how far the whole value moved, ||moved - value|| / ||value||.
     """
     moved = Nearness(means, extremes, norm)
     return Nearness(

@@ -1,4 +1,4 @@
-"""Moving numbers by one unit in the last place: the smallest change there is, as a yardstick."""
+"""Nudging numbers by one unit in the last place, the smallest change there is, as a yardstick."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 
 def nudged(array: np.ndarray, seed: int, name: str) -> np.ndarray:
-    """An array with each finite number but zero moved to one of its two neighbours, at random.
+    """Move each finite nonzero number of an array to one of its two neighbours, at random.
 
     Args:
-        seed, name: fix which; arrays of other names move otherwise.
+        seed, name: fix the directions; arrays of other names move differently.
     """
     if array.dtype.kind not in "fV" and array.dtype.name != "bfloat16":
         return array

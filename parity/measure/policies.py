@@ -1,4 +1,4 @@
-"""What an error may be: the policies by which limits are set, each with where its limit comes from.
+"""The policies that set the limit of an error; each limit names the policy it comes from.
 
 *Rounding*: two float64 runs of the same function. *Own float64*: a narrower type, against a float64 run
 of the same program and against the other twin's distance to its own. *Envelope*: any two programs,
@@ -18,31 +18,31 @@ from parity.measure.tolerance import ASSUMED, FACTOR, FEW, FLOAT64, RATIO, SHADO
 
 
 class Limit(NamedTuple):
-    """What an error may be, and why."""
+    """Largest error allowed, and the policy it comes from."""
 
     value: float
     origin: str
 
 
 BITS = Limit(0.0, "bit for bit")
-"""Of parameters: both sides were given the same."""
+"""Limit for parameters: both sides were given the same."""
 ABSENT = Limit(0.0, "in one twin only")
-"""Of a tensor that the other side does not have."""
+"""Limit for a tensor that the other side does not have."""
 ROUNDING = Limit(FLOAT64, "rounding")
-"""Of the twins' difference in float64."""
+"""Limit for the twins' difference in float64."""
 
 
 def own_float64(
     errors: Sequence[float], *, bound: float, grain: float, numbers: float, floor: float = 0.0
 ) -> Limit:
-    """Of each twin's distance to its own float64 run; see `parity.measure.tolerance`.
+    """Return the limit for the twins' distances to their float64 runs; see `parity.measure.tolerance`.
 
     Args:
         errors: both distances.
-        bound: the largest, in grains.
-        grain: the epsilon of the type, or what else is not told apart.
-        numbers: how many make the error; in few, one can be right by luck.
-        floor: what a distance counts as at least when the other is held against it.
+        bound: largest distance allowed, in grains.
+        grain: the epsilon of the type, or another distance below which none are told apart.
+        numbers: how many numbers make up the error; a few of them can be right by luck.
+        floor: lower bound of one twin's distance where the other's is held against it.
     """
     luck = max(1.0, math.sqrt(FEW / max(numbers, 1)))
     by_twin = RATIO * max(min(errors), luck * grain, floor)
@@ -52,21 +52,21 @@ def own_float64(
 
 
 def envelope(moved: float, grain: float) -> Limit:
-    """Of two programs' difference, given how far a nudge by one unit in the last place moves one."""
+    """Return the limit for two programs' difference, from how far a one-ulp nudge moves one of them."""
     return Limit(FACTOR * max(moved, grain), f"{FACTOR:g} x nudge")
 
 
 def assumed(grain: float, steps: int, carried: float) -> Limit:
-    """The same where nothing was nudged.
+    """Return the limit for two programs' difference where nothing was nudged.
 
     Args:
         steps: training steps so far, this one included.
-        carried: how far apart the steps before left what this one starts from.
+        carried: how far apart the previous steps left the values that this one starts from.
     """
     return Limit(ASSUMED * grain * steps + carried, f"{ASSUMED:g} eps")
 
 
 def shadow_limits(distances: Sequence[Sequence[float]]) -> list[float]:
-    """Of two runs' distance after each step, given the distances of shadows after each step."""
+    """Return the limit for two runs' distance after each step, given the shadows' distances by step."""
     largest = np.maximum.accumulate(np.max(distances, axis=1))
     return [max(FLOAT64, SHADOW * float(each)) for each in largest]

@@ -1,4 +1,4 @@
-"""The flags by which a framework may compute float32 products with less precision than float32 has."""
+"""Flags by which a framework may compute float32 products less precisely than in float32."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 
 Precision = Literal["highest", "high", "default"]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
-"""Float32 in full; TensorFloat-32 or three passes of bfloat16, where the device has them; or whatever
-the frameworks are set to."""
+"""In this order: full float32; TensorFloat-32 or three passes of bfloat16, where the device has
+them; whatever the frameworks are set to."""
 
 _TORCH = "torch.get_float32_matmul_precision()"
 _TORCH_MATMUL = "torch.backends.cuda.matmul.allow_tf32"
@@ -19,7 +19,7 @@ _PLATFORM = "platform"
 
 
 def torch_precision() -> dict[str, str]:
-    """The flags of PyTorch, and whether its tensors may be on a GPU."""
+    """Return PyTorch's flags, and whether its tensors may be on a GPU."""
     import torch
 
     return {
@@ -31,7 +31,7 @@ def torch_precision() -> dict[str, str]:
 
 
 def jax_precision() -> dict[str, str]:
-    """The flag of JAX, and the platform it computes on."""
+    """Return JAX's flag, and the platform it computes on."""
     import jax
 
     config: Any = jax.config
@@ -43,7 +43,7 @@ def jax_precision() -> dict[str, str]:
 
 @contextmanager
 def torch_at(precision: Precision) -> Iterator[None]:
-    """PyTorch at a precision; its flags are put back."""
+    """Set PyTorch to a precision inside the context; its flags are restored afterwards."""
     import torch
 
     matmul, cudnn = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
@@ -59,7 +59,7 @@ def torch_at(precision: Precision) -> Iterator[None]:
 
 @contextmanager
 def jax_at(precision: Precision) -> Iterator[None]:
-    """JAX at a precision."""
+    """Set JAX to a precision inside the context."""
     import jax
 
     if precision == "default":
@@ -70,13 +70,13 @@ def jax_at(precision: Precision) -> Iterator[None]:
 
 
 def reduced(flags: Mapping[str, str]) -> list[str]:
-    """The flags by which float32 products are, or on this platform may be, less precise than float32.
+    """Return the flags by which float32 products are, or may be here, less precise than float32.
 
     Args:
-        flags: what `torch_precision` or `jax_precision` gave where the model ran.
+        flags: result of `torch_precision` or `jax_precision` where the model ran.
 
     Returns:
-        Each as it would be shown to who has to change it, with its value.
+        Each flag with its value and the value to set, as shown to the user.
     """
     accelerated = flags.get(_PLATFORM, "cpu") not in ("cpu", "")
     found = []

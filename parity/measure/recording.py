@@ -1,6 +1,6 @@
-"""What one run of one model computed: the common face of recordings, and the one that is held here.
+"""Recordings of what one run of one model computed: their protocol, and one held by this process.
 
-The other is `parity.measure.traces.Trace`: streamed to a folder, and read from there.
+The other implementation is `parity.measure.traces.Trace`: streamed to a folder, and read from there.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ import numpy as np
 from parity.measure.site import Site, Stage
 
 _LEAST, _MOST = 384 * 2**20, 2 * 2**30
-"""Bytes that any recording keeps in memory, and that one keeps where there is room."""
+"""Bounds of a recording's memory, in bytes; between them, the available memory decides."""
 
 
 class Recording(Protocol):
-    """Named arrays, in the order in which they were computed."""
+    """Arrays by site, in the order in which they were computed."""
 
     def __contains__(self, site: Site) -> bool:
-        """Whether something was seen there."""
+        """Return whether an array was seen at a site."""
         ...
 
     def read(self, site: Site) -> np.ndarray:
-        """The array that was seen there."""
+        """Return the array that was seen at a site."""
         ...
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
-        """All places, in order; of one stage if given."""
+        """Yield all sites in order, or those of one stage."""
         ...
 
 
 class _Entry(NamedTuple):
-    """An array, or the file it lies in, and its type."""
+    """An array, or the file that holds it, and its type."""
 
     where: np.ndarray | Path
     dtype: np.dtype
 
 
 class Held:
-    """A recording for as long as it is needed; large ones lie on disk, so that huge models fit."""
+    """A recording that lives as long as this object; large ones lie on disk, so huge models fit."""
 
     def __init__(self) -> None:
         self._entries: dict[Site, _Entry] = {}
@@ -56,9 +56,9 @@ class Held:
         self._folder: Path | None = None
 
     def add(self, site: Site, array: np.ndarray) -> None:
-        """Keep one array, once: what one module returned is what the next one is given.
+        """Keep an array, once: one module's output is the next one's input.
 
-        A site that is there already is another call of its module.
+        A site that is taken stands for another call of its module, and is numbered so.
         """
         while site in self._entries:
             site = site._replace(call=site.call + 1)
@@ -82,18 +82,18 @@ class Held:
         return site in self._entries
 
     def read(self, site: Site) -> np.ndarray:
-        """The array that was seen there."""
+        """Return the array that was seen at a site."""
         found, dtype = self._entries[site]
         return found if isinstance(found, np.ndarray) else np.load(found).view(dtype)
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
-        """All places, in order; of one stage if given."""
+        """Yield all sites in order, or those of one stage."""
         return (site for site in self._entries if stage in (None, site.stage))
 
 
 def _room() -> int:
-    """Bytes that a recording keeps in memory, a fifth of what the system has to give; what comes after
-    goes to a temporary folder."""
+    """Return the bytes that a recording keeps in memory, a fifth of what the system has available;
+    further arrays go to a temporary folder."""
     try:
         said = Path("/proc/meminfo").read_text()
     except OSError:  # not Linux

@@ -1,4 +1,4 @@
-"""Weights and batches for a check: no tensor left at a value that hides a fault."""
+"""Random weights and batches for a check: no tensor keeps a value that would hide a fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vit_config import ViTConfig
 from vit_config.init import Kind
 
 SPREAD = 0.2
-"""Standard deviation of a re-drawn tensor, except that of a wide matrix."""
+"""Standard deviation of a redrawn tensor, except for wide matrices."""
 WIDE = 64
 """Inputs beyond which a matrix is drawn narrower, by sqrt(WIDE / inputs). With 0.2 throughout, attention
 in a 512-wide model saturates and amplifies float64 rounding to 4e-12 in its gradients; so drawn, every
@@ -22,11 +22,11 @@ preset stays below 2e-14 and no branch is small enough to hide a fault."""
 
 
 Weights = Callable[[str, Kind, tuple[int, ...]], np.ndarray]
-"""A parameter by (name, kind of layer, shape), in PyTorch's layout."""
+"""Function that returns a parameter, in PyTorch's layout, by (name, kind of layer, shape)."""
 
 
 class Batch(NamedTuple):
-    """What both twins are fed."""
+    """The inputs of both twins."""
 
     images: np.ndarray
     """(B, H, W, C) float64."""
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 def branch_norms(cfg: ViTConfig) -> int:
-    """How many residual branches of a model end in a norm.
+    """Return how many residual branches of a model end in a norm.
 
     Nothing normalises their sum: with gains of 1 it grows from block to block until attention saturates,
     and at depth 12 and width 768 a rounding error of 1e-16 ends as 7e-12.
@@ -46,13 +46,13 @@ def branch_norms(cfg: ViTConfig) -> int:
 def redraw(
     name: str, kind: Kind, shape: tuple[int, ...], seed: int, *, branch_norms: int = 0
 ) -> np.ndarray:
-    """One parameter drawn anew: N(0, 0.2^2), plus 1 for the gains of norms and layer scales.
+    """Draw one parameter anew: N(0, 0.2^2), plus 1 for the gains of norms and layer scales.
 
     Half of a fresh ViT's tensors are all zero or all one, and would hide an unused bias or swapped
-    gains. Each tensor has a stream of its own name, so models that share names share weights.
+    gains. A tensor's name seeds its random stream, so models that share names share weights.
 
     Args:
-        branch_norms: see the function of that name; the gains of that many norms are drawn smaller by
+        branch_norms: result of the function of that name; the gains of those norms are divided by
             its square root, so that the branches add up to about 1.
 
     Returns:
@@ -64,14 +64,14 @@ def redraw(
     inputs = math.prod(shape[1:]) if kind in ("linear", "conv") and len(shape) > 1 else 1
     spread = SPREAD * min(1.0, math.sqrt(WIDE / inputs))
     values = np.asarray(stream.standard_normal(shape))
-    values *= spread  # in place: of a wide matrix each copy costs as much as drawing it
+    values *= spread  # in place: copying a wide matrix costs as much as drawing it
     values += float(is_gain)
     ends_branch = re.fullmatch(r"blocks\.\d+\.norm[12]\.weight", name)
     return values / math.sqrt(branch_norms) if branch_norms and ends_branch else values
 
 
 def random_batch(cfg: ViTConfig, size: int, seed: int) -> Batch:
-    """Standard normal images and random labels."""
+    """Draw standard normal images and random labels."""
     stream = np.random.default_rng([seed, 1])
     images = stream.standard_normal((size, *cfg.image_size, cfg.in_channels))
     return Batch(images, stream.integers(0, cfg.num_logits, size))

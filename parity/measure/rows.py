@@ -1,4 +1,4 @@
-"""A table whose rows are shown one by one, as they become known, on any screen."""
+"""A table whose rows are printed one by one, as they become known, on a screen of any width."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from parity.measure.tables import UNLIMITED, told
 from vit_config.screen import screen
 
 VERDICT = 11
-"""Letters that are kept for the last cell, which has no heading."""
+"""Characters kept for the last cell, which has no heading."""
 
 
 class Column(NamedTuple):
-    """A heading, and how wide its cells are."""
+    """The heading and the width of a column."""
 
     heading: str
     width: int
     right: bool = True
-    """Whether numbers stand under each other by their last digits."""
+    """Whether cells are right-aligned, as numbers are."""
 
     def fit(self, text: str) -> str:
-        """A cell, and a space at least before the next."""
+        """Pad a cell to the column's width, with at least one space."""
         if self.right:
             return f" {text:>{self.width - 1}}"
         return f"{text:{self.width - 1}} "
 
 
 class Rows:
-    """Rows in columns where the screen is wide enough for all, else each told below its first cell."""
+    """Rows printed in columns if the screen is wide enough, else listed below their first cells."""
 
     def __init__(self, *columns: Column, console: Console | None = None) -> None:
         self._columns = columns
@@ -42,7 +42,7 @@ class Rows:
             self._say("".join(column.fit(column.heading) for column in columns))
 
     def add(self, *cells: str, verdict: str = "") -> None:
-        """Show a row, one cell to a column; what it comes to stands at its end."""
+        """Print a row, one cell per column, with its verdict at the end."""
         if not self._wide:
             self._tell(cells, verdict)
             return

@@ -1,4 +1,4 @@
-"""How results are shown: as numbers, as JSON."""
+"""Formatting of results: numbers as text, plain data as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vit_config.files.atomic import write_atomically
 
 
 def number(value: float) -> str:
-    """An error or a limit in two digits."""
+    """Format an error or a limit with two digits."""
     return f"{value:.1e}" if value else "0"
 
 

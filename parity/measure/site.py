@@ -1,4 +1,4 @@
-"""Places in a program at which a tensor is seen."""
+"""Sites: the places in a program at which a tensor is seen."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ Stage = Literal[
     "updated",
 ]
 STAGES: tuple[Stage, ...] = get_args(Stage)
-"""In the order of one training step. ``forward`` holds the inputs and outputs of modules, ``backward``
-the gradients of the same tensors; ``parameters`` are those before the step, ``updated`` after it."""
+"""In the order of one training step. ``forward`` holds the inputs and outputs of modules,
+``backward`` the gradients of the same tensors; ``parameters`` are those before the step,
+``updated`` after it."""
 
 Level = Literal["parameters", "modules", "output", "loss", "gradients"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-"""What a check of one forward and backward pass reports, and has a tolerance for each."""
+"""The levels that a check of one forward and backward pass reports, each with a tolerance."""
 
 AVERAGE = "ema"
-"""The port of a moving average of parameters."""
+"""Port of a moving average of parameters."""
 
 
 class Where(NamedTuple):
-    """A tensor at the edge of a module, whatever the step and stage."""
+    """The edge of a module at which a tensor is seen, whatever the step and stage."""
 
     path: str
     port: str
@@ -37,17 +38,17 @@ class Where(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where in a program a tensor is seen."""
+    """The place in a program at which a tensor is seen."""
 
     step: int
     stage: Stage
     path: str
-    """Of a module, empty for the whole model; or the name of a parameter or of a logged value."""
+    """Path of a module, empty for the whole model; or the name of a parameter or of a logged value."""
     port: str = ""
-    """``in`` or ``out`` of a module, with ``[i]`` or ``.name`` for one of several; a kind of moment;
-    ``ema`` of what is averaged."""
+    """``in`` or ``out`` of a module, with ``[i]`` or ``.name`` for one of several; a kind of
+    moment; ``ema`` for an averaged parameter."""
     call: int = 0
-    """Which call of the module in this step, counted from 0."""
+    """Number of the module's call in this step, counted from 0."""
 
     def __str__(self) -> str:
         call = f" (call {self.call + 1})" if self.call else ""
@@ -55,7 +56,7 @@ class Site(NamedTuple):
 
     @property
     def level(self) -> str:
-        """What tolerances and reports call tensors of its kind: a `Level`, a kind of moment, ``ema``."""
+        """Its kind's name in tolerances and reports: a `Level`, a stage, a kind of moment, ``ema``."""
         if self.stage == "forward":
             return "output" if self.path == "" and self.port.startswith("out.") else "modules"
         if self.stage in ("moments", "updated"):
@@ -64,12 +65,12 @@ class Site(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What tells it from the others of its level: of a named output, or of a parameter, its name."""
+        """The tensor's name in its level: an output's or a parameter's own name, else the whole site."""
         if self.level == "output":
             return self.port.removeprefix("out.")
         return str(self) if self.stage in ("forward", "backward") else self.path
 
 
 def output_site(name: str, step: int = 0) -> Site:
-    """The place of a named field of what a model returns."""
+    """Return the site of a named field of a model's output."""
     return Site(step, "forward", "", f"out.{name}")

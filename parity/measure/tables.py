@@ -1,4 +1,4 @@
-"""Tables that can be read on any screen: what does not fit is told row by row, and nothing is cut."""
+"""Tables for screens of any width: one that does not fit is listed row by row; nothing is cut."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from rich.table import Column, Table
 from rich.text import Text
 
 NARROWEST = 20
-"""Letters that a column of running text keeps before the rows are told."""
+"""Characters that a column of running text keeps; if they do not fit, the table is listed row by row."""
 UNLIMITED = 10_000
 
 
 def show_table(table: Table, console: Console) -> None:
-    """Print a table: as it is where the screen is wide enough; with its columns of running text, those
-    that fold, wrapped between words; else row by row as text."""
+    """Print a table: unchanged if the screen is wide enough; else with its columns of running text,
+    those that fold, wrapped between words; else row by row as text."""
     if not table.columns:
         return
     wide = console.options.update(width=UNLIMITED)
     columns = [_texts(column, console) for column in table.columns]
     widths = [max((each.cell_len for each in texts), default=0) for texts in columns]
-    # what lies between the columns, and what stands above
+    # the borders and the padding between the columns
     whole = console.measure(_untitled(table), options=wide).maximum
     between = whole - sum(widths)
     folds = [column.overflow == "fold" and not column.no_wrap for column in table.columns]
@@ -41,7 +41,7 @@ def show_table(table: Table, console: Console) -> None:
 
 
 def _untitled(table: Table) -> Table:
-    """The same table without what is wrapped above and below it."""
+    """Return the same table without its title and caption, which are wrapped."""
     bare = Table(box=table.box, padding=table.padding, pad_edge=table.pad_edge)
     bare.show_header, bare.show_edge, bare.columns = table.show_header, table.show_edge, table.columns
     bare.rows = table.rows
@@ -49,7 +49,7 @@ def _untitled(table: Table) -> Table:
 
 
 def _texts(column: Column, console: Console) -> list[Text]:
-    """The heading and the cells, line by line."""
+    """Return the lines of a column's heading and cells."""
     cells = [column.header, *column.cells]
     return [line for cell in cells for line in _text(cell, console).split("\n", allow_blank=True)]
 
@@ -64,7 +64,8 @@ def _longest_word(texts: Sequence[Text]) -> int:
 
 
 def _rows(table: Table, console: Console) -> list[tuple[Text, int]]:
-    """Each row: what it is of, and below it every cell behind its heading; each with its indentation."""
+    """Return the lines of each row, with indentation: its first cell, then the others behind
+    headings."""
     names, group = [], ""
     for column in table.columns:
         above, *below = _text(column.header, console).plain.split("\n")
@@ -87,7 +88,7 @@ def _rows(table: Table, console: Console) -> list[tuple[Text, int]]:
 
 
 def told(headings: Sequence[str], cells: Sequence[Text]) -> list[Text]:
-    """The cells of a row that say something, each behind its heading."""
+    """Return the nonempty cells of a row, each behind its heading."""
     return [
         Text.assemble((f"{heading} " if heading else "", "dim"), cell)
         for heading, cell in zip(headings, cells, strict=True)

@@ -5,19 +5,21 @@ Errors are relative, ||a - b||_2 / ||b||_2 of a whole tensor; both exactly zero 
 float64 proves the algebra: the twins may differ by rounding only. Measured over every preset: at most
 2e-14 (`parity check PRESET --dtype float64`); the bound of 1e-12 leaves room for depth.
 
-float32 and bfloat16 prove the numerics. Each twin is measured against *its own* float64 run on the same,
-rounded weights, and must pass twice. It stays within K times the type's epsilon, and within 4 times the
-other twin's distance - a path that is simply less accurate than its twin is a fault even where K has
-room. Distances below one epsilon are the type's own grain and are not told apart. The grain is coarser
-where a few numbers can be right by luck: in a tensor of fewer than 64, by the square root (measured: of
-the 8-number gradients of mnist_exercise, one in a hundred is 4 times nearer in one twin); in losses,
-which of a small batch hang on a few logits, it is at least the distance of the logits; and in gradients,
-whose errors share what happened to a few images, at least that run's median distance of gradients, and
-what adding up their terms one after another loses. (A
-bound on the twins' mutual distance by their own distances could never fail: triangle inequality.)
+float32 and bfloat16 prove the numerics. Each twin is measured against *its own* float64 run on the
+same, rounded weights, and must pass twice. It stays within K times the type's epsilon, and within 4
+times the other twin's distance - a path that is simply less accurate than its twin is a fault even
+where K has room. Distances below one epsilon are the type's own grain and are not told apart.
 
-Any other two programs are held to the envelope of rounding: what one unit in the last place of all
-parameters and inputs does to one of them, times a factor that docs/verifying.md has the measurement of.
+The grain is coarser in three places. In a tensor of fewer than 64 numbers, where a few can be right
+by luck, it grows by the square root (measured: of the 8-number gradients of mnist_exercise, one in
+a hundred is 4 times nearer in one twin). In losses, which for a small batch depend on a few logits,
+it is at least the distance of the logits. In gradients, whose errors share what happened to a few
+images, it is at least that run's median distance of gradients, and at least the round-off of adding
+their terms one after another. (A bound on the twins' mutual distance by their own distances could
+never fail: triangle inequality.)
+
+Any other two programs are held to the envelope of rounding: the effect of one unit in the last
+place of all parameters and inputs on one of them, times a factor measured in docs/verifying.md.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ from typing import Literal
 
 DType = Literal["float64", "float32", "bfloat16"]
 DEFAULT_DTYPES: tuple[DType, ...] = ("float64", "float32")
-"""What a check of the function compares in, unless told."""
+"""Types that a check of the function compares by default."""
 
 FLOAT64 = 1e-12
 """Largest relative difference between the twins in float64."""
 
 RATIO = 4.0
-"""How much farther from float64 one twin may be than the other, in the same type."""
+"""Largest distance of one twin to float64, as a multiple of the other twin's in the same type."""
 
 FEW = 64
-"""Numbers in a tensor below which its grain is coarser than one epsilon, by sqrt(FEW / numbers)."""
+"""Size of a tensor below which its grain is coarser than one epsilon, by sqrt(FEW / numbers)."""
 
 # Largest distance to float64, in epsilons of the type: the largest measured over the presets up to ViT-B
 # size (docs/parity.md has the table and the command), times four for depth, up to the next power of two.
@@ -47,14 +49,13 @@ LIMITS: dict[str, dict[str, float]] = {
 
 
 SHADOW = 10.0
-"""How much farther apart than a run and the farthest of its shadows the twins' runs may come."""
+"""Largest distance between the twins' runs, as a multiple of a run's distance to its farthest shadow."""
 
 STEP_LEVELS = ("loss", "gradients", "exp_avg", "exp_avg_sq", "momentum_buffer", "parameters", "ema")
-"""What is compared of one training step."""
+"""Levels at which one training step is compared."""
 
-# What follows from gradients - moments, and the change of parameters and averages, each in a grain of
-# its own - is held to what gradients are held to; docs/training_parity.md has a measurement and the
-# command.
+# Values derived from gradients - moments, and changes of parameters and averages, each in its own
+# grain - have the limits of gradients; docs/training_parity.md has a measurement and the command.
 STEP_LIMITS: dict[str, dict[str, float]] = {
     dtype: {level: limits["loss" if level == "loss" else "gradients"] for level in STEP_LEVELS}
     for dtype, limits in LIMITS.items()
@@ -62,13 +63,13 @@ STEP_LIMITS: dict[str, dict[str, float]] = {
 
 
 FACTOR = 32.0
-"""How many times the effect of one unit in the last place the difference of two programs may be."""
+"""Largest difference of two programs, as a multiple of the effect of one unit in the last place."""
 ASSUMED = 256.0
-"""Units in the last place that rounding may make where no nudge was run: the largest of `LIMITS`."""
+"""Units in the last place granted to rounding where no nudge was run: the largest of `LIMITS`."""
 
 
 def in_a_row(count: int) -> float:
-    """What adding `count` float32 numbers of either sign one after another loses, relative to the sum.
+    """Return the relative error of adding `count` float32 numbers of either sign one after another.
 
     Each addition is off by an error spread evenly over half a unit in the last place either way: 0.29 of
     the epsilon of a partial sum of mantissa 1, 0.2 of a typical one. Partial sums grow as the root of
@@ -81,7 +82,7 @@ def in_a_row(count: int) -> float:
 
 
 def epsilon(dtype: str) -> float:
-    """The distance from 1 to the next number of a type."""
-    import ml_dtypes  # takes numpy along, which naming a type does not need
+    """Return the distance from 1 to the next number of a type."""
+    import ml_dtypes  # imports numpy, which naming a type does not need
 
     return float(ml_dtypes.finfo(dtype).eps)

@@ -1,5 +1,4 @@
-"""What is said of two things that were compared: one vocabulary for every command, certificate and
-report."""
+"""Verdicts on two things that were compared: one vocabulary for commands, certificates and reports."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ something of A's was compared with nothing. UNCERTIFIED: all is, to a precision 
 
 
 def status(verdict: Verdict) -> int:
-    """The exit status of a command that compares: 0 of EQUAL alone; 2 is for what cannot be compared."""
+    """Return a comparing command's exit status: 0 for EQUAL only; 2 is for inputs it cannot compare."""
     return 0 if verdict == "EQUAL" else 1
 
 

@@ -1,1 +1,1 @@
-"""Any checkpoint to any other: formats, dialects, conversion, verification, fleets."""
+"""Conversion of checkpoints between dialects: formats, dialects, conversion, verification, fleets."""

@@ -1,4 +1,4 @@
-"""What is odd about weights: found by looking at every value once."""
+"""Search for oddities in weights: reads every value once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vit_config import WeightsError
 from vit_config.files.stored import Extent
 
 MANY = 6
-"""Tensors that a refusal names."""
+"""Most tensors that an error message names."""
 
 
 def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
@@ -38,7 +38,7 @@ def anomalies(arrays: Mapping[str, Stored]) -> Iterator[str]:
 
 
 def not_finite(values: np.ndarray) -> str:
-    """How many values are NaN or infinite, in words; empty where none is."""
+    """Say how many values are NaN or infinite; an empty string if none is."""
     finite = np.isfinite(values)
     if finite.all():
         return ""
@@ -47,9 +47,9 @@ def not_finite(values: np.ndarray) -> str:
 
 
 def refuse_not_finite(arrays: Mapping[str, Stored], where: Path) -> dict[str, Stored]:
-    """The same tensors, which refuse to be read where one has NaN or infinite values.
+    """Return the same tensors, but reading one with NaN or infinite values raises a WeightsError.
 
-    Such a read raises a WeightsError that names every such tensor, found by reading all of them.
+    The error names every such tensor, found by reading all of them.
     """
 
     def checked(load: Callable[[], np.ndarray]) -> Callable[[], np.ndarray]:

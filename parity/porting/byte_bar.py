@@ -1,4 +1,4 @@
-"""A bar of the bytes that are written."""
+"""A progress bar of the bytes written."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import (
 
 
 def byte_bar(console: Console) -> Progress:
-    """A bar of bytes, on a terminal alone."""
+    """Build a progress bar of bytes, shown on a terminal only."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

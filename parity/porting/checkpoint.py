@@ -1,4 +1,4 @@
-"""A checkpoint of any dialect, read into the one form that all dialects share."""
+"""Reads a checkpoint of any dialect into one common form."""
 
 from __future__ import annotations
 
@@ -29,41 +29,40 @@ from vit_config.errors import naming
 
 
 class Place(NamedTuple):
-    """Where in a file a model lies."""
+    """The location of a model in a file."""
 
     branch: str
-    """What was stripped of every name; empty if nothing was."""
+    """Prefix that was stripped from every name; empty if there was none."""
     tensors: dict[str, Stored]
-    """Everything that is there by the rest of its name, also what is no part of an encoder."""
+    """Every tensor under that prefix, also those of no encoder, by the rest of its name."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A model in a file: what it is, its tensors unread."""
+    """A model in a file: its schema and metadata, and its tensors, which are not read yet."""
 
     opened: Opened
-    """Its files, and what they state."""
+    """The opened files, and what they state."""
     dialect: Dialect
     why: str
     """How the dialect was recognised."""
     config: ViTConfig
     origins: dict[str, str]
-    """Where each field of the schema is from."""
+    """Source of each field of the schema, in words."""
     place: Place
-    """Where in the file the model lies."""
+    """Location of the model in the file."""
     tensors: dict[str, Stored]
-    """By the dialect's names, everything in the file that is of this model."""
+    """The model's tensors in the file, by the dialect's names."""
     arrays: dict[str, Stored]
-    """By the twins' names, in PyTorch's layout; all of one type."""
+    """The model's parameters by the twins' names, in PyTorch's layout; all of one type."""
     metadata: Metadata
-    """How pixels are prepared, what the classes are called, and the licence."""
+    """Preprocessing, class names and licence."""
     preprocess_origin: str
-    """Who says how pixels are prepared."""
+    """Source of the preprocessing, in words."""
     found_at: tuple[str, ...]
-    """Where in the file the model lies: what was stripped of names and left out around it, a sentence
-    each."""
+    """Prefixes stripped from names and tensors left out around the model, a sentence each."""
     changed: tuple[str, ...]
-    """What was left out of the model itself, or widened, a sentence each."""
+    """Tensors of the model itself left out or widened, values assumed, a sentence each."""
     unheld: tuple[str, ...] = ()
     """Tensors of a trained classifier that no schema holds, by their names in the file."""
 
@@ -74,12 +73,12 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """The file's name; of what was found on the Hub, the repository and the commit."""
+        """Name of the file; for a download from the Hub, the repository and the commit."""
         return self.opened.name
 
     @property
     def container(self) -> Container:
-        """Everything in the file."""
+        """The whole content of the file."""
         return self.opened.container
 
     @property
@@ -89,15 +88,15 @@ class Checkpoint:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was stripped, left out or widened."""
+        """Sentences about everything that reading stripped, left out, widened or assumed."""
         return (*self.found_at, *self.changed)
 
     def hop(self, digest: str, done: tuple[str, ...] = ()) -> Hop:
-        """This checkpoint as a stop on the way of its weights.
+        """Return this checkpoint as a hop in the provenance of its weights.
 
         Args:
-            digest: of its files, see `parity.porting.provenance.digest_of`.
-            done: what was changed after reading, a sentence each.
+            digest: digest of its files, see `parity.porting.provenance.digest_of`.
+            done: changes made after reading, a sentence each.
         """
         return Hop(
             source=self.name,
@@ -116,12 +115,12 @@ class Checkpoint:
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None if unknown."""
+        """Name of each class, in the order of the logits; None if unknown."""
         return self.metadata.class_names
 
     @property
     def license(self) -> str | None:
-        """Under which licence the weights are; None if unknown."""
+        """Licence of the weights; None if unknown."""
         return self.metadata.license
 
 
@@ -136,25 +135,25 @@ def read_checkpoint(
     preprocess: Preprocess | None = None,
     license: str | None = None,
 ) -> Checkpoint:
-    """Open a checkpoint; tensors are read when they are used.
+    """Open a checkpoint of any dialect; its tensors are read when they are used.
 
     Args:
-        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or what
-            `open_checkpoint` made of one.
-        dialect: its dialect, if it is not recognised by itself.
-        part: which model to take where a file has several, such as ``state_dict_ema``.
-        like: a preset that the model was built from, for what its file does not say.
-        given: fields of the schema that the user states, of what the file leaves open.
-        override: fields of the schema in which the user goes against what the file states; a note
-            says so.
-        preprocess: how pixels are prepared, if the user states it; names of classes and a licence that
-            it leaves out are the file's.
-        license: under which licence the weights are, if the user states it.
+        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or an `Opened` that
+            `open_checkpoint` returned.
+        dialect: the checkpoint's dialect; None recognises it.
+        part: the model to take from a file that has several, such as ``state_dict_ema``.
+        like: the preset that the model was built from, for fields that the file leaves open.
+        given: fields of the schema that the file leaves open, stated by the user.
+        override: fields of the schema that replace what the file states; a note says so.
+        preprocess: the preprocessing, if the user states it; class names and licence that it leaves out
+            are taken from the file.
+        license: the licence of the weights, if the user states it.
 
     Raises:
         MissingFileError: there is no such file.
-        WeightsError: no Vision Transformer of a known dialect, damaged, or not what it says it is.
-        ConfigError: something that has to be stated was not, what was stated is not valid, or `given`
+        WeightsError: the file holds no Vision Transformer of a known dialect, is damaged, or contradicts
+            itself.
+        ConfigError: a field that has to be stated was not, a stated value is not valid, or `given`
             contradicts the file.
     """
     given, override = given or {}, override or {}
@@ -166,7 +165,7 @@ def read_checkpoint(
         matched = _matched(opened, found)
         origins = schema_origins(opened, found, like, given, override)
         found, turned = channels_first(found, matched.bound, opened.container, origins)
-        # an empty tensor is how some libraries write that there is none
+        # some libraries write an empty tensor in place of none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
         }
@@ -210,11 +209,11 @@ def read_checkpoint(
 
 
 def _matched(opened: Opened, found: Found) -> Matched:
-    """The meaning of a model's tensors.
+    """Match a model's tensors with parameters of the schema.
 
     Raises:
-        WeightsError: some have none in the dialect; or config.json says another model, and the user does
-            not say that this is one of the dialect.
+        WeightsError: the dialect does not know a tensor; or config.json states another model, and the
+            user did not name the dialect.
     """
     other = "" if found.asked else opened.sidecars.contradiction(found.dialect)
     try:
@@ -227,7 +226,7 @@ def _matched(opened: Opened, found: Found) -> Matched:
 
 
 def _found(opened: Opened, name: str | None, part: str | None) -> Found:
-    """The model in the file; what the header or the user says goes before what tensors look like."""
+    """Find the model in the file: by the user's dialect, else the header's, else by names and shapes."""
     if opened.header.dialect is not None and name is None:
         (dialect,) = called(opened.header.dialect)
         if part is not None and part not in (dialect.wrapper, dialect.body.rstrip("./")):
@@ -246,10 +245,10 @@ def _found(opened: Opened, name: str | None, part: str | None) -> Found:
 def _of_one_type(
     arrays: dict[str, Stored], tensors: Mapping[str, Stored]
 ) -> tuple[dict[str, Stored], list[str]]:
-    """Tensors of several types in the widest of them, which holds every value of the others.
+    """Cast tensors of several types to the widest of them, which holds every value of the others.
 
     Args:
-        tensors: those of the file that they are made of; a row may have joined several types.
+        tensors: the file's tensors that the arrays are read from; one array may join several types.
     """
     types = {stored.dtype for stored in tensors.values() if 0 not in stored.shape}
     if odd := sorted(str(t) for t in types if not _is_float(t)):

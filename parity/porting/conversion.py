@@ -1,4 +1,4 @@
-"""Any checkpoint to any dialect: read, rewrite exactly, write as it comes."""
+"""Conversion of a checkpoint to another dialect: read, rewrite exactly, write tensor by tensor."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ SUFFIXES = {
     ".pt": "torch",
     ".bin": "torch",
 }
-"""The kind of file that a name asks for."""
+"""File format by suffix."""
 
 
 UNKNOWN = "0" * 64
-"""Stands for a digest that is still computed."""
+"""Placeholder for a digest that is still being computed."""
 
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written."""
+    """The result of a conversion: the written file or folder."""
 
     path: Path
-    """The file, or the folder."""
+    """The written file or folder."""
     target: Target
     hops: tuple[Hop, ...]
-    """The way from the first source that is known."""
+    """Provenance of the weights from the first known source."""
     notes: tuple[str, ...]
-    """What was done, a sentence each."""
+    """Changes that were made, a sentence each."""
     warnings: tuple[str, ...]
-    """What the user should know, a sentence each."""
+    """Warnings for the user, a sentence each."""
     hints: tuple[str, ...] = ()
-    """How the target's library makes the model, where no config file says it."""
+    """How to build the model in the target's library, where no config file says it."""
 
     def __repr__(self) -> str:
         return f"Converted({str(self.path)!r}, dialect={self.dialect!r}, {self.target.nbytes:,} bytes)"
 
     @property
     def config(self) -> ViTConfig:
-        """The schema of what was written."""
+        """Schema of the written model."""
         return self.target.state.config
 
     @property
@@ -88,22 +88,22 @@ def convert(
     """Convert a checkpoint to a dialect.
 
     Args:
-        source: a file or folder of any dialect; with `reading`, options of `read_checkpoint`.
+        source: a file or folder of any dialect; `reading` are options of `read_checkpoint`.
         to: a dialect, or a family of them such as ``hf``.
-        out: a file, told by its suffix, or a folder that gets the config files of the target too.
+        out: a file, whose suffix chooses the format; or a folder, which gets the config files too.
         dtype: the type of all tensors; None keeps them.
-        image_size: height and width in pixels, if another one.
-        num_classes: 0 takes the head off, and a pooler; another number puts a head of zeros on.
-        allow_nonfinite: let NaN and infinite values pass; that is written into the provenance.
-        license_allow: licences that may pass; None lets everything pass.
-        force: replace what is at `out`.
-        progress: is told of every stretch of bytes that is written.
-        started: is told before that how many bytes there will be.
+        image_size: the new height and width in pixels; None keeps them.
+        num_classes: 0 removes the head and a pooler; another number puts a head of zeros on.
+        allow_nonfinite: allow NaN and infinite values; the provenance says so.
+        license_allow: licences that are allowed; None allows all.
+        force: replace an existing `out`.
+        progress: called with the size of each run of bytes written.
+        started: called first, with the number of bytes that will be written.
 
     Raises:
-        ConfigError: the target cannot hold the model; every field in the way is named.
+        ConfigError: the target cannot hold the model; the message names every field in the way.
         WeightsError: see `read_checkpoint`; also values that are not finite, every such tensor named; or
-            what was written could not be read again, and nothing is left of it.
+            the written file could not be read again, and was removed.
         MissingFileError: there is no such file, or no folder to write in.
     """
     if not isinstance(source, Checkpoint):
@@ -122,7 +122,7 @@ def convert(
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(digest_of, source.container.files)  # reads all of it, meanwhile
+        digest = beside.submit(digest_of, source.container.files)  # reads the whole source meanwhile
 
         def hops() -> tuple[Hop, ...]:
             return (*source.hops, source.hop(digest.result(), target.state.said))
@@ -144,18 +144,18 @@ def convert(
 
 @dataclass(frozen=True)
 class Writing:
-    """How a target is written."""
+    """A target with its header and the options of writing."""
 
     target: Target
     header: Mapping[str, str]
-    """What the file says of itself."""
+    """Entries of the file's header."""
     late: Late
-    """What of the header is known when every tensor is written."""
+    """Returns the header's entries that are known only when every tensor is written."""
     progress: Progress
     force: bool
 
     def to_file(self, path: Path, kind: str, check: Check = accept) -> None:
-        """Write the tensors alone."""
+        """Write the tensors to one file, without config files."""
         tensors, wrapper = self.target.tensors, self.target.dialect.wrapper
         options: dict[str, Any] = {"progress": self.progress, "force": self.force, "check": check}
         said: dict[str, Any] = {"metadata": self.header, "late": self.late}
@@ -198,7 +198,7 @@ def _hints(target: Target, out: Path) -> Iterator[str]:
 
 
 def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
-    """Refuse weights under a licence that may not pass. ConfigError: so they are, or none is stated."""
+    """Refuse weights under a licence that is not allowed. ConfigError: it is not, or none is stated."""
     if allow is None:
         return
     told = source.license
@@ -212,7 +212,7 @@ def check_license(source: Checkpoint, allow: Sequence[str] | None) -> None:
 
 
 def check_out(source: Checkpoint, out: Path, force: bool) -> None:
-    """Refuse to write where something is already, where it was read, or what is no kind of file here.
+    """Refuse an output path that exists, is the source, or has an unknown suffix.
 
     Raises:
         ConfigError: with the reason.
@@ -227,7 +227,7 @@ def check_out(source: Checkpoint, out: Path, force: bool) -> None:
 
 
 def header_of(target: Target) -> dict[str, str]:
-    """What the written file says of itself; the source's digest is not known yet."""
+    """Return the written file's header; it has a placeholder for the source's digest."""
     source = target.source
     return {
         **target.dialect.header,

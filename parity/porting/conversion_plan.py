@@ -1,4 +1,4 @@
-"""What a conversion will write: a dialect that can say the model, and the tensors by its names."""
+"""The plan of a conversion: a dialect that can express the model, and the tensors by its names."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ NONFINITE = "values that are not finite may pass, as asked"
 
 @dataclass(frozen=True)
 class Target:
-    """What will be written, nothing read or written yet."""
+    """The model that a conversion will write; no tensor is read or written yet."""
 
     source: Checkpoint
     dialect: Dialect
     state: State
     metadata: Metadata
     tensors: dict[str, Stored]
-    """By the target's names."""
+    """The tensors by the target dialect's names."""
 
     unchanged: bool
-    """Whether nothing but names and layouts differs from the source."""
+    """Whether type, image size and number of classes are the source's."""
 
     @property
     def nbytes(self) -> int:
@@ -53,16 +53,16 @@ def plan(
     allow_nonfinite: bool = False,
     inside: bool = False,
 ) -> Target:
-    """Rewrite a checkpoint for a dialect, or for the first of a family that can say it.
+    """Rewrite a checkpoint for a dialect, or for the best dialect of a family.
 
     Args:
-        allow_nonfinite: let NaN and infinite values pass; else reading a tensor that has some raises a
+        allow_nonfinite: allow NaN and infinite values; else reading a tensor that has some raises a
             WeightsError.
-        inside: the tensors go into a larger model, so that a dialect will do that is only read.
+        inside: the tensors go into a larger model, so dialects that can only be read are allowed.
 
     Raises:
         ConfigError: the dialect cannot hold the model, or a change cannot be made.
-        UnstatedError: a trained classifier would be dropped, and nobody said that it may.
+        UnstatedError: a trained classifier would be dropped, and the user did not allow it.
     """
     if source.unheld and num_classes is None and source.origins["num_classes"] != GIVEN:
         raise UnstatedError(
@@ -90,8 +90,10 @@ def plan(
 
 
 def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Dialect, State]:
-    """The dialect that needs the fewest rewritings, of those that can say the model; of several that of
-    the source, else the first."""
+    """Return the dialect that can express the model with the fewest rewrites, and the rewritten model.
+
+    Of several, the source's own dialect is preferred, else the first.
+    """
     found: list[tuple[Dialect, State]] = []
     refused: list[CannotHoldError] = []
     for dialect in called(to):
@@ -107,7 +109,7 @@ def _expressed(state: State, to: str, own: Dialect, inside: bool) -> tuple[Diale
 
 
 def _refusal(to: str, refused: Sequence[CannotHoldError]) -> str:
-    """Why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
+    """Say why no dialect of a family can hold a model: what is in the way of all, and of the nearest."""
     if not refused:
         return f"{to} is only read"
     if len(refused) == 1:

@@ -1,4 +1,4 @@
-"""Models to files and back, in either framework."""
+"""Loads and saves models of either framework."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def load(
 
     Args:
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
-            ``timm:name.tag``, see `parity.porting.hub`; or what `open_checkpoint` made of one.
+            ``timm:name.tag``, see `parity.porting.hub`; or an `Opened` that `open_checkpoint` returned.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
-        dtype: of the parameters, and so of what is computed; by default the type they have.
-        reading: what the checkpoint does not say itself, see `read_checkpoint`.
+        dtype: type of the parameters and of the computation; by default the weights' own type.
+        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
     Raises:
-        MissingFileError: there is no such file, or nothing of that name.
-        WeightsError: not a checkpoint of a known dialect, truncated or damaged, or not the tensors that
-            its schema asks for.
-        ConfigError: something that has to be stated was not, or what was stated is not valid.
+        MissingFileError: there is no such file or name.
+        WeightsError: the file is no checkpoint of a known dialect, is truncated or damaged, or does not
+            have the tensors that its schema asks for.
+        ConfigError: a field that has to be stated was not, or a stated value is not valid.
     """
     twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(digest_of, checkpoint.container.files)  # meanwhile
+        digest = beside.submit(digest_of, checkpoint.container.files)  # reads the whole file meanwhile
         state = State(checkpoint.config, checkpoint.arrays)
         state = state if dtype is None else as_type(state, dtype)
         arrays = {name: stored.load() for name, stored in state.arrays.items()}
@@ -76,8 +76,8 @@ def save(
     """Write either twin's model to a weights file, whole or not at all.
 
     Args:
-        preprocess: how images are prepared; default: what the model knows from where it was read.
-        provenance: where the weights come from, oldest first, JSON values; default: the same.
+        preprocess: how images are prepared; default: the model's own, from the file it was read from.
+        provenance: hops of the weights, oldest first, JSON values; default: the model's own.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -96,10 +96,10 @@ def save(
 
 
 def twin_of(framework: str) -> Any:
-    """The package of a framework's twin: `vit_jax` or `vit_torch`.
+    """Import the package of a framework's twin: `vit_jax` or `vit_torch`.
 
     Raises:
-        ConfigError: another framework.
+        ConfigError: an unknown framework.
     """
     if framework == "jax":
         import vit_jax

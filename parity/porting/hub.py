@@ -1,8 +1,7 @@
 """Names on the Hugging Face Hub in place of paths: ``hf-hub:org/name[@revision]``, ``timm:name.tag``.
 
-What such a name means is downloaded once, into the cache that all libraries of the Hub share;
-``HF_HOME``, ``HF_HUB_OFFLINE``, ``HF_TOKEN`` and the like are heeded. A path that exists is never taken
-for a name.
+A named repository is downloaded once, into the cache that all libraries of the Hub share; ``HF_HOME``,
+``HF_HUB_OFFLINE``, ``HF_TOKEN`` and the like apply. An existing path is never taken for a name.
 """
 
 from __future__ import annotations
@@ -19,43 +18,43 @@ HUB, TIMM = "hf-hub:", "timm:"
 
 
 class Repository(NamedTuple):
-    """What a name means."""
+    """A repository on the Hub."""
 
     id: str
-    """As in ``org/name``."""
+    """``org/name``."""
     revision: str | None
     """A branch, a tag or a commit; None means the newest."""
     preset: str | None
-    """The preset that the weights are of, where the name says it."""
+    """The weights' preset, if the name says it."""
 
 
 class Located(NamedTuple):
-    """Where a checkpoint is."""
+    """A checkpoint's path and name."""
 
     path: Path
     name: str
-    """What to call it wherever it goes: the file's name; or the repository and the commit."""
+    """Name for messages and provenance: the file's; or the repository and the commit."""
     preset: str | None
-    """The preset that the weights are of, where a ``timm:`` name says it."""
+    """The weights' preset, if a ``timm:`` name says it."""
 
 
 def is_name(source: str | Path) -> bool:
-    """Whether this is a name on the Hub rather than a path."""
+    """Return whether `source` is a name on the Hub rather than a path."""
     return str(source).startswith((HUB, TIMM)) and not Path(source).exists()
 
 
 def is_path(subject: str) -> bool:
-    """Whether a word means a file or folder, or a name on the Hub, and not a preset."""
+    """Return whether `subject` means a file, a folder or a name on the Hub, rather than a preset."""
     endings = (".safetensors", ".npz", ".pth", ".pt", ".bin", ".ckpt", ".tar", ".msgpack")
     known = Path(subject).exists() or is_name(subject)
     return known or "/" in subject or subject.endswith(endings)
 
 
 def parse(name: str | Path) -> Repository:
-    """What a name means.
+    """Parse a name on the Hub.
 
     Raises:
-        ConfigError: it is not spelled as one, or timm has no such weights on the Hub.
+        ConfigError: the name is malformed, or timm has no such weights on the Hub.
     """
     name = str(name)
     if name.startswith(TIMM):
@@ -67,18 +66,18 @@ def parse(name: str | Path) -> Repository:
 
 
 def resolve(source: str | Path) -> Path:
-    """The path of a checkpoint, see `locate`."""
+    """Return the path of a checkpoint, see `locate`."""
     return locate(source).path
 
 
 def locate(source: str | Path, **downloading: Any) -> Located:
-    """Where a checkpoint is: a name's files are downloaded, unless the cache has them.
+    """Locate a checkpoint; files of a name on the Hub are downloaded unless the cache has them.
 
-    Only config files and one set of weights are: safetensors, if there are any.
+    Only config files and one set of weights are downloaded: safetensors, if there are any.
 
     Args:
         downloading: options of `huggingface_hub.snapshot_download` such as ``token`` or ``cache_dir``;
-            nothing to a path.
+            ignored for a path.
 
     Raises:
         ConfigError: see `parse`.
@@ -94,7 +93,7 @@ def locate(source: str | Path, **downloading: Any) -> Located:
         folder = _download(str(source), repository.id, wanted)
         if (folder / weights).is_file():
             return Located(folder, f"{HUB}{repository.id}@{folder.name}", repository.preset)
-        revision = folder.name  # the commit: whatever follows is of the same
+        revision = folder.name  # the commit: later downloads take the same one
     raise MissingFileError(
         f"{source}: has none of {', '.join(WEIGHTS)}; download its file and give the path"
     )
@@ -119,7 +118,7 @@ def _of_timm(name: str) -> Repository:
 
 
 def _files(weights: str) -> list[str]:
-    """The names of a set of weights: a file, or an index and its shards."""
+    """Return the file names of a set of weights: one file, or an index and the pattern of its shards."""
     stem, index, _ = weights.partition(".index.json")
     if not index:
         return [weights]
@@ -146,7 +145,7 @@ def _download(name: str, repository: str, options: dict[str, Any]) -> Path:
         said = f"is not (or not whole) in {cache}, and the Hub {why}"
     except errors.HFValidationError as error:
         raise ConfigError(f"{name}: {first_line(error)}") from None
-    except Exception as error:  # the clients of HTTP each have their own
+    except Exception as error:  # each HTTP client raises its own errors
         said = f"cannot be downloaded ({type(error).__name__}: {first_line(error)})"
     raise MissingFileError(f"{name}: {said}")
 
@@ -162,5 +161,5 @@ def _unreachable(error: Any, *, local_only: bool) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, as one line."""
+    """Return the first line of an error's message."""
     return (str(error).strip() or "no message").splitlines()[0]

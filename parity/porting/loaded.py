@@ -1,4 +1,4 @@
-"""A model that was loaded: what is known of it, and what it says of images."""
+"""A loaded model: its schema and metadata, and its predictions for images."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vit_config.images.pixels import Picture, prepare_batch
 from vit_train.frameworks import Framework
 
 BATCH = 32
-"""Images that are run at once."""
+"""Images in one batch."""
 
 
 class Prediction(NamedTuple):
-    """One class that a model thinks an image may be of."""
+    """One class that a model predicts for an image, and its probability."""
 
     label: str | int
     """The class's name, or its number if the names are unknown."""
@@ -34,44 +34,44 @@ class Loaded:
 
     config: ViTConfig
     metadata: Metadata
-    """How images are prepared, what the classes are called, and the licence."""
+    """Preprocessing, class names and licence."""
     origins: dict[str, str]
-    """Where each field of `config` is from."""
+    """Source of each field of `config`, in words."""
     notes: tuple[str, ...]
-    """What reading stripped, left out or widened, a sentence each."""
+    """Everything that reading stripped, left out or widened, a sentence each."""
     framework: Framework
     model: Any
     """`vit_jax.ViT`, or `vit_torch.ViT` in evaluation mode."""
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """The metadata as one `Preprocess`; None if preprocessing is unknown, so that only
-        `model` can be used."""
+        """The metadata as one `Preprocess`; None if preprocessing is unknown, and only `model` can be
+        used."""
         return self.metadata.preprocess
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """What each class is called, in the order of the logits; None if unknown."""
+        """Name of each class, in the order of the logits; None if unknown."""
         return self.metadata.class_names
 
     def predict(self, images: Picture | Iterable[Picture], *, k: int = 5) -> list[list[Prediction]]:
-        """The most probable classes of each image, the most probable first.
+        """Return the `k` most probable classes of each image, the most probable first.
 
         Args:
             images: one or many: paths, PIL images, or (H, W) or (H, W, C) uint8 arrays; also one array
                 (B, H, W, C).
-            k: how many classes to name.
+            k: number of classes to return.
 
         Raises:
-            InputError: how images are prepared is unknown, the model has no head, there are other class
-                names than classes, or an image that cannot be used.
+            InputError: preprocessing is unknown, the model has no head, the number of class names is not
+                the number of classes, or an image cannot be used.
             MissingFileError: there is no such file.
         """
         self.check_predicts(k)
         return self.most_probable(self.logits(images), k)
 
     def check_predicts(self, k: int = 1) -> None:
-        """Refuse a model that cannot name `k` classes of an image.
+        """Refuse a model that cannot predict classes, or a `k` below 1.
 
         Raises:
             InputError: see `predict`.
@@ -89,7 +89,7 @@ class Loaded:
             )
 
     def most_probable(self, logits: np.ndarray, k: int) -> list[list[Prediction]]:
-        """The `k` most probable classes by the logits (B, classes) of images."""
+        """Return the `k` most probable classes of each image, given the logits (B, classes)."""
         names, probabilities = self.class_names, logits.astype(np.float64)
         if self.config.head_activation != "softmax":
             exponentials = np.exp(probabilities - probabilities.max(axis=1, keepdims=True))
@@ -101,7 +101,7 @@ class Loaded:
         ]
 
     def logits(self, images: Picture | Iterable[Picture]) -> np.ndarray:
-        """What the model's head says of each image; a model without one gives what it would see.
+        """Compute the logits of each image; a model without a head gives its pooled features.
 
         Args:
             images: as `predict` takes them; at least one.
@@ -126,7 +126,7 @@ class Loaded:
         return np.concatenate(found)
 
     def of_batch(self, images: np.ndarray) -> np.ndarray:
-        """What the model's head says of images that are prepared already.
+        """Compute the logits of images that are prepared already.
 
         Args:
             images: (B, H, W, C) float32, normalised.
@@ -137,18 +137,18 @@ class Loaded:
         return self.seen_in_batch(images)[0]
 
     def seen_in_batch(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """`of_batch`, and beside it the features (B, D) that the head sees."""
+        """Compute the logits, as `of_batch` does, and the features (B, D) that the head sees."""
         return self._run(images)
 
     @cached_property
     def _run(self) -> Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]:
-        """From images (B, H, W, C) float32 to logits and what was pooled."""
+        """The function from images (B, H, W, C) float32 to logits and pooled features."""
         return {"jax": _run_jax, "torch": _run_torch}[self.framework](self.model)
 
 
 def _each(images: Picture | Iterable[Picture]) -> Iterator[Picture]:
-    """One image, or many, as many."""
-    one = isinstance(images, str | Path) or hasattr(images, "convert")  # the latter as PIL's images
+    """Yield each image of one or many."""
+    one = isinstance(images, str | Path) or hasattr(images, "convert")  # PIL's images have `convert`
     if one or (isinstance(images, np.ndarray) and images.ndim < 4):
         yield images  # type: ignore[misc]
     else:

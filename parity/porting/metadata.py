@@ -1,4 +1,4 @@
-"""What is told of a model beside its function, and goes wherever its weights go."""
+"""A model's metadata: preprocessing, class names and licence, written wherever its weights go."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from vit_config.base import NameTuple
 from vit_config.files.foreign import parse_json
 
 PREPROCESS, CLASS_NAMES = "vit.preprocess", "vit.class_names"
-"""Entries of a header."""
+"""Keys in a file's header."""
 
 
 class Metadata(Schema, frozen=True):
-    """How pixels are prepared, what the classes are called, and the licence; None if unknown.
+    """Preprocessing, class names and licence of a model; each is None if unknown.
 
-    A `Preprocess` in a file or from a user may hold all three, but it cannot say what classes are called
-    without saying how pixels are prepared. Here each stands for itself.
+    A `Preprocess` in a file or from a user may hold all three, but cannot hold class names without
+    preprocessing. Here each is independent.
     """
 
     pixels: Preprocess | None = None
-    """Without names and licence."""
+    """The preprocessing, without class names and licence."""
     class_names: NameTuple | None = None
-    """In the order of the logits."""
+    """Class names in the order of the logits."""
     license: str | None = None
-    """Of the weights."""
+    """Licence of the weights."""
 
     @model_validator(mode="after")
     def _said_once(self) -> Self:
@@ -38,7 +38,7 @@ class Metadata(Schema, frozen=True):
 
     @classmethod
     def of(cls, preprocess: Preprocess | None) -> Metadata:
-        """Everything that a `Preprocess` says."""
+        """Split a `Preprocess` into pixels, class names and licence."""
         if preprocess is None:
             return cls()
         pixels = preprocess.replace(class_names=None, license=None)
@@ -46,18 +46,18 @@ class Metadata(Schema, frozen=True):
 
     @property
     def preprocess(self) -> Preprocess | None:
-        """All of it as one `Preprocess`; None if preprocessing is unknown."""
+        """The three as one `Preprocess`; None if preprocessing is unknown."""
         if self.pixels is None:
             return None
         return self.pixels.replace(class_names=self.class_names, license=self.license)
 
     def completed(self, other: Metadata) -> Metadata:
-        """What this leaves open is the other's."""
+        """Return a copy whose unknown fields are taken from `other`."""
         mine = {name: getattr(self, name) for name in self.fields()}
         return other.replace(**{name: value for name, value in mine.items() if value is not None})
 
     def to_header(self) -> dict[str, str]:
-        """Entries of a header. A licence without pixels is in its provenance."""
+        """Return entries for a file's header. A licence without pixels is in the provenance only."""
         if (preprocess := self.preprocess) is not None:
             return {PREPROCESS: preprocess.to_json()}
         names = {CLASS_NAMES: json.dumps(self.class_names)} if self.class_names is not None else {}
@@ -65,7 +65,7 @@ class Metadata(Schema, frozen=True):
 
     @classmethod
     def from_header(cls, metadata: Mapping[str, str], *, where: str) -> Metadata | None:
-        """What a header says; None of a header that is not this project's.
+        """Read the metadata from a file's header; None if the header is not this project's.
 
         Raises:
             ConfigError: an entry that is not valid.

@@ -1,4 +1,4 @@
-"""What was done to a checkpoint's names and what was left out or assumed when it was read, in words."""
+"""Notes on a checkpoint: prefixes stripped, tensors left out and values assumed in reading it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vit_config import ViTConfig
 
 
 def stripped(opened: Opened, found: Found) -> list[str]:
-    """What was done to the names, and what lies outside of the model."""
+    """Return notes on changed names and on tensors outside the model."""
     notes = [opened.tower] if opened.tower else []
     relative = opened.sidecars.of_relative(found.dialect)[1] if found.asked else ""
     notes += [f"took the entries of config.json, which is of a {relative}"] if relative else []
@@ -26,7 +26,7 @@ def stripped(opened: Opened, found: Found) -> list[str]:
 
 
 def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
-    """What was taken for a square though an oblong fits as well, a sentence each."""
+    """Return notes on patches or images assumed square where an oblong fits as well."""
     cfg = resolved.config
     (rows, columns), (height, width) = cfg.grid, cfg.patch_size
     said = []
@@ -48,7 +48,10 @@ def assumed(dialect: Dialect, resolved: Resolved) -> list[str]:
 
 
 def unheld(opened: Opened, found: Found, matched: Matched, cfg: ViTConfig) -> tuple[str, ...]:
-    """The classifier that is left out; one inside of a model that has a head of its own is not used."""
+    """Return the names of a trained classifier that is left out.
+
+    A classifier within a model that has a head of its own does not count: it is not used.
+    """
     inside = {} if cfg.num_classes else {n: found.tensors[n].shape for n in matched.ignored}
     left = {f"{found.branch}.{name}" if found.branch else name: s for name, s in inside.items()}
     if found.branch:

@@ -1,4 +1,4 @@
-"""A checkpoint that was opened: tensors unread, and what its files state, each of them parsed once."""
+"""An opened checkpoint: its tensors, not read yet, and its header and config files, each parsed once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vit_config import ViTConfig
 
 @dataclass(frozen=True)
 class Header:
-    """What this project wrote into a file's header; of anybody else's file there is nothing in it.
+    """The entries that this project wrote into a file's header; empty for other files.
 
-    Each entry is parsed when it is first asked for: what nobody asks for may be damaged.
+    Each entry is parsed on first use, so an entry that is not used may be damaged.
     """
 
     entries: dict[str, str]
@@ -28,28 +28,28 @@ class Header:
 
     @property
     def dialect(self) -> str | None:
-        """The name of the dialect in which the file was written."""
+        """Name of the file's dialect."""
         return self.entries.get("vit.dialect")
 
     @property
     def has_metadata(self) -> bool:
-        """Whether it says how pixels are prepared, or that nobody knows."""
+        """Whether the header states the preprocessing, or that it is unknown."""
         return PREPROCESS in self.entries
 
     @cached_property
     def schema(self) -> ViTConfig | None:
-        """The model. ConfigError: the entry is not valid."""
+        """Schema of the model. ConfigError: the entry is not valid."""
         text = self.entries.get("vit.schema")
         return None if text is None else ViTConfig.from_json(text, where=f"{self.path}: vit.schema")
 
     @cached_property
     def metadata(self) -> Metadata | None:
-        """Pixels, names of classes and licence. ConfigError: an entry that is not valid."""
+        """Preprocessing, class names and licence. ConfigError: an entry is not valid."""
         return Metadata.from_header(self.entries, where=str(self.path))
 
     @cached_property
     def hops(self) -> tuple[Hop, ...]:
-        """The files that the weights came through. WeightsError: the entry is not a list of them."""
+        """Provenance of the weights. WeightsError: the entry is not a list of hops."""
         return from_header(self.entries, str(self.path))
 
 
@@ -59,9 +59,9 @@ class Opened:
 
     container: Container
     name: str
-    """The file's name; of what was found on the Hub, the repository and the commit."""
+    """Name of the file; for a download from the Hub, the repository and the commit."""
     preset: str | None = None
-    """The preset that the weights are of, where a ``timm:`` name says it."""
+    """The weights' preset, if a ``timm:`` name says it."""
 
     @property
     def path(self) -> Path:
@@ -70,17 +70,18 @@ class Opened:
 
     @cached_property
     def header(self) -> Header:
-        """What this project wrote into the file."""
+        """The entries that this project wrote into the file's header."""
         return Header(self.container.metadata, self.path)
 
     @property
     def sidecars(self) -> Sidecars:
-        """The config files beside it; of a larger model those of its Vision Transformer."""
+        """The config files beside the weights; those of a larger model reduced to its vision tower."""
         return self._tower[0]
 
     @property
     def tower(self) -> str:
-        """Which part of a larger model they are of, in words; empty where they are as they came."""
+        """A note on the part of a larger model that the config files describe; empty if they are of one
+        Vision Transformer."""
         return self._tower[1]
 
     @cached_property
@@ -95,9 +96,9 @@ def open_checkpoint(source: str | Path, **downloading: Any) -> Opened:
         downloading: how a name is downloaded, see `parity.porting.hub.locate`.
 
     Raises:
-        MissingFileError: there is no such file, or nothing of that name.
-        WeightsError: damaged, or of a kind that is not read.
-        ConfigError: a name that the Hub does not have.
+        MissingFileError: there is no such file or repository.
+        WeightsError: the file is damaged, or of an unknown kind.
+        ConfigError: the name is malformed, or timm has no such weights on the Hub.
     """
     located = hub.locate(source, **downloading)
     return Opened(open_container(located.path), located.name, located.preset)

@@ -1,4 +1,4 @@
-"""Who says what of a checkpoint: its header, config files, training records, presets and the user."""
+"""Sources of a checkpoint's schema and metadata: header, config files, records, presets, user."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from vit_config import (
 )
 
 HEADER = "its header"
-"""Origin of what a file's own header says."""
+"""Origin of values from the file's own header."""
 CONFIG_FILES = "config files"
-"""Origin of what the files beside the tensors say of pixels and classes."""
+"""Origin of preprocessing and class names from the config files beside the tensors."""
 RECORDS = "its training's records"
-"""Origin of what a training script wrote beside the tensors."""
+"""Origin of values that a training script wrote beside the tensors."""
 
 
 def schema_origins(
@@ -37,11 +37,11 @@ def schema_origins(
     given: Mapping[str, Any],
     override: Mapping[str, Any],
 ) -> Origins:
-    """Whoever says something of the schema.
+    """Collect every source that states fields of the schema.
 
     Args:
-        given, override: see `Origins`. A preset that the user names gives way to both, as do records of
-            what acts in training alone.
+        given, override: see `Origins`. Both take precedence over a preset that the user names, and over
+            training records of fields that act in training only.
     """
     dialect, origins = found.dialect, Origins(given=given, override=override)
     if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
@@ -78,15 +78,15 @@ def read_metadata(
     given: Preprocess | None,
     cfg: ViTConfig,
 ) -> tuple[Metadata, str]:
-    """What is told of pixels, classes and licence, and who says how pixels are prepared.
+    """Read preprocessing, class names and licence, and return them with the source of the preprocessing.
 
     Args:
-        given: what the user states of it; what it leaves open is the file's.
-        cfg: the model; a convention for images of other channels does not count.
+        given: the user's statement; the file supplies what it leaves open.
+        cfg: the model; a dialect's convention for another number of channels does not apply.
 
     Raises:
-        ConfigError: what a file says of it is not valid.
-        WeightsError: header and config files contradict each other, or the model.
+        ConfigError: a file's entry is not valid.
+        WeightsError: header and config files contradict each other or the model.
     """
     said = Metadata.of(given)
     try:
@@ -94,7 +94,7 @@ def read_metadata(
     except ConfigError:
         if given is None:
             raise
-        own, origin = Metadata(), GIVEN  # what the user states stands, whatever is in the files
+        own, origin = Metadata(), GIVEN  # the user's statement holds whatever is in the files
     metadata = said.completed(own)
     if said.pixels is not None:
         origin = GIVEN
@@ -110,10 +110,10 @@ def read_metadata(
 
 
 def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) -> tuple[Metadata, str]:
-    """What is known of pixels where neither the user nor the file says it."""
+    """Return the preprocessing of a preset or a convention, where neither user nor file states it."""
     if like is not None and like.partition(".")[0] in PRESETS and preset_tags(like):
         told = Metadata.of(preset_preprocess(like))
-        if like != opened.preset:  # somebody's weights of that architecture, not the ones of that name
+        if like != opened.preset:  # other weights of that architecture than the preset's
             told = told.replace(license=None)
         return told, f"{PRESET}{like}"
     silent = not opened.header.has_metadata and not opened.sidecars.are_of(dialect)
@@ -124,11 +124,11 @@ def _assumed(opened: Opened, dialect: Dialect, like: str | None, channels: int) 
 
 
 def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Metadata, str]:
-    """What the file itself says: its header, and config files of what the header leaves open.
+    """Read the file's own metadata: its header, and config files for what the header leaves open.
 
     Raises:
-        WeightsError: config files say something else than was written beside this header, and the user
-            states nothing of it. A file that is gone says nothing.
+        WeightsError: config files contradict those that were written with this header, and the user does
+            not state the entry. A missing config file contradicts nothing.
     """
     header, cfg = opened.header.metadata, opened.header.schema
     told = opened.sidecars.metadata(dialect)
@@ -138,7 +138,7 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
         return header, HEADER
     try:
         written = dialect.settings.files(cfg, header)
-    except ConfigError:  # it was written without them
+    except ConfigError:  # so the header was written without config files
         return header, HEADER
     expected = Sidecars(written).metadata(dialect)
     news = {n: getattr(told, n) for n in Metadata.fields() if getattr(told, n) != getattr(expected, n)}
@@ -152,7 +152,7 @@ def _own_metadata(opened: Opened, dialect: Dialect, given: Metadata) -> tuple[Me
 
 
 def _refuse(name: str, ours: Any, theirs: Any) -> NoReturn:
-    """Refuse an entry of the metadata that header and config files do not agree on."""
+    """Refuse an entry of the metadata on which header and config files disagree."""
     said = f"{name} = {ours} ({HEADER}), but {theirs} ({CONFIG_FILES})"
     if name == "pixels" and theirs is None:
         said = f"{HEADER} says how pixels are prepared but {CONFIG_FILES} state what it cannot hold"

@@ -1,4 +1,4 @@
-"""Folders as the Hugging Face Hub has them: weights, a library's config files, and a model card."""
+"""Reading and writing folders in the Hugging Face Hub's form: weights, config files, a model card."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ OPENED_BY = {
     "timm": ("timm", 'timm.create_model("{name}", pretrained=True)', "hf-hub:"),
     "hf": ("transformers", 'transformers.AutoModel.from_pretrained("{name}")', ""),
 }
-"""By the first part of a dialect's name: the library, the call that opens a folder, and its prefix for
-names of the Hub."""
+"""Library, call that opens a folder, and prefix of Hub names, by the first part of a dialect's name."""
 OURS = ("vit-parity", 'parity.from_pretrained("{name}", framework="torch")', HUB)
 
 
@@ -45,24 +44,23 @@ def from_pretrained(
     dtype: DType | None = None,
     **reading: Unpack[Reading],
 ) -> Any:
-    """A model from a folder, a file, or a repository of the Hub; of PyTorch in evaluation mode.
+    """Load a model from a folder, a file, or a repository of the Hub; PyTorch's is in evaluation mode.
 
-    The model remembers how images are prepared, its licence and where its weights come from; what is
-    saved from it says so again.
+    The model keeps its preprocessing, licence and provenance; files saved from it state them again.
 
     Args:
-        source: ``org/name``, or whatever `load` reads.
+        source: ``org/name``, or any source that `load` reads.
         revision: a branch, a tag or a commit of the repository.
-        token: of the Hub; default: that of the environment, ``HF_TOKEN``.
-        cache_dir: where repositories are kept; default: where all libraries of the Hub keep them.
-        force_download: even if the cache has it.
-        local_files_only: nothing is downloaded.
+        token: the Hub's access token; default: that of the environment, ``HF_TOKEN``.
+        cache_dir: the folder of downloads; default: the cache that all libraries of the Hub share.
+        force_download: download even if the cache has the files.
+        local_files_only: download nothing.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
-        dtype: of the parameters, and so of what is computed; by default the type they have.
-        reading: what the checkpoint does not say itself, see `read_checkpoint`.
+        dtype: type of the parameters and of the computation; by default the weights' own type.
+        reading: options of `read_checkpoint` that state what the checkpoint leaves open.
 
     Raises:
-        ConfigError: a revision of what is no repository; and see `load`.
+        ConfigError: `revision` is given and `source` is no repository; and see `load`.
         MissingFileError, WeightsError: see `load`.
     """
     name = str(source)
@@ -92,21 +90,21 @@ def save_pretrained(
     verify: bool = False,
     force: bool = False,
 ) -> Converted:
-    """Write a folder that `to`'s own library opens unchanged, and a card that says what it is.
+    """Write a folder that `to`'s own library opens unchanged, with a model card.
 
     Args:
-        model: either twin's, or what `load` returned.
-        folder: written whole or not at all.
+        model: a model of either twin, or a `Loaded`.
+        folder: the folder to write, whole or not at all.
         to: a dialect, or a family of them: ``timm``, ``hf``; or ``parity``, this project's own.
-        preprocess: how images are prepared; default: what the model knows from where it was read.
-        name: how the card calls the model; default: the folder's name.
-        verify: run what was written in every framework and library that is installed, in float64, and
+        preprocess: how images are prepared; default: the model's own, from the file it was read from.
+        name: the model's name on the card; default: the folder's name.
+        verify: run the written weights in every framework and library that is installed, in float64, and
             put the table of errors on the card.
-        force: replace a folder that exists.
+        force: replace an existing folder.
 
     Raises:
         ConfigError: the folder exists, or the dialect cannot hold the model; the field is named.
-        WeightsError: what was written is not equal to the model; nothing is left of it.
+        WeightsError: the written weights do not agree with the model; the folder is not kept.
         MissingFileError: there is no folder to write in.
     """
     folder = Path(folder)
@@ -136,21 +134,21 @@ def push_to_hub(
     create_pr: bool = False,
     **options: Any,
 ) -> str:
-    """Write as `save_pretrained` does, and upload.
+    """Write a model as `save_pretrained` does, and upload it to the Hub.
 
     Args:
-        repo_id: ``org/name``; made if it does not exist.
-        private: whether it is then; None leaves it to the owner's settings.
-        token: default: that of the environment, ``HF_TOKEN``.
-        branch: default: the main one.
-        create_pr: propose the change instead of making it.
-        options: of `save_pretrained`: to, preprocess, verify.
+        repo_id: ``org/name``; created if it does not exist.
+        private: whether a created repository is private; None leaves it to the owner's settings.
+        token: the Hub's access token; default: that of the environment, ``HF_TOKEN``.
+        branch: the branch to commit to; default: the main one.
+        create_pr: open a pull request instead of committing.
+        options: options of `save_pretrained`: to, preprocess, verify.
 
     Returns:
-        The address of the commit.
+        The URL of the commit.
 
     Raises:
-        ConfigError: as `save_pretrained`, or the Hub refuses; the message is what it says.
+        ConfigError: as `save_pretrained`, or the Hub refuses; the message quotes its error.
     """
     import huggingface_hub
 
@@ -167,7 +165,7 @@ def push_to_hub(
                 revision=branch,
                 create_pr=create_pr,
             )
-        except Exception as error:  # the clients of HTTP each have their own
+        except Exception as error:  # each HTTP client raises its own errors
             raise ConfigError(f"{repo_id}: the Hub refused ({first_line(error)})") from None
     return str(done.commit_url)
 
@@ -185,7 +183,7 @@ def _verified(converted: Converted, folder: Path) -> Verification:
 def card_lines(
     converted: Converted, name: str, verification: Verification | None = None
 ) -> Iterator[str]:
-    """The model card: front matter as the Hub reads it, how to open it, what it is, where it is from."""
+    """Yield the model card's lines: front matter for the Hub, how to open it, schema, provenance."""
     cfg, metadata = converted.config, converted.target.metadata
     library, call, prefix = OPENED_BY.get(converted.dialect.partition("-")[0], OURS)
     module = call.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Where weights come from: every hop from file to file, kept in the header of what is written."""
+"""Provenance of weights: every hop from file to file, kept in the header of written files."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from vit_config import WeightsError
 from vit_config.files.foreign import parse_json
 
 LIBRARIES = ("vit-parity", "numpy", "safetensors")
-"""What has a say in the bytes that are written."""
+"""Packages whose versions can affect the bytes written."""
 
 
 class Hop(NamedTuple):
     """One file that the weights came through."""
 
     source: str
-    """Its name, without the folders it lay in."""
+    """Name of the file, without its folders."""
     digest: str
-    """SHA-256 of its bytes; of several files, of their digests."""
+    """SHA-256 of the file, see `digest_of`."""
     container: str
     dialect: str
     license: str | None
-    """Under which licence the weights are, if the file said so."""
+    """Licence of the weights; None if unknown."""
     done: tuple[str, ...]
-    """What was changed on the way out of it, a sentence each."""
+    """Changes between this file and the next, a sentence each."""
     versions: dict[str, str]
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON can hold it."""
+        """Return the fields as JSON values."""
         return {**self._asdict(), "done": list(self.done)}
 
 
 def versions() -> dict[str, str]:
-    """The versions of the installed libraries that write."""
+    """Return the installed versions of `LIBRARIES`."""
     found = {name: _version(name) for name in LIBRARIES}
     return {name: each for name, each in found.items() if each is not None}
 
@@ -52,7 +52,8 @@ def _version(name: str) -> str | None:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """SHA-256 of a file; of a folder, of names and digests in it; of several, of the digests of all."""
+    """Compute the SHA-256 of one file; a folder's is of its files' names and digests, that of several
+    paths of their digests."""
     digests = [_digest_of_one(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
@@ -67,15 +68,15 @@ def _digest_of_one(path: Path) -> str:
 
 
 def to_json(hops: Iterable[Hop]) -> str:
-    """Hops as the header keeps them, the oldest first."""
+    """Return hops as the header keeps them: JSON, the oldest first."""
     return json.dumps([hop.to_dict() for hop in hops])
 
 
 def from_header(metadata: Mapping[str, str], where: str) -> tuple[Hop, ...]:
-    """The hops that a header keeps; none where it keeps none.
+    """Read the hops from a file's header; none if it has no provenance.
 
     Raises:
-        WeightsError: it keeps something else.
+        WeightsError: the entry is not a list of hops.
     """
     try:
         hops = parse_json(metadata.get("vit.provenance", "[]"))

@@ -1,4 +1,4 @@
-"""What a checkpoint does not say itself, as named arguments."""
+"""The keyword options of `parity.read_checkpoint`."""
 
 from __future__ import annotations
 

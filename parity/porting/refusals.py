@@ -1,4 +1,4 @@
-"""What is refused of a checkpoint whose names and shapes are understood."""
+"""Refusals of checkpoints whose names and shapes match a dialect."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from vit_config.parameters import parameters
 def refuse_other_tensors(
     opened: Opened, dialect: Dialect, arrays: Mapping[str, Stored], given: Mapping[str, Any]
 ) -> None:
-    """Refuse a file of the project's own whose tensors are not those of its schema; all that is wrong at
-    once, where shapes would only contradict the first field."""
+    """Refuse a file of the project's own whose tensors are not those of its schema.
+
+    The error names every wrong tensor; the check by shapes would name the first contradicted field only.
+    """
     cfg = opened.header.schema if dialect.name == DIALECT and not given else None
     if cfg is not None:
         match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
 
 
 def refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
-    """Ask for the dialect where the same names and shapes are those of another function."""
+    """Ask for the dialect if another one has the same names and shapes but computes another function."""
     told = found.asked or opened.header.dialect or opened.sidecars.are_of(found.dialect)
     if not told and (other := found.dialect.mistaken_for(cfg)):
         raise UnstatedError(
@@ -40,9 +42,9 @@ def refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
 
 
 def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
-    """Refuse a schema that no model of the dialect has: something was lost on the way.
+    """Refuse a schema that no model of the dialect has: some information was lost.
 
-    What is said by hand goes before the library.
+    Fields that the user gave or overrode are accepted.
     """
     cfg = canonical(resolved.config)
     found = dialect.problems(cfg)
@@ -52,7 +54,7 @@ def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:
         if resolved.origins.get(name) not in (GIVEN, OVERRIDDEN)
         and not (name in dialect.older and allows(dialect.older[name], getattr(cfg, name)))
     ]
-    if problems and "" in found:  # a sentence
+    if problems and "" in found:  # whole sentences, of `limits`
         raise WeightsError(f"is no model of {dialect.title}: {'; '.join(problems)}")
     if problems:
         raise WeightsError(f"no model of {dialect.title} has {'; '.join(problems)}")

@@ -1,4 +1,4 @@
-"""What was written is opened again, as any reader would, before it gets its name."""
+"""Reopens a written file or folder, as any reader would, before it gets its final name."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from vit_config.errors import USER_ERRORS, UnstatedError
 
 
 def reopen(written: Path, target: Target, out: Path) -> None:
-    """Refuse a file or a folder that does not say again what it was written of; no tensor is read.
+    """Refuse a written file or folder that does not read back as the target; no tensor is read.
 
-    A folder with config files is read by them alone too, as its library does, which knows nothing of
-    this project's header.
+    A folder with config files is also read without this project's header, as its own library reads it.
 
     Args:
-        written: what has no name yet.
-        out: the name that it is to get.
+        written: the temporary path.
+        out: the final path, for messages.
 
     Raises:
-        WeightsError: with both values of the first field that differs, or what keeps it from being read.
+        WeightsError: with both values of the first field that differs, or the reason it cannot be read.
     """
     try:
         for opened in _readings(written, target):
             compare(_read(opened, target), target)
     except USER_ERRORS as error:
         said = str(error).removeprefix(f"{written}: ").replace(str(written), str(out))
-        said = said.partition("; to go with")[0]  # no flag of the user's is at fault
+        said = said.partition("; to go with")[0]  # advice about flags, none of which is at fault
         raise WeightsError(f"{out}: not written, since it could not be read again: {said}") from None
 
 
 def _readings(written: Path, target: Target) -> Iterator[Opened]:
     opened = open_checkpoint(written)
-    if written.is_file():  # what stands beside it is of another model, and so it is if it is moved
+    if written.is_file():  # config files beside a single file may be another model's
         opened = replace(opened, container=replace(opened.container, sidecars={}))
     yield opened
     if opened.header.entries and opened.sidecars.are_of(target.dialect):
@@ -47,7 +46,7 @@ def _readings(written: Path, target: Target) -> Iterator[Opened]:
 
 
 def _read(opened: Opened, target: Target) -> Checkpoint:
-    """The checkpoint; what neither header nor config files say is stated, as a user would have to."""
+    """Read the checkpoint, stating fields that header and config files leave open, as a user would."""
     dialect = None if opened.header.entries else target.dialect.name
     given: dict[str, Any] = {}
     while True:
@@ -60,7 +59,7 @@ def _read(opened: Opened, target: Target) -> Checkpoint:
 
 
 def compare(found: Checkpoint, target: Target) -> None:
-    """Refuse what is read of a target if it has another schema, or tensors of other shapes or types.
+    """Refuse a checkpoint whose schema, tensor shapes or types differ from the target's.
 
     Raises:
         WeightsError: with both values.

@@ -1,4 +1,4 @@
-"""A checkpoint of any dialect as the start of a training run: what fits and what is new."""
+"""Starts a training run from a checkpoint of any dialect: which weights fit, which are initialised."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vit_train.start import Start
 
 HEAD = ("head.", "head_dist.")
 AFTER = ("norm.", "fc_norm.", "attn_pool.", "pre_logits.", *HEAD)
-"""What follows the blocks: a new task may want another."""
+"""Prefixes of parameters after the blocks: another task may need others."""
 FREE = frozenset(
     {
         *("image_size", "dynamic_image_size", "init", "num_classes", "head_bias"),
@@ -36,19 +36,19 @@ FREE = frozenset(
 def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head: bool = False) -> Start:
     """Fit the weights of a checkpoint to a model.
 
-    Positions are fitted to another image size by the rule of the source's schema. The head is drawn
-    anew where the number of classes is another; other parameters behind the blocks where the model has
-    others. What the file leaves open, as a bare state dict does, is as in the model.
+    Positions are resampled to another image size by the rule of the source's schema. The head is
+    initialised if its shape differs; so are parameters after the blocks that the file does not have.
+    Fields that the file leaves open, as a bare state dict does, are taken from the model.
 
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
-        part: which model to take where a file has several, such as ``state_dict_ema``.
-        new_head: draw the head anew even if it fits.
+        part: the model to take from a file that has several, such as ``state_dict_ema``.
+        new_head: initialise the head even if it fits.
 
     Raises:
         MissingFileError: there is no such file.
-        WeightsError: no checkpoint of a known dialect, or it does not fit: every difference is named,
-            with both values or both shapes.
+        WeightsError: the file is no checkpoint of a known dialect, or does not fit: the message names
+            every difference, with both values or both shapes.
         ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
     """
     checkpoint, stated = _read_as(source, part, cfg)
@@ -88,7 +88,7 @@ def read_start(source: str, cfg: ViTConfig, *, part: str | None = None, new_head
 
 
 def read_teacher(source: str) -> TeacherWeights:
-    """A trained model to learn from.
+    """Read a trained model as the teacher of a distillation.
 
     Args:
         source: a file or folder of any dialect, or a name on the Hub.
@@ -104,10 +104,10 @@ def read_teacher(source: str) -> TeacherWeights:
 
 
 def start_config(source: str, *, part: str | None = None) -> ViTConfig:
-    """The schema of a checkpoint, for the defaults of the model's flags; no tensor is read.
+    """Read a checkpoint's schema, for the defaults of the model's flags; no tensor is read.
 
     Raises:
-        UnstatedError: a file that leaves a part of it open; only a preset can say it.
+        UnstatedError: the file leaves fields of the schema open; a preset has to supply them.
     """
     advice = "add --preset, and what differs from it as --model.FIELD"
     with _in_flags_of_training(), _advising(f"--init {source}", advice):
@@ -115,7 +115,7 @@ def start_config(source: str, *, part: str | None = None) -> ViTConfig:
 
 
 def _read_as(source: str, part: str | None, cfg: ViTConfig) -> tuple[Checkpoint, list[str]]:
-    """A checkpoint, and a sentence on what it leaves open, which is as in the model."""
+    """Read a checkpoint, taking fields that it leaves open from the model; return a note on them too."""
     with _in_flags_of_training():
         try:
             return read_checkpoint(source, part=part), []
@@ -131,7 +131,7 @@ def _read_as(source: str, part: str | None, cfg: ViTConfig) -> tuple[Checkpoint,
 
 @contextmanager
 def _advising(what: str, advice: str) -> Iterator[None]:
-    """Say what can be done in training about a file that leaves something open."""
+    """Add advice for training to an error about fields that a file leaves open."""
     try:
         yield
     except UnstatedError as error:
@@ -145,7 +145,7 @@ _GIVEN = re.compile(r"--set((?: \w+=[^\s,;:)]+)+)")
 
 
 def _said_in_training(text: str) -> str:
-    """A sentence about a checkpoint to start from, in the flags that say the same of the model."""
+    """Replace the flags of `parity convert` in a message by those of the trainer."""
 
     def fields(found: re.Match[str]) -> str:
         pairs = (each.split("=", 1) for each in found[1].split())
@@ -177,7 +177,7 @@ def _differing_fields(there: ViTConfig, here: ViTConfig) -> list[str]:
 def _misfits(
     found: Mapping[str, Any], wanted: Mapping[str, Any], drawn: Collection[str], left: Collection[str]
 ) -> list[str]:
-    """What is missing or too much in front of the head, and what has another shape."""
+    """Describe tensors of other shapes, and missing and surplus ones that are not behind the blocks."""
     shapes = [
         f"{name} is {found[name]} in the file, {wanted[name]} in the model"
         for name in wanted
@@ -191,7 +191,7 @@ def _misfits(
 
 
 def _hop(checkpoint: Checkpoint, digest: str, done: Sequence[str]) -> Hop:
-    """What the weights came through last, and that they were trained on from there."""
+    """Return the checkpoint as a hop that was the start point of a training run."""
     return Hop(
         source=checkpoint.name,
         digest=digest,
@@ -208,7 +208,7 @@ def _listed(what: str, shapes: Mapping[str, Any], names: Collection[str]) -> lis
 
 
 def _preprocess(checkpoint: Checkpoint, cfg: ViTConfig) -> Any:
-    """The preprocessing of these weights; class names are those of the new data."""
+    """Return the checkpoint's preprocessing without class names, which the new data state."""
     said = checkpoint.preprocess
     if said is None:
         return None

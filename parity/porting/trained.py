@@ -1,4 +1,4 @@
-"""Carrying trained weights to a file, and scoring them in PyTorch without JAX."""
+"""Writes trained weights to a file, and scores them in PyTorch without JAX."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from vit_train.records import Records
 
 WEIGHTS, IMAGES = "weights.safetensors", "test_images.npz"
-"""What is written into the folder of a run."""
+"""Names of the files written into a run's folder."""
 MAX_BYTES = 512 * 2**20
-"""Pixels written to an images file at most."""
+"""Maximum size of the pixels in an images file."""
 
 WITHOUT_JAX = """
 import sys
@@ -44,10 +44,10 @@ def write_trained(
     framework: Framework = "jax",
     provenance: Sequence[Any] = (),
 ) -> None:
-    """Write parameters in a framework's layout, such as a training run ends with, to a weights file.
+    """Write parameters in a framework's layout, such as a training run's last, to a weights file.
 
     Args:
-        provenance: where the weights come from, oldest first; JSON values.
+        provenance: hops of the weights, oldest first; JSON values.
     """
     if framework == "torch":  # the file's own layout
         write_weights(path, cfg, params, preprocess, provenance)
@@ -64,7 +64,7 @@ def write_trained(
 
 
 def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Preprocess) -> np.ndarray:
-    """Write a split, its images fitted to the model but not normalised, as an ``.npz`` file.
+    """Write a split as an ``.npz`` file, its images resized and cropped for the model, not normalised.
 
     A split larger than `MAX_BYTES` is thinned out evenly.
 
@@ -76,7 +76,7 @@ def write_images(path: Path, records: Records, cfg: ViTConfig, preprocess: Prepr
     size = cfg.image_size[0] * cfg.image_size[1] * cfg.in_channels
     kept = min(len(records), max(MAX_BYTES // size, 1))
     spread = np.linspace(0, len(records) - 1, kept).round().astype(int).tolist()
-    read = {index: records[index] for index in spread}  # which are damaged is known after reading
+    read = {index: records[index] for index in spread}  # `records.damaged` is filled by reading
     chosen = [record for index, record in read.items() if index not in records.damaged]
     images = np.stack([fit_image(record["image"], cfg.image_size, preprocess) for record in chosen])
     content = io.BytesIO()
@@ -89,7 +89,7 @@ def score_in_torch(weights: Path, images: Path) -> Score:
     """Score a weights file by the PyTorch twin, in a new process where importing JAX fails.
 
     Raises:
-        WeightsError: PyTorch could not do it; the message is what it said.
+        WeightsError: the process failed; the message quotes its last line.
     """
     source = Path(vit_config.__file__).parent.parent
     search = os.pathsep.join(filter(None, [str(source), os.environ.get("PYTHONPATH")]))

@@ -1,4 +1,4 @@
-"""Changes to a model on its way from file to file: type, image size, head."""
+"""Changes that a conversion can make to a model: type, image size, head."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ DTYPES = {
 
 
 def resized(state: State, image_size: tuple[int, int]) -> State:
-    """The model for another image size, by its own rule of fitting positions.
+    """Return the model for another image size, its positions resampled by the schema's rule.
 
     Raises:
-        ConfigError: patches do not divide that size.
+        ConfigError: the patch size does not divide the image size.
     """
     cfg = state.config
     if image_size == cfg.image_size:
@@ -55,8 +55,10 @@ def _depends_on_grid(name: str) -> bool:
 
 
 def with_classes(state: State, num_classes: int) -> State:
-    """The model with another number of classes: 0 takes the head off, with the hidden layer in it that
-    other libraries call a pooler; another number puts a head of zeros on.
+    """Return the model with another number of classes.
+
+    0 removes the head, with its hidden layer, which other libraries call a pooler; another number puts a
+    head of zeros on.
 
     Raises:
         ConfigError: a negative number.
@@ -89,14 +91,14 @@ def _without_head(state: State) -> State:
     if cfg.head_hidden:
         changes["head_hidden"] = None
         said.append(f"tanh layer of {cfg.head_hidden} (pooler, pre_logits) taken off")
-    if cfg.pool == "class_mean":  # which no library pools without a head
+    if cfg.pool == "class_mean":  # no library pools so without a head
         changes["pool"] = "class"
         said.append("pooled is the class token alone, which the head saw beside the mean of the patches")
     return state.rewritten("; ".join(said), changes, {}) if said else state
 
 
 def as_type(state: State, name: str) -> State:
-    """The model with all tensors of one type; rounded where it is narrower.
+    """Return the model with all tensors cast to one type; a narrower one rounds.
 
     Raises:
         ConfigError: an unknown type.
@@ -111,7 +113,7 @@ def as_type(state: State, name: str) -> State:
 
 
 def _checked(name: str, stored: Stored, dtype: np.dtype) -> Stored:
-    """A cast that refuses to turn a number into infinity."""
+    """Cast a tensor; reading it raises a ConfigError if a finite value becomes infinite."""
 
     def load() -> np.ndarray:
         array = stored.load()

@@ -1,1 +1,1 @@
-"""Training runs: one state in either framework's form, compared step by step, moved between them."""
+"""Training runs of both frameworks: reading, writing, comparing at a step, moving between frameworks."""

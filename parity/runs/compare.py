@@ -1,4 +1,4 @@
-"""Two runs of one job at the same step: how far apart they are, and where most."""
+"""Comparison of two runs of one job at the same step."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ JSON_VERSION = 1
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the state: the parameters, a moment or the average."""
+    """The comparison of one part of the state: the parameters, a moment or the average."""
 
     distance: float
-    """||b - a|| / ||a||, over all that the loss sees."""
+    """||b - a|| / ||a||, over all numbers that the loss depends on."""
     tensors: int
     worst: str
-    """The tensor that is farthest apart on its own scale."""
+    """The tensor with the largest distance relative to its own norm."""
     worst_distance: float
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far apart two runs are."""
+    """The comparison of two runs."""
 
     folders: tuple[Path, Path]
     frameworks: tuple[Framework, Framework]
     step: int
-    """Updates both have done."""
+    """Number of updates that both have done."""
     parts: dict[str, Part]
     unseen: int
-    """Numbers of the parameters that the loss cannot see."""
+    """Count of parameter values that the loss does not depend on."""
     unseen_difference: float
-    """The largest difference that one of them has come to."""
+    """Largest difference among these values."""
 
     def beyond(self, limit: float) -> list[str]:
-        """The parts that are farther apart."""
+        """Return the names of parts whose distance exceeds the limit, or is not a number."""
         return [name for name, part in self.parts.items() if not part.distance <= limit]
 
 
 def compare_runs(a: Path, b: Path, step: int | None = None) -> Comparison:
-    """Compare two run folders of either framework, in which nothing is changed.
+    """Compare two run folders of either framework; the folders are not changed.
 
     Args:
-        step: which checkpoint; default: the newest step of which both have one.
+        step: the step of the checkpoints; default: the newest that both have.
 
     Raises:
-        MissingFileError: no run, or no checkpoint of that step, or of any step in both.
-        CheckpointError: runs of another model, recipe or data; or a checkpoint that is not whole.
-        ConfigError: a schema or recipe that this version does not know.
+        MissingFileError: there is no run, no checkpoint of the step, or no step that both have.
+        CheckpointError: model, recipe or data differ, or a checkpoint is not whole.
+        ConfigError: this version does not know the schema or the recipe.
     """
     folders = a, b
     _check_same(*folders)
@@ -86,7 +86,7 @@ def compare_runs(a: Path, b: Path, step: int | None = None) -> Comparison:
 
 
 def print_comparison(found: Comparison, limit: float | None, console: Console) -> None:
-    """Print the distances, and the verdict where there is a limit."""
+    """Print the distances, and a verdict if there is a limit."""
     names = [
         f"{escape(str(f))} ({NAMES[w]})" for f, w in zip(found.folders, found.frameworks, strict=True)
     ]
@@ -127,7 +127,7 @@ def print_comparison(found: Comparison, limit: float | None, console: Console) -
 
 
 def to_dict(found: Comparison, limit: float | None) -> dict[str, Any]:
-    """The comparison as JSON values; a distance that is no number as null."""
+    """Return the comparison as JSON values; a distance that is not a finite number is null."""
     sides = zip(found.folders, found.frameworks, strict=True)
     return {
         "version": JSON_VERSION,
@@ -150,10 +150,10 @@ def to_dict(found: Comparison, limit: float | None) -> dict[str, Any]:
 
 
 def _check_same(a: Path, b: Path) -> None:
-    """Refuse runs that were never meant to be the same.
+    """Refuse runs of different jobs.
 
-    The attention kernel and the type that devices add gradients in may differ: they are the only fields
-    of a recipe that a run may have to change when it moves.
+    The attention kernel and the type in which devices sum gradients may differ: they are the only fields
+    of a recipe that a run may have to change when it moves to another framework.
     """
 
     def job(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How far two training states are apart, over all that the loss sees."""
+"""Distances between two training states, over the numbers that the loss depends on."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from parity.runs.state import Arrays, TrainingState
 
 
 def distances(sight: Sight, a: TrainingState, b: TrainingState) -> dict[str, float]:
-    """||b - a||_2 / ||a||_2 over all that the loss sees, for each part of the state."""
+    """Compute ||b - a||_2 / ||a||_2 of each part of the state, over the numbers that the loss sees."""
     return {part: distance(sight, arrays, b.parts()[part]) for part, arrays in a.parts().items()}
 
 
 def distance(sight: Sight, a: Arrays, b: Arrays) -> float:
-    """||b - a||_2 / ||a||_2 over all that the loss sees of these tensors; infinite where a number is
-    none."""
+    """Compute ||b - a||_2 / ||a||_2 of tensors together, over the numbers that the loss sees.
+
+    It is infinite if a value is not a number.
+    """
     return joint_error((sight.seen(name, b[name]), sight.seen(name, value)) for name, value in a.items())
 
 
 def unseen_difference(sight: Sight, a: TrainingState, b: TrainingState) -> float:
-    """The largest difference that a parameter has come to of which the loss sees nothing."""
+    """Compute the largest difference among parameter values that the loss does not depend on."""
     differences = [
         float(np.abs(sight.unseen(n, x).astype(np.float64) - sight.unseen(n, b.params[n])).max())
         for n, x in a.params.items()

@@ -1,4 +1,4 @@
-"""The run folders of both trainers, read and written: one state, exactly, in either form."""
+"""Reads and writes the run folders of both trainers, with exactly the same state in either form."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ __all__ = [
 
 
 def framework_of(folder: Path) -> Framework | None:
-    """Whose run a folder holds; None where it is not one of the two trainers'.
+    """Return the framework of the run in a folder; None if the folder is no run of the two trainers.
 
     Raises:
-        CheckpointError: both have left checkpoints there.
+        CheckpointError: the folder has checkpoints of both.
     """
     if not (folder / MANIFEST).is_file():
         return None
@@ -57,7 +57,7 @@ def framework_of(folder: Path) -> Framework | None:
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of which a run folder has checkpoints, whole or not, in order."""
+    """Return the steps of a run folder's checkpoints, whole or not, in order."""
     return _saved(folder, framework_of(folder) or "jax")
 
 
@@ -68,16 +68,17 @@ def _saved(folder: Path, framework: str) -> list[int]:
 
 
 def read_run(folder: Path, step: int | None = None, *, cold: bool = False) -> Run:
-    """The run in a folder, in which nothing is changed.
+    """Read the run in a folder; the folder is not changed.
 
     Args:
-        step: which checkpoint; default: the newest that is whole.
-        cold: let parameters without moments start with zeros.
+        step: the step of the checkpoint; default: the newest that is whole.
+        cold: allow missing moments, which start at zero.
 
     Raises:
-        MissingFileError: no run there, or no checkpoint of that step.
-        CheckpointError: damaged, of another run, architecture or optimiser; or moments are missing.
-        ConfigError: a schema or recipe that this version does not know.
+        MissingFileError: there is no run, or no checkpoint of the step.
+        CheckpointError: the checkpoint is damaged, of another run, architecture or optimiser, or lacks
+            moments.
+        ConfigError: this version does not know the schema or the recipe.
     """
     framework = framework_of(folder)
     if framework is None:
@@ -112,21 +113,22 @@ def write_run(
     log: Path | None = None,
     force: bool = False,
 ) -> list[str]:
-    """Write a run folder that a trainer goes on from, whole or not at all; it is read again and
-    compared.
+    """Write a run folder that a trainer can resume from, whole or not at all.
+
+    The folder is read again and compared with `run`.
 
     Args:
         manifest: the description of the run.
         log: the folder of the run that is moved, whose log is continued; None for another library's.
-        force: replace a run folder that exists.
+        force: replace an existing run folder.
 
     Returns:
-        What is not as it was, a sentence each.
+        Notes on everything that differs from the original run.
 
     Raises:
-        CheckpointError: the parameters are not of the type that the recipe trains in, or a process is
-            training in `out`.
-        ConfigError: `out` exists, or it is no run folder, or the run that is read lies in it.
+        CheckpointError: the parameters are not of the type that the recipe trains in, a process is
+            training in `out`, or the folder does not read back the same.
+        ConfigError: `out` exists, is no run folder, or contains the source run.
         MissingFileError: the folder to write in does not exist.
     """
     check_out(out, log, force=force)
@@ -157,13 +159,13 @@ def write_run(
 
 
 def check_out(out: Path, source: Path | None, *, force: bool) -> None:
-    """Refuse a path that no run folder may be written to.
+    """Refuse a path that a run folder must not be written to.
 
     Args:
-        source: the run folder that is read.
+        source: the source run's folder.
 
     Raises:
-        ConfigError: it exists, and `force` is not set or it is no run folder; or `source` lies in it.
+        ConfigError: `out` exists, and `force` is not set, it is no run folder or it contains `source`.
     """
     if not out.exists():
         return
@@ -176,12 +178,12 @@ def check_out(out: Path, source: Path | None, *, force: bool) -> None:
 
 
 def _module(framework: Framework) -> Any:
-    """What reads and writes a framework's checkpoints."""
+    """Import the module that reads and writes a framework's checkpoints."""
     return import_module(f"parity.runs.folder_{framework}")
 
 
 def differing(a: TrainingState, b: TrainingState) -> list[str]:
-    """What is not bit for bit the same in two states, as ``part name``."""
+    """Return the tensors that are not bit for bit equal in two states, each as ``part name``."""
     ours, theirs = a.parts(), b.parts()
     wrong = [f"step {a.step} and {b.step}"] if a.step != b.step else []
     for part in dict.fromkeys([*ours, *theirs]):
@@ -195,7 +197,7 @@ def differing(a: TrainingState, b: TrainingState) -> list[str]:
 
 
 def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
-    """The run at its best evaluation so far, with which it may end; nothing where none is asked for."""
+    """Read the run at its best evaluation so far, if it keeps the best and that is an earlier step."""
     chosen = {name: manifest[name] for name in ("best", "patience") if name in manifest}
     if not chosen:
         return []
@@ -207,6 +209,6 @@ def _best_before(run: Run, manifest: Manifest, source: Path) -> list[Run]:
 
 
 def _copy_log(source: Path, folder: Path, step: int) -> None:
-    """The log up to a step; what was tested at the end of another run is not of this one."""
+    """Copy the log up to a step, without the test result of a run that has ended."""
     kept = [each for each in read_log(source) if each["step"] <= step and each["kind"] != "test"]
     write_atomically(folder / LOG, "".join(json.dumps(each) + "\n" for each in kept).encode())

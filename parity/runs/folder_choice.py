@@ -1,4 +1,4 @@
-"""Which checkpoint of a run is read, and what it lacks."""
+"""Choice of the checkpoint to read, and checks for missing moments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vit_config.errors import about
 
 T = TypeVar("T")
 SHOWN = 3
-"""How many of the same kind an error lists."""
+"""Most items that an error lists."""
 
 
 def choose(
@@ -22,15 +22,15 @@ def choose(
     restore: Callable[[int], T],
     damaged: type[Exception],
 ) -> tuple[T, list[str]]:
-    """The state of a step, or of the newest that is whole, and which newer ones are not.
+    """Restore the state of a step, or the newest that is whole, with notes on damaged newer ones.
 
     Args:
-        steps: those of which there are checkpoints.
-        restore: gives the state of one, or raises `damaged`.
+        steps: the steps that have checkpoints.
+        restore: returns the state of a step, or raises `damaged`.
 
     Raises:
-        MissingFileError: there is none of that step.
-        CheckpointError: it is damaged, or all are.
+        MissingFileError: there is no checkpoint of the step.
+        CheckpointError: the checkpoint is damaged, or all are.
     """
     if step is not None and step not in steps:
         raise MissingFileError(
@@ -50,7 +50,7 @@ def choose(
 
 
 def _brief(folder: Path, step: int, said: str) -> str:
-    """Which checkpoint it is, and the first of many complaints."""
+    """Shorten an error to its first complaints, and name the checkpoint."""
     parts = said.split("; ")
     more = f" and {len(parts) - SHOWN} more" if len(parts) > SHOWN else ""
     return about(folder, f"{'; '.join(parts[:SHOWN])}{more}", part=f", step {step}")
@@ -59,15 +59,15 @@ def _brief(folder: Path, step: int, said: str) -> str:
 def without_moments(
     folder: Path, recipe: Recipe, kept: Mapping[str, Collection[str]], step: int, cold: bool
 ) -> tuple[list[str], list[str]]:
-    """The parameters that lack a moment, so that all their moments have to start from zero; and a note.
+    """Return the parameters that lack a moment, and a note: all their moments start from zero.
 
     Args:
-        kept: which moments there are, for every parameter of the model.
-        step: updates done.
-        cold: that is what is wanted.
+        kept: names of the moments of every parameter.
+        step: number of updates done.
+        cold: allow missing moments.
 
     Raises:
-        CheckpointError: it is not.
+        CheckpointError: moments are missing and `cold` is not set.
     """
     lacking = [name for name, moments in kept.items() if not set(moments_of(recipe)) <= set(moments)]
     if not lacking or not step:  # before the first update there is nothing to lose

@@ -1,4 +1,4 @@
-"""The checkpoints of the JAX trainer's run folders, as training states."""
+"""Reads and writes the checkpoints of the JAX trainer's run folders as training states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vit_train.manifest import Manifest
 def read(
     folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
-    """The state of a step, and what was skipped; see `parity.runs.folder.read_run`."""
+    """Read the state of a step, with notes on what was skipped; see `parity.runs.folder.read_run`."""
     cfg, recipe = what.config, what.recipe
     with ExitStack() as stack:
         stack.enter_context(jax.enable_x64(recipe.dtype == "float64"))
@@ -61,7 +61,7 @@ class _Moment(NamedTuple):
 
 
 def _moments(abstract: TrainState) -> dict[str, _Moment]:
-    """What each moment is, by its place in a checkpoint."""
+    """Return moment and parameter of each optimiser tensor, by its path in a checkpoint."""
     labels = with_parts(abstract, lambda part, tree: {name: f"{part} {name}" for name in tree})  # pyright: ignore
     found = {path: each.split(" ") for path, each in to_named(labels).items() if isinstance(each, str)}
     return {path: _Moment(*each) for path, each in found.items() if each[0] not in ("parameters", "ema")}
@@ -70,7 +70,7 @@ def _moments(abstract: TrainState) -> dict[str, _Moment]:
 def _kept_moments(
     folder: Path, manifest: Manifest, abstract: TrainState, step: int
 ) -> dict[str, set[str]] | None:
-    """Which moments of each parameter a checkpoint has; None unless nothing but moments is missing."""
+    """Return the moments of each parameter in a checkpoint; None if anything but moments is missing."""
     try:
         about = parse_json(read_text(folder / CHECKPOINTS / str(step) / "meta" / "metadata"))
         run_id, there = about["run_id"], set(about["tensors"])

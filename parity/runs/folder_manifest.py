@@ -1,4 +1,4 @@
-"""What a run folder says of its run, and what the folder that it moves to shall say."""
+"""Reads a run folder's manifest, and converts it for a folder of another framework."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from vit_train.start import frozen_names
 
 _PARTS = ("model", "recipe")
 _DRAWN = ("dropout_", "stochastic_depth")
-"""How the names of the schema's fields begin by which numbers are drawn in a step."""
+"""Prefixes of the schema's fields that make a step draw random numbers."""
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """What a run consists of, as its folder says.
+    """Read the manifest of a run's folder.
 
     Raises:
-        CheckpointError: it says nothing that can be read.
+        CheckpointError: the manifest is damaged.
     """
     path = folder / FILE
     try:
@@ -52,20 +52,20 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 class Described(NamedTuple):
-    """What is trained, as a run folder says."""
+    """The job of a run, as its folder describes it."""
 
     config: ViTConfig
     recipe: Recipe
     lora: Lora | None
     frozen: frozenset[str]
-    """Parameters that are not trained, by common name."""
+    """Names of parameters that are not trained."""
 
 
 def read_job(folder: Path, manifest: Manifest) -> Described:
-    """The model, the recipe, adapters and what is frozen.
+    """Read the model, the recipe, the adapters and the frozen parameters from a manifest.
 
     Raises:
-        ConfigError: this version does not know them.
+        ConfigError: this version does not know a field or a value.
     """
     where = f"{folder / FILE}, "
     cfg = ViTConfig.from_json(json.dumps(manifest["model"]), where=f"{where}model")
@@ -83,10 +83,10 @@ def move(
     framework: Framework,
     source: Framework | None,
 ) -> tuple[Run, Manifest, list[str]]:
-    """What a run is in another framework's folder, and a sentence for each thing that is not as it was.
+    """Convert a run and its manifest for a framework's folder, with notes on everything that changes.
 
     Args:
-        source: whose run it was; None for another library's.
+        source: the framework of the run so far; None for another library.
     """
     recipe, notes = run.recipe, []
     for field, usual in ONLY_JAX.items() if framework == "torch" else ():
@@ -101,7 +101,7 @@ def move(
             f"{FILE} is older than {', '.join(added)}: written with the defaults, which are what was"
             " done before there was a choice"
         )
-    number = manifest.get(FORMAT, RUN_FORMAT)  # the first is what runs were before they had a number
+    number = manifest.get(FORMAT, RUN_FORMAT)  # runs without a number have the first
     if number != RUN_FORMAT:
         notes.append(
             f"the run has format {number}, this program writes format {RUN_FORMAT}: only the trainer of"

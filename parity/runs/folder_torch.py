@@ -1,4 +1,4 @@
-"""The checkpoints of the PyTorch trainer's run folders, as training states."""
+"""Reads and writes the checkpoints of the PyTorch trainer's run folders as training states."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NOT_NUMBERS = (
     *("params", "param_names", "lr", "initial_lr"),  # the learning rate is set before every step
     *("foreach", "fused", "capturable", "differentiable"),
 )
-"""What torch has in a group of parameters beside the numbers by which it updates them."""
+"""Entries of torch's parameter groups that are not hyperparameters of the update."""
 DECOUPLED = "decoupled_weight_decay"
 
 
 def read(
     folder: Path, what: Described, manifest: Manifest, step: int | None, cold: bool
 ) -> tuple[TrainingState, list[str]]:
-    """The state of a step, and what was skipped; see `parity.runs.folder.read_run`."""
+    """Read the state of a step, with notes on what was skipped; see `parity.runs.folder.read_run`."""
     cfg, recipe, lora = what.config, what.recipe, what.lora
     saved = _checkpoints(folder, cfg, recipe, manifest)
     abstract = make_program(cfg, recipe, 1, frozen=what.frozen, lora=lora).abstract_state
@@ -68,7 +68,7 @@ def write(folder: Path, run: Run, manifest: Manifest) -> None:
     ema = init_ema(run.recipe, model)
     to_torch(run.state, model, optimizer, ema, run.recipe)
     if not run.state.step:
-        optimizer.state.clear()  # torch makes moments at the first update
+        optimizer.state.clear()  # torch creates moments at the first update
     for leaf in leaves(model):
         if leaf.name in run.frozen:
             optimizer.state.pop(leaf.variable, None)
@@ -90,7 +90,7 @@ def _checkpoints(folder: Path, cfg: ViTConfig, recipe: Recipe, manifest: Manifes
 def _check_numbers(
     where: Path, recipe: Recipe, found: list[dict[str, Any]], wanted: list[dict[str, Any]]
 ) -> None:
-    """Refuse an optimiser that would not update every parameter as the recipe says."""
+    """Refuse an optimiser whose groups or hyperparameters are not those of the recipe."""
     if len(found) != len(wanted):
         raise CheckpointError(
             f"{where}: the optimiser has {len(found)} groups of parameters, the recipe makes"
@@ -125,7 +125,7 @@ def _by_name(groups: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def _check_counts(where: Path, kept: Mapping[str, Mapping[str, torch.Tensor]], step: int) -> None:
-    """Refuse moments of another number of updates: optax counts them once for all parameters."""
+    """Refuse moments with another count of updates than the step: optax has one count for all."""
     for name, moments in kept.items():
         count = float(moments["step"]) if "step" in moments else step
         if count != step:

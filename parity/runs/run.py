@@ -1,4 +1,4 @@
-"""A training run that can be carried on: its state, and all that decides what comes next."""
+"""A training run that can be resumed: its state, and everything that the next steps depend on."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from vit_config.lora import Lora
 
 @dataclass(frozen=True)
 class Run:
-    """A run between two steps, wherever it was trained.
+    """A run between two steps, of either framework or another library.
 
-    The schedule's position and the next batch follow from the recipe and `state.step`, dropout's from
-    the recipe's seed and `state.step`.
+    The schedule's position and the next batch follow from the recipe and `state.step`, dropout masks
+    from the recipe's seed and `state.step`.
     """
 
     config: ViTConfig
     recipe: Recipe
     state: TrainingState
     steps_per_epoch: int | None = None
-    """None where the folder does not say: it follows from the data set."""
+    """Updates in an epoch; None if the folder does not state it: it follows from the data set."""
     data: str | None = None
-    """The data set's name; None if unknown."""
+    """Name of the data set; None if unknown."""
     fingerprint: str | None = None
-    """Of the data set's contents."""
+    """Fingerprint of the data set's contents."""
     notes: tuple[str, ...] = ()
-    """What was not carried, or is carried otherwise than it was stored, a sentence each."""
+    """Notes on state that is not carried over, or in another form than it was stored."""
     lora: Lora | None = None
-    """Adapters among the parameters."""
+    """The adapters among the parameters; None if there are none."""
     frozen: frozenset[str] = frozenset()
     """Parameters that are not trained: JAX keeps zeros for their moments, PyTorch none."""

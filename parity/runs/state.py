@@ -1,4 +1,4 @@
-"""A training run between two steps, in no framework's form."""
+"""The state of a training run between two steps, independent of the framework."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from vit_config import Recipe
 
 Arrays = dict[str, np.ndarray]
-"""By common name, in PyTorch's layout."""
+"""Arrays by the twins' names, in PyTorch's layout."""
 
 ADAM = ("exp_avg", "exp_avg_sq")
 """Adam's first and second moments, as torch names them; optax has ``mu`` and ``nu``."""
@@ -20,30 +20,32 @@ SGD = ("momentum_buffer",)
 
 @dataclass(frozen=True)
 class TrainingState:
-    """All that changes from step to step; what random numbers come next follows from the recipe's seed
-    and `step`, and so does the next batch."""
+    """Everything that changes from step to step.
+
+    The next random numbers and the next batch follow from the recipe's seed and `step`.
+    """
 
     step: int
-    """Updates done."""
+    """Number of updates done."""
     params: Arrays
     moments: dict[str, Arrays] = field(default_factory=dict)
-    """What the optimiser keeps, by torch's name for it; each like the parameters."""
+    """The optimiser's moments by torch's names, each with an array per parameter."""
     ema: Arrays | None = None
-    """The average of the parameters; None where none is kept."""
+    """The exponential moving average of the parameters; None if none is kept."""
 
     def parts(self) -> dict[str, Arrays]:
-        """The parameters, each moment and the average, by a name for each."""
+        """Return the parameters, each moment and the average, by name."""
         ema = {} if self.ema is None else {"ema": self.ema}
         return {"parameters": self.params, **self.moments, **ema}
 
     @classmethod
     def of_parts(cls, step: int, parts: Mapping[str, Arrays]) -> TrainingState:
-        """The state with these `parts`."""
+        """Build the state from the `parts` of one."""
         moments = {name: part for name, part in parts.items() if name not in ("parameters", "ema")}
         return cls(step, parts["parameters"], moments, parts.get("ema"))
 
     def astype(self, dtype: str) -> TrainingState:
-        """The same numbers in another type."""
+        """Return the state with all arrays cast to another type."""
         return TrainingState.of_parts(
             self.step,
             {
@@ -54,14 +56,14 @@ class TrainingState:
 
 
 def moments_of(recipe: Recipe) -> tuple[str, ...]:
-    """The moments that a recipe's optimiser keeps."""
+    """Return the names of the moments that a recipe's optimiser keeps."""
     if recipe.optimizer == "sgd":
         return SGD if recipe.momentum else ()
     return ADAM
 
 
 def zeros(params: Mapping[str, np.ndarray], recipe: Recipe) -> dict[str, Arrays]:
-    """The moments before the first update."""
+    """Return the moments before the first update: zeros."""
     return {
         moment: {name: np.zeros_like(value) for name, value in params.items()}
         for moment in moments_of(recipe)

@@ -1,4 +1,4 @@
-"""A training state as the JAX twin's trainer holds it, and back."""
+"""Conversion of training states to and from the JAX trainer's."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from vit_jax.weights import abstract_model, from_numpy
 
 
 class JaxLayout:
-    """Takes the arrays of one schema from JAX's layout to PyTorch's and back; adapters have only one."""
+    """Converts a model's arrays between JAX's and PyTorch's layout; adapters are the same in both."""
 
     def __init__(self, cfg: ViTConfig) -> None:
         self._leaves = {leaf.name: leaf for leaf in leaves(abstract_model(cfg))}
 
     def to_common(self, params: Mapping[str, Any]) -> Arrays:
-        """Parameters, or what is like them, in PyTorch's layout."""
+        """Convert parameters, or moments, to PyTorch's layout."""
         return {
             name: np.array(value) if is_adapter(name) else self._leaves[name].to_common(value)
             for name, value in params.items()
         }
 
     def from_common(self, arrays: Arrays) -> Params:
-        """The same in JAX's layout, on the device, in memory of their own."""
+        """Convert parameters, or moments, to JAX's layout, as copies on the device."""
         return {
             name: from_numpy(value if is_adapter(name) else self._leaves[name].from_common(value))
             for name, value in arrays.items()
@@ -42,7 +42,7 @@ class JaxLayout:
 
 
 def from_jax(layout: JaxLayout, state: TrainState) -> TrainingState:
-    """What a trainer's state holds; float64 needs a JAX that is not limited to 32 bits."""
+    """Convert the JAX trainer's state to a training state; float64 needs JAX's 64-bit mode."""
     moments: dict[str, Arrays] = {}
     for part in jax.tree.leaves(state.opt_state, is_leaf=_is_known):
         if isinstance(part, optax.ScaleByAdamState):
@@ -55,7 +55,7 @@ def from_jax(layout: JaxLayout, state: TrainState) -> TrainingState:
 
 
 def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe, steps_per_epoch: int) -> TrainState:
-    """The state as a trainer of this recipe holds it, on the device."""
+    """Convert a training state to the JAX trainer's for a recipe, on the device."""
     params = layout.from_common(state.params)
     count = jnp.asarray(state.step, jnp.int32)
 
@@ -76,8 +76,7 @@ def to_jax(layout: JaxLayout, state: TrainingState, recipe: Recipe, steps_per_ep
 
 
 def with_parts(state: TrainState, change: Callable[[str, Params], Params]) -> TrainState:
-    """The state with each of its parts changed, named as in `TrainingState.parts`; usable in
-    `jax.jit`."""
+    """Apply `change` to each part of a state, named as in `TrainingState.parts`; works in `jax.jit`."""
 
     def changed(part: Any) -> Any:
         if isinstance(part, optax.ScaleByAdamState):

@@ -1,4 +1,4 @@
-"""A training state as the PyTorch twin's trainer holds it, and back."""
+"""Conversion of training states to and from the PyTorch trainer's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from vit_torch.weights import from_numpy, to_arrays, to_numpy
 def from_torch(
     step: int, model: ViT, optimizer: torch.optim.Optimizer, ema: Ema | None, recipe: Recipe
 ) -> TrainingState:
-    """What a trainer holds after so many updates; a moment that torch has not made yet is zero."""
+    """Convert the PyTorch trainer's objects after `step` updates to a training state.
+
+    A moment that torch has not created yet is zero.
+    """
 
     def moment(name: str) -> Arrays:
         found = {leaf.name: optimizer.state[leaf.variable].get(name) for leaf in leaves(model)}
@@ -38,7 +41,7 @@ def to_torch(
     ema: Ema | None,
     recipe: Recipe,
 ) -> None:
-    """Put a state into a trainer's model, optimiser and average, in place."""
+    """Copy a training state into a trainer's model, optimiser and average, in place."""
     for leaf in leaves(model):
         leaf.variable.copy_(from_numpy(state.params[leaf.name]))
         place = leaf.variable.device

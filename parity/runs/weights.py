@@ -1,4 +1,4 @@
-"""The weights of a training run, ended or not, as a weights file."""
+"""Writes the weights of a training run, ended or not, to a weights file."""
 
 from __future__ import annotations
 
@@ -16,24 +16,25 @@ from vit_train.log import read_log
 
 
 class Taken(NamedTuple):
-    """Which checkpoint the weights are of."""
+    """The checkpoint that the weights were taken from."""
 
     step: int
     why: str
-    """Why this one, in words."""
+    """Reason for its choice, in words."""
     notes: tuple[str, ...]
-    """What else there is to know, a sentence each."""
+    """Notes of reading the run."""
 
 
 def write_run_weights(folder: Path, out: Path, step: int | None = None) -> Taken:
-    """Write the weights of a checkpoint, or the average where the recipe keeps one, adapters merged.
+    """Write a checkpoint's weights, or their average if the recipe keeps one, with adapters merged.
 
     Args:
-        step: default: the best so far of a run that keeps the best, else the newest that is whole.
+        step: the step of the checkpoint; default: the best so far of a run that keeps the best, else the
+            newest that is whole.
 
     Raises:
-        MissingFileError: no checkpoint, or none of that step.
-        CheckpointError: it is damaged, or nothing says how images are prepared.
+        MissingFileError: there is no checkpoint, or none of the step.
+        CheckpointError: the checkpoint is damaged, or the preprocessing is unknown.
     """
     manifest = read_manifest(folder)
     about = About.load(folder)

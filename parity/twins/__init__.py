@@ -1,1 +1,1 @@
-"""Are the two twins one function? Checks of the function, of training steps, of timm's whole family."""
+"""Checks that the twins are one function: of models, of training steps, of timm's whole family."""

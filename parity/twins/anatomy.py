@@ -1,7 +1,7 @@
-"""What a model is made of: its modules, the shapes that pass through them, parameters and FLOPs.
+"""The anatomy of a model: its modules, the shapes that pass through them, parameters and FLOPs.
 
-The PyTorch twin runs on torch's meta device, which knows shapes but has no values: a model of any size
-takes a second and no memory but that of its tables of fixed or relative positions.
+The PyTorch twin runs on torch's meta device, which knows shapes but has no values: a model of any
+size takes a second, and no memory but for its tables of fixed or relative positions.
 """
 
 from __future__ import annotations
@@ -29,46 +29,45 @@ class Part:
     path: str
     """The dotted path, such as ``blocks.0.attn``; empty for the model itself."""
     depth: int
-    """Names in that path: 0 for the model."""
+    """Number of names in that path: 0 for the model."""
     type: str
-    """The name of its class."""
+    """Name of its class."""
     input_shape: Shape | None
-    """Of the first tensor that it is called with, the first time; None where it is not called, or
-    without one."""
+    """Shape of the first tensor that its first call is given; None if there is no call or no tensor."""
     output_shape: Shape | None
-    """Of the first tensor that it returns, the first time; None where there is none."""
+    """Shape of the first tensor that its first call returns; None if there is none."""
     parameters: int
-    """Numbers in the parameters of the module and of everything below it."""
+    """Number of parameters of the module and of everything below it."""
     own: dict[str, Shape]
-    """The parameters that the module itself holds: names and shapes."""
+    """Names and shapes of the parameters that the module itself holds."""
     flops: int
-    """Operations of all its calls, everything below included: two for each multiply-add of a matrix
+    """FLOPs of all its calls, everything below included: two for each multiply-add of a matrix
     product or convolution, attention's products among them; elementwise work is not counted."""
 
     @property
     def own_parameters(self) -> int:
-        """Numbers in the parameters that the module itself holds."""
+        """Number of parameters that the module itself holds."""
         return sum(math.prod(shape) for shape in self.own.values())
 
 
 class Run(NamedTuple):
-    """Neighbours in a list of modules that are alike in everything but their number."""
+    """Consecutive modules of a list that are alike in everything but their index."""
 
     first: Part
     last: str
-    """Path of the last one."""
+    """Path of the last module."""
     count: int
 
 
 def anatomy(
     cfg: ViTConfig, *, batch_size: int = 1, image_size: tuple[int, int] | None = None
 ) -> list[Part]:
-    """Every module of the schema's model, parents first, in evaluation mode.
+    """Return every module of the schema's model, parents first, in evaluation mode.
 
     Args:
         batch_size: images in the batch; shapes and FLOPs are those of the whole batch.
-        image_size: height and width of the images in pixels, if not the schema's. A schema with
-            dynamic_image_size takes them as they are, another one is built for them.
+        image_size: height and width of the images in pixels, if not the schema's. A model with
+            dynamic_image_size takes such images as it is, another one is built for that size.
 
     Raises:
         ConfigError: the model cannot be built for that size.
@@ -102,23 +101,23 @@ def anatomy(
 
 
 def count_flops(cfg: ViTConfig) -> int:
-    """FLOPs of one image of the schema's size; see `Part.flops`."""
+    """Count the FLOPs of one image of the schema's size; see `Part.flops`."""
     return anatomy(cfg)[0].flops
 
 
 def count_parameters(cfg: ViTConfig) -> int:
-    """Numbers in all parameters of the schema's model."""
+    """Count the parameters of the schema's model."""
     return vit_torch.leaves.count_parameters(abstract_model(cfg))
 
 
 def fold(parts: Sequence[Part]) -> list[Run]:
-    """Make one of what repeats: of consecutive modules in a list, alike in everything below them.
+    """Fold each series of consecutive modules in a list that are alike in everything below them.
 
     Args:
         parts: modules in the order of `anatomy`.
 
     Returns:
-        The same order; what is below a repeated module is that of the first.
+        Runs in the same order; below a repeated module are the parts of the first.
     """
     runs: list[Run] = []
     start = 0
@@ -138,14 +137,14 @@ def fold(parts: Sequence[Part]) -> list[Run]:
 
 
 def _size(parts: Sequence[Part], start: int) -> int:
-    """How many parts are one module and everything below it."""
+    """Return how many parts make up a module and everything below it."""
     depth = parts[start].depth
     after = (i for i in range(start + 1, len(parts)) if parts[i].depth <= depth)
     return next(after, len(parts)) - start
 
 
 def _relative(parts: Sequence[Part], start: int) -> list[Part]:
-    """A module and everything below it, the module's own path left out."""
+    """Return a module and everything below it, with paths relative to the module's."""
     skip = len(parts[start].path)
     return [replace(p, path=p.path[skip:]) for p in parts[start : start + _size(parts, start)]]
 
@@ -156,18 +155,18 @@ def _below(path: str, name: str) -> str:
 
 @dataclass
 class _Calls:
-    """What was seen of one module."""
+    """The calls that were seen of one module."""
 
     input_shape: Shape | None = None
     output_shape: Shape | None = None
     flops: int = 0
     began: list[int] = field(default_factory=list)
-    """FLOPs of the whole run when each call that has not returned yet began."""
+    """FLOPs of the whole run at the start of each call that has not returned yet."""
     returned: bool = False
 
 
 def _watch(model: nn.Module, images: torch.Tensor) -> dict[str, _Calls]:
-    """Run the model and watch every call of a module, by its path."""
+    """Run the model; return the calls of each module, by path."""
     counter = FlopCounterMode(display=False)
     calls: dict[str, _Calls] = {}
 

@@ -35,7 +35,7 @@ class Report:
     weights: str
     """Where the weights came from."""
     batch: str
-    """What images were fed."""
+    """The images that were fed, in words."""
     seed: int
     results: tuple[LevelResult, ...]
     divergences: tuple[Divergence, ...]
@@ -44,20 +44,20 @@ class Report:
     environment: dict[str, str] = field(default_factory=dict)
     """Versions and devices."""
     uncertified: tuple[str, ...] = ()
-    """The flags by which float32 products were less precise than float32, where it was compared."""
+    """Flags that made float32 products less precise than float32, if it was compared."""
     digests: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """SHA-256 (hex) of the parameters in common form: by type, then by twin, ``jax`` and ``torch``."""
     batch_digest: str = ""
     """SHA-256 (hex) of images and labels."""
     flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of precision, as they were set: by twin."""
+    """Precision flags in force, by twin."""
 
     @property
     def agrees(self) -> bool:
         """Whether every tensor of every level agreed, in every type.
 
-        What float32 differs by where its products are less precise says nothing: not that the twins are
-        the same function, nor that they are not. Parameters are compared in full all the same.
+        float32 results at reduced precision are ignored: they say neither that the twins are the
+        same function, nor that they are not. Parameters are compared in full all the same.
         """
         return all(
             result.passed
@@ -67,7 +67,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether all agrees, at a precision at which that says something."""
+        """Whether all agrees, at a precision at which agreement means something."""
         return self.agrees and not self.uncertified
 
 
@@ -120,14 +120,14 @@ def check_config(
     Args:
         dtypes: types to compare in.
         batch_size: images in the batch.
-        seed: of weights and batch.
-        precision: of float32 products in both twins, see `Precision`; less than the highest is measured,
-            but certifies nothing.
-        device: what both twins compute on.
-        token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so that
-            norms see inputs of that mean; shows a variance formula that cancels. float64 only.
+        seed: seed of weights and batch.
+        precision: precision of float32 products in both twins, see `Precision`; a check below the
+            highest measures, but certifies nothing.
+        device: device that both twins compute on.
+        token_offset: if not 0, learned positions are drawn from N(token_offset, 2^2) instead, so
+            that norms see inputs of that mean; shows a variance formula that cancels. float64 only.
         fault: name of a fault of `parity.faults` to inject on purpose.
-        wrong: schema fields that the PyTorch twin alone is given another value of, on purpose.
+        wrong: schema fields to give other values in the PyTorch twin alone, on purpose.
 
     Raises:
         ConfigError: no such fault, field or device, or options that do not go together.
@@ -183,7 +183,7 @@ def check_weights(
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
-        InputError: images that the model was not built for.
+        InputError: the model was not built for such images.
     """
     stored = read_checkpoint(source)
     cfg = stored.config
@@ -210,12 +210,12 @@ def check_weights(
 
 @dataclass(frozen=True)
 class _Task:
-    """What is run on both sides."""
+    """The inputs of both twins' runs."""
 
     config: ViTConfig
     weights: Weights
     source: str
-    """The type that the weights come in."""
+    """Type of the given weights."""
     batch: Batch
     fault: str | None
     wrong: Mapping[str, Any] = field(default_factory=dict)
@@ -224,10 +224,10 @@ class _Task:
 def _report(
     task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device, **about: Any
 ) -> Report:
-    """Run and compare in every type.
+    """Run and compare both twins in every type.
 
     Args:
-        about: the fields of a report that say what was asked for.
+        about: the report's fields that say what was asked for.
     """
     results: list[LevelResult] = []
     divergences: list[Divergence] = []
@@ -253,7 +253,7 @@ def _report(
 
 
 def _runs(task: _Task, dtypes: Sequence[DType], precision: Precision, device: Device) -> Generator[Runs]:
-    """Both twins' recordings in each type, with those in float64 of the same numbers."""
+    """Yield both twins' recordings in each type, with those in float64 of the same numbers."""
     from parity.faults import inject
     from parity.twins.run_jax import JaxTwin
     from parity.twins.run_torch import TorchTwin

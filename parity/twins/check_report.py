@@ -24,7 +24,7 @@ from vit_config.screen import screen
 
 JSON_VERSION = 1
 REDUCED = "float32 products ran at reduced precision"
-"""What is said of each flag for which a check is uncertified."""
+"""Words for each flag that makes a check uncertified."""
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -50,7 +50,7 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 
 def summary(subjects: Sequence[str], console: Console | None = None) -> Rows:
-    """The table of several reports, of which `add_summary` shows one."""
+    """Return an empty table of several reports; `add_summary` adds the rows of one."""
     name = max(26, *(len(subject) + 1 for subject in subjects))
     levels = (Column(level, 16, right=False) for level in LEVELS if level != "parameters")
     columns = Column("", name, right=False), Column("type", 10, right=False), *levels
@@ -58,7 +58,7 @@ def summary(subjects: Sequence[str], console: Console | None = None) -> Rows:
 
 
 def add_summary(report: Report, table: Rows) -> None:
-    """One row per type: the largest error of each level, in reduced types also in epsilons."""
+    """Add one row per type: the largest error of each level, in reduced types also in epsilons."""
     for dtype in dict.fromkeys(result.dtype for result in report.results):
         results = [result for result in report.results if result.dtype == dtype]
         verdict = "EQUAL" if all(result.passed for result in results) else "DIFFERENT"
@@ -112,7 +112,7 @@ def _cells(result: LevelResult) -> list[str]:
 
 
 def to_dict(report: Report) -> dict[str, Any]:
-    """The report as plain data; `docs/parity.md` describes every field."""
+    """Convert a report to plain data; `docs/parity.md` describes every field."""
     return {
         "version": JSON_VERSION,
         "subject": report.subject,

@@ -24,14 +24,14 @@ class Divergence:
 
     dtype: str
     where: str
-    """Path of the module that got the same input and gave another output, empty for the model itself;
-    or, where every module agrees, the name of the first other tensor."""
+    """Path of the module that got the same input and gave another output, empty for the model
+    itself; or, if every module agrees, the name of the first tensor that differs."""
     detail: str
 
 
 @dataclass(frozen=True)
 class Runs:
-    """The recordings that one type's comparison needs."""
+    """The recordings that are compared in one type."""
 
     dtype: str
     jax: Recording
@@ -42,11 +42,11 @@ class Runs:
 
     @property
     def own(self) -> tuple[tuple[Recording, Recording], tuple[Recording, Recording]]:
-        """Each twin's run, beside its own in float64."""
+        """Each twin's run, paired with its own float64 run."""
         return (self.jax, self.jax_float64), (self.torch, self.torch_float64)
 
     def distances(self, site: Site) -> tuple[float, float]:
-        """Each twin's distance to its own float64 run."""
+        """Return each twin's distance to its own float64 run."""
         jax, torch = (apart(run, exact, site) for run, exact in self.own)
         return jax, torch
 
@@ -70,7 +70,7 @@ def _of(run: Recording, level: Level) -> list[Site]:
 
 
 def _merged(a: list[Site], b: list[Site]) -> list[Site]:
-    """Both orders as one: what only `b` has is put where `b` has it."""
+    """Merge two orders of sites: a site that only `b` has stands where `b` has it."""
     shared, rest = set(b), iter(b)
     merged: list[Site] = []
     for site in a:
@@ -81,11 +81,11 @@ def _merged(a: list[Site], b: list[Site]) -> list[Site]:
 
 
 def _floor(runs: Runs, level: Level, sites: list[Site]) -> float:
-    """What a distance of this level counts as at least.
+    """Return the lower bound that distances of this level count as.
 
-    Gradients share what happened to a few images: their median, in the twin in which it is smaller. They
-    are sums over all tokens of the batch: what adding these up one after another loses. The loss of a
-    small batch can be right by luck: the distance of the logits.
+    Gradients share what happened to a few images: at least their median, in the twin in which it is
+    smaller. They are sums over all tokens of the batch: at least the round-off of such sums. The
+    loss of a small batch can be right by luck: at least the distance of the logits.
     """
     if runs.dtype == "float64" or level not in ("gradients", "loss"):
         return 0.0
@@ -127,15 +127,15 @@ def _limit(runs: Runs, site: Site, errors: tuple[float, float], floor: float) ->
 
 
 def apart(run: Recording, reference: Recording, site: Site) -> float:
-    """The error of one tensor of a recording; a gradient, and a moment of gradients, may be compared on
-    the scale of another together with its own, see `beside`."""
+    """Return the error of one tensor of a recording; a gradient or a moment of gradients may be
+    measured on the joint scale of two parameters, see `beside`."""
     other = beside(site.path) if site.stage in ("gradients", "moments") else None
     scale = None if other is None else reference.read(site._replace(path=other))
     return relative_error(run.read(site), reference.read(site), beside=scale)
 
 
 def beside(path: str) -> str | None:
-    """The parameter on the scale of whose gradient that of `path` is judged, together with its own.
+    """Return the parameter whose gradient is added to the scale of that of `path`; None for most.
 
     The bias of a key norm moves all keys alike, which softmax ignores: in theory its gradient is zero,
     and what is computed is the noise of its layer. The vectors of a differential lambda all share one
@@ -148,7 +148,7 @@ def beside(path: str) -> str | None:
 
 
 def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | None:
-    """Go through the modules' inputs and outputs as they happened.
+    """Return the first divergence among the modules' inputs and outputs, in the order of execution.
 
     An output that differs although the module's input agreed puts the fault in that module; an input
     that differs although everything before agreed puts it in the parent, between its children.
@@ -159,7 +159,7 @@ def _first_divergence(runs: Runs, verdicts: dict[Site, Judged]) -> Divergence | 
             return Divergence(runs.dtype, site.path, f"called by the {side} twin only")
         if site.port == "in":
             parent = site.path.rpartition(".")[0]
-            parent = "" if parent == "blocks" else parent  # a list is no module that is called
+            parent = "" if parent == "blocks" else parent  # a list of modules is never called
             return Divergence(
                 runs.dtype, parent, f"before its {site.path.removeprefix(parent + '.')} is called"
             )

@@ -1,7 +1,7 @@
-"""The walk over both module trees: one pair per parameter, the same for everything shaped like it.
+"""Pairing both twins' parameters by a walk over their module trees.
 
-No name table and no patterns: a parameter's common name is its place in the tree, and its layout rule
-is that of the layer holding it. The same pairs carry parameters, gradients and optimiser moments.
+There is no name table and no pattern: a parameter's common name is its place in the tree, and its
+layout rule is that of the layer holding it. The same pairs carry parameters, gradients and moments.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ class Pair(NamedTuple):
     name: str
     """The common, timm-style name; also the key in torch's state dict."""
     jax: Any
-    """`vit_jax.leaves.Leaf`."""
+    """The JAX model's `vit_jax.leaves.Leaf`."""
     torch: Any
-    """`vit_torch.leaves.Leaf`."""
+    """The PyTorch model's `vit_torch.leaves.Leaf`."""
 
     def to_torch(self, value: Any) -> torch.Tensor:
-        """A JAX-layout array - parameter, gradient or moment - as a tensor, bit for bit."""
+        """Convert a JAX-layout array - parameter, gradient or moment - to a tensor, bit for bit."""
         from vit_torch.weights import from_numpy
 
         return from_numpy(self.jax.to_common(value))
 
     def to_jax(self, tensor: torch.Tensor) -> np.ndarray:
-        """A tensor as a JAX-layout array, bit for bit."""
+        """Convert a tensor to a JAX-layout array, bit for bit."""
         from vit_torch.weights import to_numpy
 
         return self.jax.from_common(to_numpy(tensor))
 
 
 def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]:
-    """Pair every parameter of two models, which are left alone.
+    """Pair every parameter of two models, without changing them.
 
     Raises:
         WeightsError: one message with every parameter that has no partner, or a partner of another
@@ -72,10 +72,10 @@ def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]
 
 
 def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
-    """The PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode.
+    """Return the PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode.
 
     Raises:
-        InputError: not a `vit_jax.ViT`, or what `parity.load` made of one.
+        InputError: `model` is neither a `vit_jax.ViT` nor what `parity.load` returns for one.
     """
     import vit_jax
     import vit_torch
@@ -88,10 +88,10 @@ def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
 
 
 def to_jax(model: vit_torch.ViT) -> vit_jax.ViT:
-    """The JAX twin of a PyTorch model, with the same parameters bit for bit.
+    """Return the JAX twin of a PyTorch model, with the same parameters bit for bit.
 
     Raises:
-        InputError: not a `vit_torch.ViT`, or what `parity.load` made of one.
+        InputError: `model` is neither a `vit_torch.ViT` nor what `parity.load` returns for one.
     """
     import vit_jax
     import vit_torch
@@ -116,10 +116,10 @@ def _twin(model: Any, kind: type) -> Any:
 
 
 def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """JAX values by common name - gradients, moments - as tensors under the same names."""
+    """Convert JAX values by common name - gradients, moments - to tensors under the same names."""
     return {p.name: p.to_torch(values[p.name]) for p in pairs}
 
 
 def state_to_jax(pairs: tuple[Pair, ...], tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """Tensors by name as JAX-layout arrays under the same names."""
+    """Convert tensors by name to JAX-layout arrays under the same names."""
     return {p.name: p.to_jax(tensors[p.name]) for p in pairs}

@@ -43,7 +43,7 @@ class JaxTwin:
         self._device: Device = device
         self._abstract = abstract_model(cfg, kernel="reference")
         self._leaves = leaves(self._abstract)
-        # what was recorded, in order, and which array it is: by type, since each is traced by itself
+        # sites in order, each with the index of its array; by type, since JAX traces each by itself
         self._orders: dict[str, list[tuple[Site, int]]] = {}
         merge = make_merge(cfg, self._abstract)
 
@@ -74,7 +74,7 @@ class JaxTwin:
         """Run forward and backward once, without dropout.
 
         Args:
-            dtype: the type that parameters, images and computation have.
+            dtype: type of parameters, images and computation.
         """
         recording = Held()
         with jax.enable_x64(dtype == "float64"), jax_at(self._precision), jax_on(self._device):
@@ -96,7 +96,7 @@ class JaxTwin:
         return recording
 
     def _params(self, weights: Weights, dtype: np.dtype) -> Params:
-        """The parameters on the device, one by one: of a huge model there is room for one copy."""
+        """Place the parameters on the device one by one: there is room for one copy of a huge model."""
 
         def place(leaf: Leaf) -> jax.Array:
             array = weights(leaf.name, leaf.kind, leaf.shape).astype(dtype, copy=False)
@@ -106,20 +106,20 @@ class JaxTwin:
 
 
 class _Tap:
-    """Reports the first input and every output of a module; the named fields are no module's."""
+    """Tap that reports the first input and every unnamed output of a module."""
 
     def __init__(self, record: Callable[[Site, jax.Array], None]) -> None:
         self._record = record
 
     def begin(self, path: str, module: Any) -> int:
-        """Calls are numbered by the recording."""
+        """Return 0: the recording numbers the calls."""
         return 0
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
-        """Report it."""
+        """Report a tensor; return it unchanged."""
         if is_main(where.port):
             self._record(Site(0, "forward", where.path, where.port), value)
         return value
 
     def end(self, path: str) -> None:
-        """Nothing is left to be done."""
+        """Do nothing."""

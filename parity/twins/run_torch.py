@@ -49,12 +49,12 @@ class TorchTwin:
         """Run forward and backward once, in evaluation mode.
 
         Args:
-            dtype: the type that parameters, images and computation have.
+            dtype: type of parameters, images and computation.
         """
         recording = Held()
         numpy_dtype = to_numpy(torch.zeros(1, dtype=getattr(torch, dtype))).dtype
         model = abstract_model(self._cfg, kernel="reference").eval().requires_grad_(self._gradients)
-        # converted one by one: of a huge model there is room for one copy
+        # converted one by one: there is room for one copy of a huge model
         state = {
             leaf.name: from_numpy(
                 weights(leaf.name, leaf.kind, leaf.shape).astype(numpy_dtype, copy=False)
@@ -96,7 +96,7 @@ class TorchTwin:
 
 
 class _Tap:
-    """Reports the first input and every output of a module; the named fields are no module's.
+    """Tap that reports the first input and every unnamed output of a module.
 
     Images and convolution outputs are reported channels-last, as JAX has them.
     """
@@ -106,12 +106,12 @@ class _Tap:
         self._modules: dict[str, nn.Module] = {}
 
     def begin(self, path: str, module: nn.Module) -> int:
-        """Calls are numbered by the recording."""
+        """Return 0: the recording numbers the calls."""
         self._modules[path] = module
         return 0
 
     def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
-        """Report it."""
+        """Report a tensor; return it unchanged."""
         if is_main(where.port):
             kinds = (nn.Conv2d, PatchEmbed, ViT) if where.port == "in" else (nn.Conv2d,)
             x = _channels_last(value, self._modules[where.path], kinds)
@@ -119,7 +119,7 @@ class _Tap:
         return value
 
     def end(self, path: str) -> None:
-        """Nothing is left to be done."""
+        """Do nothing."""
 
 
 def _channels_last(x: torch.Tensor, module: nn.Module, kinds: tuple[type, ...]) -> torch.Tensor:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.measure.verdict import Verdict, worst
-from parity.verifier.operations.comparison import MODULE_COLUMNS, Comparison, Place, as_table
+from parity.verifier.operations.comparison import MODULE_COLUMNS, Comparison, Place
 from parity.verifier.own_type import InType
 
 
@@ -97,11 +97,6 @@ class Compared:
             said = each.said if each and each.places else said
             rows.append((path, of_a, same, then, said))
         return (*MODULE_COLUMNS, "backward", ""), rows
-
-    def modules_to_text(self) -> list[str]:
-        """B's modules as a table."""
-        head, rows = self.module_rows()
-        return as_table([head, *rows]) if rows else ["B has no modules"]
 
     def to_dict(self) -> dict[str, Any]:
         """The forward pass as plain data, and the backward pass beside it."""

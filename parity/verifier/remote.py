@@ -20,7 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import vit_config
 from parity.verifier.build import Order, built
 from parity.verifier.operations.backward import Weights, record_gradients
 from parity.verifier.operations.mistakes import message_of
@@ -28,6 +27,7 @@ from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.sides import Given, record, taken_apart
 from vit_config import ConfigError, InputError, errors
 from vit_config.errors import USER_ERRORS
+from vit_config.other_python import command
 
 
 class Away:
@@ -46,14 +46,11 @@ class Away:
         """
         self.name = order.name
         self._order = order
-        root = str(Path(vit_config.__file__).parent.parent)
-        paths = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
         try:
             self._process = subprocess.Popen(
-                [str(python), "-m", "parity.verifier.remote"],
+                command("parity.verifier.remote", python=python),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=os.environ | {"PYTHONPATH": paths},
             )
         except OSError as error:
             raise ConfigError(

@@ -141,7 +141,9 @@ def test_tokens_added_for_cudnn_change_nothing(queries, keys, biased):
         return attention(q, k, v, bias, implementation="xla", **how)
 
     def run(kernel):
-        loss = lambda q, k, v: (attend(q, k, v, bias=bias, kernel=kernel)[0] ** 2).sum()  # noqa: E731
+        def loss(q, k, v):
+            return (attend(q, k, v, bias=bias, kernel=kernel)[0] ** 2).sum()
+
         return jax.value_and_grad(loss, argnums=(0, 1, 2))(q, k, v)
 
     with mock.patch.object(jax.nn, "dot_product_attention", instead):

@@ -347,7 +347,7 @@ def test_the_other_schemas_say_it_as_clearly(schema, fields, words):
         (b'{"num_head": 5}', ["no field 'num_head'", "did you mean 'num_heads'?"]),
         (b'{"num_heads": "5"}', ["ViTConfig.num_heads = '5'"]),
         (b'{"hidden_size": 30, "num_heads": 7}', ["num_heads = 7", "hidden_size = 30"]),
-        (b'{"num_heads": 5,\n}', ["not valid JSON at line 2"]),
+        (b'{"num_heads": 5\n,}', ["not valid JSON at line 2"]),
         (b"[1, 2]", ["expected a JSON object, found list"]),
         (b"", ["not valid JSON at line 1"]),
         (b'{"norm_eps": Infinity}', ["norm_eps", "inf"]),

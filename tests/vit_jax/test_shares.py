@@ -13,12 +13,12 @@ from jax.sharding import PartitionSpec as P
 from parity.measure.redraw import redraw
 from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.lora import Lora
+from vit_jax.compiling import least_effort
 from vit_jax.leaves import leaves
 from vit_jax.scanned import UNROLLED, Loop
 from vit_jax.step import make_gradients
 from vit_jax.train.layout import make_layout
 from vit_jax.train.mesh import BATCH_AXES, make_mesh, parse_mesh
-from vit_jax.train.preflight import QUICKLY
 from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program, make_shares
 from vit_jax.train.topology import get_topology
@@ -157,7 +157,7 @@ def test_a_program_for_tpu_adds_in_that_type_and_gathers_what_it_computes_with()
         recipe = RECIPE.replace(dtype="bfloat16", reduce_dtype=reduced)
         step, given, _ = build("data=2,fsdp=4", recipe, cfg=CFG.replace(depth=1), devices=devices)
         given = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), given)
-        text = step.lower(*given).compile(QUICKLY).as_text()
+        text = step.lower(*given).compile(least_effort()).as_text()
         # small tables are gathered by adding them to zeros
         sums = re.findall(
             r"= (.*?) (?:all-reduce|reduce-scatter)(?:-start)?\((?!%dynamic-update-slice)", text

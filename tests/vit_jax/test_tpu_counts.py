@@ -9,8 +9,8 @@ import pytest
 from parity.twins.bench.counts import count_operations
 from tests.support.counts_lock import Lock
 from vit_config import Recipe, preset
+from vit_jax.compiling import least_effort
 from vit_jax.train.hlo import transfers
-from vit_jax.train.preflight import QUICKLY
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import get_topology
 
@@ -27,7 +27,7 @@ def counts(mesh):
     image = jax.ShapeDtypeStruct((RECIPE.batch_size, *cfg.image_size, 3), "float32")
     batch = {"image": image, "label": jax.ShapeDtypeStruct((RECIPE.batch_size,), "int32")}
     # with the least effort, as it takes minutes otherwise
-    compiled = program.train_step.lower(state, batch).compile(QUICKLY)
+    compiled = program.train_step.lower(state, batch).compile(least_effort())
     sent = {f"{kind} bytes": each.nbytes for kind, each in transfers(compiled.as_text()).items()}
     return count_operations(compiled) | sent
 

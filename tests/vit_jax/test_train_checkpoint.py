@@ -263,6 +263,36 @@ def test_another_run_is_refused(saved):
         restore(saved, run_id="two")
 
 
+@pytest.mark.parametrize(
+    ("mine", "theirs", "error"),
+    [
+        (None, "process 1: of run two", CheckpointError),
+        (CheckpointError("of run two"), None, CheckpointError),
+        (DamagedError("a bit"), None, DamagedError),
+        (DamagedError("a bit"), "process 1: of run two", CheckpointError),
+    ],
+    ids=["theirs", "mine", "damage", "both"],
+)
+def test_all_processes_say_the_same_whoever_found_it(saved, monkeypatch, mine, theirs, error):
+    """Each takes part in both rounds: one that left would have the others wait."""
+    rounds = []
+
+    def gather(sentence):
+        rounds.append(sentence)
+        return sentence or (theirs if len(rounds) == 1 else None)
+
+    def read(step, abstract):
+        if mine:
+            raise mine
+
+    monkeypatch.setattr("vit_jax.train.checkpoint.said_by_any", gather)
+    with Checkpoints(saved, run_id="one") as checkpoints:
+        monkeypatch.setattr(checkpoints, "_read", read)
+        with pytest.raises(error):
+            checkpoints.restore(9, abstract())
+        assert len(rounds) == (1 if error is CheckpointError else 2)
+
+
 def test_another_model_is_refused(saved):
     like = abstract()
     like.params["blocks.0.mlp.fc1.bias"] = np.zeros(46)

@@ -86,7 +86,7 @@ def test_every_tensor_is_used_or_drawn_anew(weights, arrays):
 
 def test_a_bare_state_dict_takes_from_the_model_what_it_leaves_open(weights, arrays, tmp_path):
     bare = tmp_path / "bare.safetensors"
-    bare.write_bytes(save(arrays))
+    bare.write_bytes(save(arrays, {"format": "pt"}))
     start, known = read_start(str(bare), CFG), read_start(str(weights), CFG)
     for name, value in known.arrays.items():
         np.testing.assert_array_equal(start.arrays[name], value, err_msg=name)

@@ -13,11 +13,11 @@ from typing import BinaryIO
 from vit_config.errors import ConfigError, MissingFileError
 
 Check = Callable[[Path], None]
-"""Looks at what was written before it gets its name, and raises if it shall not get it."""
+"""Function that checks a written file before it gets its name, and raises to refuse it."""
 
 
 def accept(path: Path) -> None:
-    """The check that finds nothing."""
+    """Accept any file: the default check."""
 
 
 def check_writable(path: Path) -> None:
@@ -25,7 +25,7 @@ def check_writable(path: Path) -> None:
 
     Raises:
         MissingFileError: its folder does not exist.
-        ConfigError: it is a folder itself.
+        ConfigError: the path is a folder.
     """
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; give the path of a file to write")
@@ -34,14 +34,14 @@ def check_writable(path: Path) -> None:
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path, *, force: bool = False, check: Check = accept) -> Iterator[BinaryIO]:
-    """A binary file, readable and seekable, that gets its name when the block ends without an exception.
+    """Open a binary file, readable and seekable, that gets its name if the block ends without error.
 
-    It is a temporary file beside `path`, flushed to the disk before it is renamed. After any exception,
-    KeyboardInterrupt included, nothing of it is left and `path` is what it was.
+    The file is a temporary one beside `path`, flushed to the disk before it is renamed. After any
+    exception, KeyboardInterrupt included, nothing of it is left and `path` is unchanged.
 
     Args:
         force: replace a file that exists.
-        check: is given the whole temporary file.
+        check: called with the whole temporary file.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -80,10 +80,11 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
-    """An empty folder to fill, which gets its name `path` when the block ends without an exception.
+    """Make an empty folder to fill, which gets its name `path` if the block ends without an exception.
 
-    It is a temporary folder beside `path`; all files in it are flushed to the disk before it is renamed.
-    A folder that is replaced is moved aside first and removed only after the new one is in place.
+    The folder is a temporary one beside `path`; all files in it are flushed to the disk before it
+    is renamed. A folder that is replaced is moved aside first and removed only after the new one is
+    in place.
 
     Args:
         force: replace a folder that exists.
@@ -115,7 +116,7 @@ def atomic_folder(path: str | Path, *, force: bool = False) -> Iterator[Path]:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Give a file or folder its name; what has it now is removed only after the new one is in place."""
+    """Give a file or folder its name; the present holder of the name is removed only afterwards."""
     if not os.path.lexists(path):
         os.rename(temporary, path)
         return
@@ -151,7 +152,7 @@ def _flush(path: Path) -> None:
 
 
 def _flush_folder(folder: Path) -> None:
-    """The names in a folder are on the disk only when the folder itself is flushed."""
+    """Flush a folder: only then are the names in it on the disk."""
     with contextlib.suppress(OSError):  # not every file system can
         handle = os.open(folder, os.O_RDONLY)
         try:

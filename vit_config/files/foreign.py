@@ -1,7 +1,7 @@
-"""Text that a stranger wrote: read with a limit, from ordinary files alone, and parsed so that it ends.
+"""Text from strangers: read with a limit, from ordinary files alone, and parsed in bounded time.
 
-Python's own parsers recurse until the interpreter refuses, are quadratic in the digits of a number and
-in the parts of a key, and build anything that a hundred megabytes of brackets ask for.
+Python's own parsers recurse until the interpreter refuses, are quadratic in the digits of a number
+and in the parts of a key, and build whatever a hundred megabytes of brackets ask for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 LONGEST_JSON = 2**26
-"""Bytes of a JSON file; an index of 100,000 tensors has 10 million."""
+"""Most bytes of a JSON file; an index of 100,000 tensors has 10 million."""
 LONGEST_TOML = 2**20
 _MOST_CONTAINERS = 1_000_000
 _MOST_ENTRIES = 4_000_000
@@ -24,10 +24,10 @@ _DEEPEST_KEY = 64
 
 
 def check_ordinary(path: str | Path) -> None:
-    """A device or a pipe is never opened: it may have no end. What is not there passes.
+    """Refuse a device or a pipe, which may have no end; a path that does not exist passes.
 
     Raises:
-        ValueError: it is one.
+        ValueError: the path is a device, pipe or socket.
     """
     path = Path(path)
     try:
@@ -39,15 +39,15 @@ def check_ordinary(path: str | Path) -> None:
 
 
 def read_text(path: str | Path, most: int = LONGEST_JSON) -> str:
-    """The text of an ordinary file.
+    """Read the text of an ordinary file.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: no ordinary file, longer than `most` bytes, or not UTF-8.
+        OSError: the file cannot be read.
+        ValueError: the file is not an ordinary one, longer than `most` bytes, or not UTF-8.
     """
     check_ordinary(path)
     with Path(path).open("rb") as file:
-        size = os.fstat(file.fileno()).st_size  # a buffer is as long as what is asked for
+        size = os.fstat(file.fileno()).st_size  # `read` allocates as many bytes as it is asked for
         content = file.read(min(most, size) + 1)
     if len(content) > most:
         raise ValueError(f"more than {most} bytes; no such file needs so many")
@@ -55,14 +55,16 @@ def read_text(path: str | Path, most: int = LONGEST_JSON) -> str:
 
 
 def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What a JSON text says.
+    """Parse a JSON text.
 
     Args:
-        pairs: makes an object of its entries, as `json.loads` calls it; a dictionary by default.
+        pairs: function that makes an object of its entries, as `json.loads` calls it; by default a
+            dictionary.
 
     Raises:
-        json.JSONDecodeError, UnicodeDecodeError: not JSON.
-        ValueError: nested too deep, too many entries, a number of too many digits, or half a surrogate.
+        json.JSONDecodeError, UnicodeDecodeError: the text is not JSON.
+        ValueError: the text is nested too deep, or has too many entries, a number of too many
+            digits, or half a surrogate.
     """
     if isinstance(text, bytes):
         text = text.decode()
@@ -80,11 +82,11 @@ def parse_json(text: str | bytes, *, pairs: Callable[[list[tuple[str, Any]]], An
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """What a TOML text says.
+    """Parse a TOML text.
 
     Raises:
-        tomllib.TOMLDecodeError: not TOML.
-        ValueError: too long, nested too deep, or a key of too many parts.
+        tomllib.TOMLDecodeError: the text is not TOML.
+        ValueError: the text is too long, nested too deep, or has a key of too many parts.
     """
     if len(text) > LONGEST_TOML:
         raise ValueError(f"more than {LONGEST_TOML} characters; no config needs so many")

@@ -1,4 +1,4 @@
-"""The digest of what JSON can hold, by which a change to it is noticed."""
+"""The digest of a JSON value, which detects a change to it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 def json_digest(value: Any, *, compact: bool = False) -> str:
-    """SHA-256 (hex) of a JSON value, however a file lays it out: keys sorted, ASCII.
+    """Compute SHA-256 (hex) of a JSON value, however a file lays it out: keys sorted, ASCII.
 
-    It is for accidents and small temptations: whoever means to forge a file can seal it again.
+    The digest is for accidents and small temptations: a forger can seal a file again.
 
     Args:
-        compact: without spaces, as certificates have it; checkpoints have them.
+        compact: without spaces, as for certificates; checkpoints have spaces.
 
     Raises:
-        ValueError: NaN or an infinity in what is to be compact.
+        ValueError: NaN or an infinity in a compact value.
     """
     separators = (",", ":") if compact else None
     text = json.dumps(value, sort_keys=True, separators=separators, allow_nan=not compact)

@@ -1,4 +1,4 @@
-"""Whether arrays are what a model expects."""
+"""A check that arrays are the parameters that a model expects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vit_config.errors import WeightsError
 
 
 class Described(Protocol):
-    """An array, or what a header says of one."""
+    """An array, or its description in a header."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a safetensors file says of itself, checked.
+"""The header of a safetensors file, read and checked.
 
 Such a file is eight bytes of length, a header of JSON, and the tensors' bytes.
 """
@@ -18,7 +18,7 @@ from vit_config.files.foreign import parse_json
 from vit_config.files.stored import Extent, Stored, checked_shape, counts, guarded
 
 LONGEST_HEADER = 100_000_000
-"""Bytes; the limit of the safetensors library."""
+"""Most bytes of a header; the limit of the safetensors library."""
 
 TYPES = {
     "BOOL": "bool",
@@ -33,7 +33,7 @@ TYPES = {
     **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
     **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
 }
-"""What safetensors calls numpy's types."""
+"""safetensors' names of numpy's types."""
 
 
 class Entry(NamedTuple):
@@ -42,7 +42,7 @@ class Entry(NamedTuple):
     shape: tuple[int, ...]
     dtype: np.dtype
     begin: int
-    """Where its bytes start, counted from the start of the file."""
+    """Place of the first byte, counted from the start of the file."""
     end: int
 
 
@@ -57,7 +57,8 @@ def read_file_header(path: Path) -> FileHeader:
     """Read and check the header of a safetensors file that exists.
 
     Raises:
-        WeightsError: truncated, longer than its header announces, or a header that contradicts itself.
+        WeightsError: the file is truncated or longer than its header announces, or the header
+            contradicts itself.
     """
     with guarded(path, "safetensors file"):
         size = path.stat().st_size
@@ -81,10 +82,10 @@ def read_file_header(path: Path) -> FileHeader:
 
 
 def read_entry(path: Path, name: str, entry: Entry) -> np.ndarray:
-    """Read one tensor, a fresh array.
+    """Read one tensor into a fresh array.
 
     Raises:
-        WeightsError: the file is no longer what its header said.
+        WeightsError: the file no longer matches its header.
     """
     with guarded(path, "safetensors file"):
         content = np.empty(entry.end - entry.begin, np.uint8)
@@ -96,7 +97,7 @@ def read_entry(path: Path, name: str, entry: Entry) -> np.ndarray:
 
 
 def described(header: FileHeader, path: Path) -> dict[str, Stored]:
-    """The tensors of a file by name, each read when asked for; without any digest."""
+    """Return the tensors of a file by name, each read when asked for; without any digest."""
 
     def one(name: str, entry: Entry) -> Stored:
         load = Extent(path, entry.begin, lambda: read_entry(path, name, entry))
@@ -132,7 +133,7 @@ def _entry(path: Path, name: str, value: Mapping[str, Any], start: int) -> Entry
 
 
 def _check_extents(path: Path, entries: Mapping[str, Entry], start: int, size: int) -> None:
-    """Tensors lie one behind the other, without a gap, to the end of the file."""
+    """Check that tensors lie one behind the other, without a gap, to the end of the file."""
     end = start
     for name, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].end)):
         if entry.begin != end:

@@ -1,7 +1,7 @@
 """Safetensors files written tensor by tensor.
 
-The digests of a sealed file are known only after the last tensor is written. They have a fixed length,
-so the header gets its room first and its values last.
+The digests of a sealed file are known only after the last tensor is written. They have a fixed
+length, so the header is written first with blanks and again at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NAMES = {name: kind for kind, name in TYPES.items()}
 _BLANK = "0" * 32
 
 Late = Callable[[], Mapping[str, str]]
-"""Entries of the metadata that take some time to know, as long as those they take the place of."""
+"""Function that returns late metadata, whose entries are as long as their placeholders."""
 
 
 def ignore(count: int) -> None:
-    """The progress callback that does nothing."""
+    """Ignore progress: the default callback."""
 
 
 def write_stream(
@@ -43,14 +43,14 @@ def write_stream(
     Args:
         sealed: add ``vit.format``, ``vit.digests`` and ``vit.seal`` to the metadata.
         progress: called with the number of bytes just written.
-        late: what is known of the metadata when every tensor is written.
+        late: function that returns metadata known only when every tensor is written.
 
     Raises:
-        ConfigError: a type that safetensors lacks, or metadata that is not text.
-        WeightsError: a tensor that cannot be read.
+        ConfigError: safetensors lacks a tensor's type, or metadata is not text.
+        WeightsError: a tensor cannot be read.
     """
     metadata = dict(metadata)
-    # wide types first, which aligns every tensor; else as they come: what is read once is kept once
+    # wide types first, which aligns every tensor; else in the given order: a part read once is kept once
     names = sorted(tensors, key=lambda name: -tensors[name].dtype.itemsize)
     digests = dict.fromkeys(names, _BLANK)
     if sealed:
@@ -61,7 +61,7 @@ def write_stream(
         digests[name] = _write_sealed(file, name, tensors[name], progress)
     if late is not None:
         file.flush()
-        os.fsync(file.fileno())  # what is known late is computed meanwhile
+        os.fsync(file.fileno())  # the late metadata is computed meanwhile
         metadata.update(late())
     if sealed:
         put_seal(metadata, digests)
@@ -74,10 +74,10 @@ def write_stream(
 def write_tensor(
     write: Callable[[memoryview], object], name: str, stored: Stored, progress: Callable[[int], None]
 ) -> None:
-    """Write a tensor's bytes in pieces, of which each is gone when the next is written.
+    """Write a tensor's bytes in pieces, each of which is gone when the next is written.
 
     Raises:
-        WeightsError: a tensor that cannot be read, or is not what was announced.
+        WeightsError: a tensor cannot be read, or is not as announced.
     """
     for piece in _pieces(name, stored):
         write(piece)
@@ -94,7 +94,7 @@ def _pieces(name: str, stored: Stored) -> Iterator[memoryview]:
 
 
 def checked_load(name: str, stored: Stored) -> np.ndarray:
-    """A tensor's array, which must be what was announced, for its place in the file is fixed already."""
+    """Load a tensor's array, which must be as announced, for its place in the file is fixed already."""
     array = stored.load()
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.shape != stored.shape or array.dtype != stored.dtype.newbyteorder("="):

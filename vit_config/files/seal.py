@@ -1,4 +1,4 @@
-"""The seal of a safetensors file, which notices damage to it.
+"""The seal of a safetensors file, which detects damage to it.
 
 A sealed file has in its metadata ``vit.format`` (the version), ``vit.digests`` (JSON, a digest of each
 tensor's type, shape and bytes) and ``vit.seal`` (SHA-256 over every other ``vit.`` entry). Digests are
@@ -23,7 +23,7 @@ from vit_config.files.safetensors_header import FileHeader, described, read_entr
 from vit_config.files.stored import Stored, guarded, type_name
 
 FORMAT = "3"
-"""What is written."""
+"""The format that is written."""
 
 
 class Hasher(Protocol):
@@ -34,43 +34,44 @@ class Hasher(Protocol):
         ...
 
     def hexdigest(self) -> str:
-        """The digest of all bytes so far."""
+        """Return the digest of all bytes so far."""
         ...
 
 
 _HASHERS: dict[str, Callable[[bytes], Hasher]] = {"2": hashlib.sha256, "3": xxhash.xxh3_128}
-"""What starts a digest, by format."""
+"""Function that starts a digest, by format."""
 
 
 class Seal(NamedTuple):
-    """What a sealed file says that its tensors are."""
+    """The digests of a sealed file's tensors, with their format."""
 
     format: str
     digests: dict[str, str]
-    """By tensor, in hexadecimal."""
+    """Digest of each tensor, in hexadecimal."""
 
     def fits(self, name: str, array: np.ndarray) -> bool:
-        """Whether a tensor is what was written."""
+        """Return whether a tensor has its digest."""
         hasher = hasher_of(array.shape, array.dtype, self.format)
         hasher.update(array_bytes(array))
         return hasher.hexdigest() == self.digests[name]
 
 
 def array_bytes(array: np.ndarray) -> memoryview:
-    """The bytes of an array in C order, copied only when it lies in another order."""
+    """Return the bytes of an array in C order, copied only if it lies in another order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
 def is_sealed(header: FileHeader) -> bool:
-    """Whether a file claims to carry digests; `check_seal` says whether it is true."""
+    """Return whether a file claims to carry digests; `check_seal` checks the claim."""
     return any(key.startswith("vit.") for key in header.metadata)
 
 
 def check_seal(path: Path, header: FileHeader) -> Seal:
-    """The digests of a sealed file.
+    """Check and return the digests of a sealed file.
 
     Raises:
-        WeightsError: another version's file, no seal, or a header that was changed after writing.
+        WeightsError: the file is of another version, has no seal, or its header was changed after
+            writing.
     """
     metadata = header.metadata
     version = metadata.get("vit.format", FORMAT)
@@ -94,7 +95,7 @@ def check_seal(path: Path, header: FileHeader) -> Seal:
 
 
 def tensors_of(header: FileHeader, path: Path) -> dict[str, Stored]:
-    """The tensors of a file; if it is sealed, `load` of one whose bytes are damaged raises WeightsError.
+    """Return the tensors of a file; if it is sealed, `load` of a damaged one raises WeightsError.
 
     Raises:
         WeightsError: see `check_seal`.
@@ -118,7 +119,7 @@ def tensors_of(header: FileHeader, path: Path) -> dict[str, Stored]:
 
 
 def damaged(path: Path, *names: str) -> WeightsError:
-    """What to say of tensors whose digest is another."""
+    """Make the error of tensors that do not match their digests."""
     return WeightsError(
         f"{path}: damaged, the bytes of {', '.join(names)} do not match their digest;"
         " copy the file again"
@@ -126,12 +127,12 @@ def damaged(path: Path, *names: str) -> WeightsError:
 
 
 def hasher_of(shape: tuple[int, ...], dtype: np.dtype, version: str = FORMAT) -> Hasher:
-    """The digest of a tensor before its bytes are added."""
+    """Start the digest of a tensor, before its bytes are added."""
     return _HASHERS[version](f"{type_name(dtype)}{shape}".encode())
 
 
 def put_seal(metadata: dict[str, str], digests: Mapping[str, str]) -> None:
-    """Add the three entries; called again with other digests, they keep their length."""
+    """Add the three entries of a seal; other digests later leave their length unchanged."""
     metadata["vit.format"] = FORMAT
     metadata["vit.digests"] = json.dumps(digests, ensure_ascii=False)
     metadata["vit.seal"] = _seal_of(metadata)

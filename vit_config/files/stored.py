@@ -1,4 +1,4 @@
-"""A tensor in a file whose bytes are not read yet, and how reading fails."""
+"""Tensors in a file whose bytes are not read yet, and the errors of reading them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from vit_config.errors import MissingFileError, WeightsError, about, one_line
 _LONGEST_REASON = 300
 _MOST_BYTES = 2**48
 PIECE = 2**18
-"""Bytes that stay in the processor's cache between reading, a look, their digest and writing."""
+"""Bytes that stay in the processor's cache between reading, checking, hashing and writing."""
 
 
 @dataclass(frozen=True)
@@ -26,29 +26,29 @@ class Extent:
     """The `load` of a tensor whose bytes lie in a file as they do in memory, so that they can be read
     piece by piece, in the processor's cache.
 
-    It is no field of `Stored`, or whoever changes what is loaded could forget to take it away.
+    It is not a field of `Stored`, since code that changes the loaded values could forget to remove it.
     """
 
     path: Path
     begin: int
-    """Where its bytes start, counted from the start of the file."""
+    """Place of the first byte, counted from the start of the file."""
     load: Callable[[], np.ndarray]
     passes: Callable[[np.ndarray], bool] = lambda values: True
-    """Whether `load` would let these values pass, asked of each piece."""
+    """Whether `load` would accept these values; called with each piece."""
 
     def __call__(self) -> np.ndarray:
-        """The whole tensor."""
+        """Load the whole tensor."""
         return self.load()
 
     def pieces(self, dtype: np.dtype, nbytes: int) -> Iterator[np.ndarray]:
-        """The tensor's values in order, one-dimensional; each piece lies where the one before it lay.
+        """Yield the tensor's values in order, one-dimensional; every piece takes the same memory.
 
         Args:
             dtype: the tensor's type.
             nbytes: the size of all its values.
 
         Raises:
-            WeightsError: what `load` says is wrong, or that it finds nothing wrong where this did.
+            WeightsError: the error that `load` raises, or that the file changed if it raises none.
         """
         memory = np.empty(min(PIECE, nbytes), np.uint8)
         with suppress(OSError), self.path.open("rb") as file:
@@ -60,28 +60,28 @@ class Extent:
                 yield piece.view(dtype)
             else:
                 return
-        self.load()  # says what is wrong
+        self.load()  # raises the precise error
         raise WeightsError(f"{self.path}: changed while it was read; wait until it is whole")
 
 
 @dataclass(frozen=True)
 class Stored:
-    """One tensor of a file: what its header says, and a way to read it."""
+    """One tensor of a file: its description in the header, and a way to read it."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
-    """In this machine's byte order; of ml_dtypes for bfloat16 and float8."""
+    """Type in this machine's byte order; of ml_dtypes for bfloat16 and float8."""
     load: Callable[[], np.ndarray]
     """Reads the tensor: a fresh or read-only array in C order. WeightsError: its bytes are damaged."""
 
     @property
     def nbytes(self) -> int:
-        """The size of its values in bytes."""
+        """Size of the tensor's values in bytes."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @classmethod
     def of(cls, array: np.ndarray) -> Stored:
-        """A tensor that is in memory already; the array must not change afterwards."""
+        """Wrap an array in memory, which must not change afterwards."""
         array = np.asarray(array, dtype=np.asarray(array).dtype.newbyteorder("="), order="C")
         view = array.view()
         view.flags.writeable = False
@@ -90,15 +90,16 @@ class Stored:
 
 @lru_cache
 def type_name(dtype: np.dtype) -> str:
-    """NumPy's name of a type, which it composes anew each time it is asked."""
+    """Return numpy's name of a type, which numpy composes anew at each call."""
     return dtype.name
 
 
 def checked_shape(shape: Any, itemsize: int) -> tuple[int, ...]:
-    """A shape read from a file, if numpy could hold such an array.
+    """Check a shape read from a file: numpy must be able to hold such an array.
 
     Raises:
-        ValueError: not a list of lengths, more than 64 of them, or beyond 2^48 bytes.
+        ValueError: the shape is not a list of lengths, has more than 64 of them, or is beyond
+            2^48 bytes.
     """
     lengths = counts(shape)
     if len(lengths) > 64 or math.prod(each for each in lengths if each) * itemsize > _MOST_BYTES:
@@ -107,10 +108,10 @@ def checked_shape(shape: Any, itemsize: int) -> tuple[int, ...]:
 
 
 def counts(values: Any) -> tuple[int, ...]:
-    """A list of numbers read from a file: lengths, strides or offsets.
+    """Check a list of numbers read from a file: lengths, strides or offsets.
 
     Raises:
-        ValueError: not a list of whole numbers from 0 to 2^48.
+        ValueError: the value is not a list of whole numbers from 0 to 2^48.
     """
     if not isinstance(values, list | tuple):
         raise ValueError("expected a list of dimensions")
@@ -121,7 +122,7 @@ def counts(values: Any) -> tuple[int, ...]:
 
 @contextmanager
 def guarded(path: Path, what: str) -> Iterator[None]:
-    """Whatever goes wrong inside becomes a WeightsError of one line that names the file.
+    """Turn every error inside into a WeightsError of one line that names the file.
 
     Files come from strangers: any parser error means a damaged file, not a fault of this program.
 

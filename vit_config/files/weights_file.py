@@ -1,10 +1,10 @@
-"""The project's weights file: safetensors that carry their own meaning and notice damage.
+"""The project's weights file: safetensors that describe their model and detect damage.
 
-One safetensors file; parameters under their timm-style names in PyTorch's layout. The header's metadata
-holds ``vit.format`` (the version), ``vit.schema`` and ``vit.preprocess`` (JSON), ``vit.dialect`` (who
-spells parameters like this: here ``parity``), ``vit.provenance`` (JSON, where the weights come from),
-``vit.digests`` and ``vit.seal`` (see `vit_config.files.seal`). Both twins read it without the other's
-framework.
+It is one safetensors file, with parameters under their timm-style names in PyTorch's layout. The
+header's metadata holds ``vit.format`` (the version), ``vit.schema`` and ``vit.preprocess`` (JSON),
+``vit.dialect`` (whose spelling the names have: here ``parity``), ``vit.provenance`` (JSON, the
+origin of the weights), ``vit.digests`` and ``vit.seal`` (see `vit_config.files.seal`). Both twins
+read it without the other's framework.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _KEYS = ("vit.format", "vit.schema", "vit.preprocess", "vit.dialect", "vit.prove
 
 
 class Weights(NamedTuple):
-    """What a weights file holds."""
+    """The content of a weights file."""
 
     config: ViTConfig
     preprocess: Preprocess | None
-    """None where nobody knows how the images were prepared."""
+    """None if nobody knows how the images were prepared."""
     arrays: dict[str, np.ndarray]
     """Parameters by timm-style name, in PyTorch's layout."""
 
 
 class Tensor(NamedTuple):
-    """What a weights file says of one tensor before its bytes are read."""
+    """The description of one tensor in a weights file, before its bytes are read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -68,9 +68,9 @@ class Header(NamedTuple):
 
     config: ViTConfig
     preprocess: Preprocess | None
-    """None where nobody knows how the images were prepared."""
+    """None if nobody knows how the images were prepared."""
     tensors: dict[str, Tensor]
-    """By timm-style name, the shapes in PyTorch's layout."""
+    """Tensors by timm-style name, with shapes in PyTorch's layout."""
 
 
 def write_weights(
@@ -80,10 +80,10 @@ def write_weights(
     preprocess: Preprocess | None = None,
     provenance: Sequence[Any] = (),
 ) -> None:
-    """Write a weights file; the path holds either the whole new file or what it held before.
+    """Write a weights file; the path holds either the whole new file or its old content.
 
     Args:
-        provenance: where the weights come from, oldest first; JSON values.
+        provenance: origin of the weights, oldest first; JSON values.
 
     Raises:
         MissingFileError: the folder to write in does not exist.
@@ -101,11 +101,12 @@ def write_weights(
 
 
 def read_weights(path: str | Path) -> Weights:
-    """Read a weights file, every byte of it checked.
+    """Read a weights file and check every byte of it.
 
     Raises:
         MissingFileError: there is no such file.
-        WeightsError: not a weights file of this project, truncated, or damaged (the tensor is named).
+        WeightsError: the file is not a weights file of this project, truncated, or damaged (the
+            tensor is named).
     """
     path = Path(path)
     header, seal = _read(path)
@@ -116,12 +117,12 @@ def read_weights(path: str | Path) -> Weights:
 
 
 def read_header(path: str | Path) -> Header:
-    """Read what a weights file says of itself; no tensor is read, so damage to one goes unnoticed.
+    """Read the header of a weights file; no tensor is read, so damage to one goes unnoticed.
 
     Raises:
         MissingFileError: there is no such file.
-        WeightsError: not a weights file of this project, truncated, its header damaged, or a tensor in
-            it of a type that numpy lacks.
+        WeightsError: the file is not a weights file of this project, is truncated, its header is
+            damaged, or numpy lacks a tensor's type.
     """
     path = Path(path)
     header, _ = _read(path)
@@ -130,7 +131,7 @@ def read_header(path: str | Path) -> Header:
 
 
 def _read(path: Path) -> tuple[FileHeader, Seal]:
-    """The header of a weights file whose seal is whole, and the seal."""
+    """Read the header of a weights file, and its seal, which must be undamaged."""
     if path.is_dir():
         raise WeightsError(f"{path}: is a folder; give the path of a .safetensors file")
     if not path.is_file():

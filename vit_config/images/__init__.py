@@ -1,1 +1,1 @@
-"""How pixels become numbers."""
+"""Images: decoding, fitting to a size and normalising of pixels."""

@@ -1,7 +1,7 @@
 """JPEG files decoded by simplejpeg where it is installed: libjpeg-turbo, without a copy through PIL.
 
-The pixels are PIL's, bit for bit, for both call the same library with the same settings. Whatever is out
-of the ordinary - another colour space, a damaged file - is left to PIL, whose judgement counts.
+The pixels are PIL's, bit for bit, for both call the same library with the same settings. Unusual
+files - another colour space, a damaged file - are left to PIL, whose judgement counts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ except ImportError:
     simplejpeg = None
 
 SCALES = (8, 4, 2)
-"""What libjpeg divides both sides by when it leaves out the high frequencies of each 8x8 block."""
+"""libjpeg's divisors of both sides, for which it leaves out high frequencies of each 8x8 block."""
 MAX_PIXELS = 2**26
-"""Of larger images PIL decides whether they are an attack."""
+"""Pixels above which PIL decides whether an image is an attack."""
 
 
 def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.ndarray | None:
@@ -44,14 +44,14 @@ def decode_jpeg(encoded: bytes, channels: int, least: int | None = None) -> np.n
             min_width=-(-width // scale),
             min_factor=scale,
         )
-    except ValueError:  # also what libjpeg only warns of
+    except ValueError:  # raised for libjpeg's warnings, too
         return None
     pixels.setflags(write=False)
     return pixels
 
 
 def scale_for(size: tuple[int, int], least: int | None) -> int:
-    """By what to divide both sides of an image so that the smaller one is still at least `least`.
+    """Return the divisor of both sides of an image that leaves the smaller one at least `least`.
 
     Args:
         size: (h, w) in pixels.

@@ -1,10 +1,11 @@
-"""Images to the pixels that a model is fed, through PIL: opening, colours, fitting to a size.
+"""From images to a model's input pixels, through PIL: opening, colours, fitting to a size.
 
-An image file is a stranger's: what it would take is known from its head, before its pixels are made.
+An image file comes from a stranger: the memory it would take is known from its head, before its
+pixels are made.
 
-The rule, every rounding included, is that of timm (with PIL); docs/preprocessing.md has what it is equal
-to, measured. The orientation that a camera notes in a file (EXIF) is not applied; whoever wants it
-applied calls ``PIL.ImageOps.exif_transpose`` first.
+The rule, every rounding included, is timm's (with PIL); docs/preprocessing.md lists what it was
+measured to be equal to. The orientation that a camera notes in a file (EXIF) is not applied; call
+``PIL.ImageOps.exif_transpose`` first if you want it.
 """
 
 from __future__ import annotations
@@ -29,44 +30,44 @@ Picture: TypeAlias = "np.ndarray | Image.Image | str | Path"
 """An image: (H, W) or (H, W, C) uint8, or PIL's, or the path of a file."""
 
 _BUFFER = re.compile(r" <_io\.\w+ .*>$")
-"""What PIL calls an image that it was given open."""
+"""PIL's name of an image that it was given open."""
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 FILE_CHANNELS = frozenset(_MODES)
-"""In how many channels an image file can be read, whatever it is stored in."""
+"""Numbers of channels that an image file can be read in, whatever it is stored in."""
 _DEEP = ("I", "F")
-"""Modes of more than 8 bits, and what their variants begin with; PIL would cut values above 255."""
+"""Beginnings of the names of modes with more than 8 bits; PIL would cut values above 255."""
 _FORMATS = (
     *("PNG", "JPEG", "MPO", "PPM", "BMP", "DIB", "GIF", "WEBP", "TIFF", "JPEG2000", "AVIF"),
     *("ICO", "PCX", "SGI", "TGA"),
 )
-"""Of images whose pixels are in the file; for EPS PIL would start Ghostscript, an interpreter."""
+"""Formats whose pixels are in the file; for EPS PIL would start Ghostscript, an interpreter."""
 MOST_PIXELS = 2**26
-"""What even the smallest file may have, and what an image may be resized to."""
+"""Pixels that even the smallest file may have, and that an image may be resized to."""
 PIXELS_A_BYTE = 16
-"""How many pixels a file of more may have for each of its bytes; photographs have five."""
+"""Pixels for each byte of a file that may have more than `MOST_PIXELS`; photographs have five."""
 LONGEST_FILE = 2**28
-"""Bytes of a file with an image; one pixel of `MOST_PIXELS` takes four, unpacked."""
+"""Most bytes of a file with an image; one pixel of `MOST_PIXELS` takes four, unpacked."""
 
 
 class DamagedImageError(InputError):
-    """Bytes that are no image, or not all of one; in PIL's words."""
+    """Damage to an image: its bytes are none, or not all of one; the message is PIL's."""
 
 
 def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
-    """Bring one image to the size and the channels that a model is fed.
+    """Bring one image to the model's size and channels.
 
     Args:
-        image: a grey one becomes RGB, transparency is left out, and so on.
+        image: the image; a grey one becomes RGB, transparency is left out, and so on.
         image_size: (H, W) in pixels, unless `preprocess` has a size of its own.
-        preprocess: its `mean` says how many channels there are.
+        preprocess: the length of its `mean` is the number of channels.
 
     Returns:
         (H, W, C) uint8.
 
     Raises:
         MissingFileError: there is no such file.
-        InputError: not an image, damaged, of more than 8 bits per channel, or of channels that cannot
-            become the ones expected.
+        InputError: it is not an image, is damaged, has more than 8 bits per channel, or has channels
+            that cannot become the expected ones.
     """
     channels = len(preprocess.mean)
     return fit(_pixels(image, channels), preprocess.image_size or image_size, preprocess)
@@ -75,7 +76,7 @@ def prepare(image: Picture, image_size: tuple[int, int], preprocess: Preprocess)
 def prepare_batch(
     images: Iterable[Picture], image_size: tuple[int, int], preprocess: Preprocess
 ) -> np.ndarray:
-    """Bring images to what a model is fed, normalised.
+    """Bring images to the model's size and channels, and normalise them.
 
     Args:
         images: at least one.
@@ -96,15 +97,17 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
     """Decode PNG, JPEG or another format of `_FORMATS`; a grey or CMYK file becomes RGB, and so on.
 
     Args:
-        least: the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or 1/8 of its
-            size where that is not below; faster, and other pixels than those of the whole image.
+        least: length of the smaller side that is enough, in pixels: a JPEG is decoded to 1/2, 1/4 or
+            1/8 of its size where that is not below; faster, but with other pixels than the whole
+            image's.
 
     Returns:
-        (H, W, channels) uint8, read-only; with and without simplejpeg the same.
+        (H, W, channels) uint8, read-only; the same with and without simplejpeg.
 
     Raises:
-        DamagedImageError: not an image, or a truncated one.
-        InputError: of more pixels than a file of its size has, or of more than 8 bits per channel.
+        DamagedImageError: the bytes are not an image, or a truncated one.
+        InputError: the image has more pixels than a file of its size may have, or more than 8 bits
+            per channel.
     """
     if (pixels := decode_jpeg(encoded, channels, least)) is not None:
         return pixels
@@ -112,7 +115,7 @@ def decode(encoded: bytes, channels: int, least: int | None = None) -> np.ndarra
 
 
 def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = None) -> np.ndarray:
-    """(H, W, channels) uint8 of a file of so many bytes."""
+    """Read a file of `nbytes` bytes as (H, W, channels) uint8."""
     from PIL import Image
 
     try:
@@ -133,7 +136,7 @@ def _read(source: IO[bytes], nbytes: int, channels: int, least: int | None = Non
 
 
 def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
-    """Resize an image and crop the centre of what comes out.
+    """Resize an image and crop its centre.
 
     Args:
         pixels: (h, w, C) uint8.
@@ -164,7 +167,7 @@ def fit(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np
 def resized_size(
     image: tuple[int, int], size: tuple[int, int], preprocess: Preprocess
 ) -> tuple[int, int]:
-    """Height and width to which an image of height and width `image` is resized before the crop."""
+    """Return the height and width that an image of size `image` is resized to before the crop."""
     cover = preprocess.resized(size)
     if preprocess.crop_mode == "squash":
         return cover
@@ -178,7 +181,7 @@ def resized_size(
 
 
 def _padded(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -> np.ndarray:
-    """Bars of the mean colour where an image is smaller than `size`, the wider one below or right."""
+    """Pad an image smaller than `size` by bars of the mean colour, the wider one below or right."""
     missing = [max(want - have, 0) for have, want in zip(pixels.shape[:2], size, strict=True)]
     if not any(missing):
         return pixels
@@ -192,7 +195,7 @@ def _padded(pixels: np.ndarray, size: tuple[int, int], preprocess: Preprocess) -
 
 
 def _pixels(image: Picture, channels: int) -> np.ndarray:
-    """(H, W, channels) uint8 of whatever is an image."""
+    """Convert an image of any kind to (H, W, channels) uint8."""
     from PIL import Image
 
     if isinstance(image, str | Path):
@@ -228,7 +231,7 @@ def _opened(path: Path, channels: int) -> np.ndarray:
 
 
 def _converted(image: Image.Image, channels: int) -> np.ndarray:
-    """(H, W, channels) uint8, read-only."""
+    """Convert a PIL image to (H, W, channels) uint8, read-only."""
     if image.mode.partition(";")[0] in _DEEP:
         raise InputError(
             f"the image has more than 8 bits per channel (mode {image.mode}); scale it to uint8 first"
@@ -240,7 +243,7 @@ def _converted(image: Image.Image, channels: int) -> np.ndarray:
     if isinstance(image.info.get("transparency"), bytes):
         image = image.convert(
             "RGBA"
-        )  # a palette whose colours are transparent to a degree: PIL warns else
+        )  # a palette with partly transparent colours: PIL would warn otherwise
     image = image if image.mode == _MODES[channels] else image.convert(_MODES[channels])
     pixels = np.asarray(image)  # (H, W) or (H, W, C)
     return pixels.reshape(*pixels.shape[:2], channels)
@@ -251,7 +254,7 @@ def through_pil(pixels: np.ndarray, change: Callable[[Image.Image], Image.Image]
 
     Args:
         pixels: (H, W, C) uint8.
-        change: keeps the mode of the image it is given.
+        change: operation that keeps the mode of its image.
 
     Returns:
         (H', W', C) uint8.

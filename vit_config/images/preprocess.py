@@ -1,4 +1,4 @@
-"""How pixels become numbers: the facts that must travel with the weights."""
+"""Preprocessing of pixels: the facts that must travel with the weights."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Preprocess(Schema, frozen=True):
         return self
 
     def resized(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Height and width that an image is resized to, or to cover, for a crop of `size`."""
+        """Return height and width that an image is resized to, or to cover, for a crop of `size`."""
         height, width = (math.floor(side / self.crop_fraction) for side in size)
         return height, width
 
@@ -65,9 +65,9 @@ class Preprocess(Schema, frozen=True):
             (..., H, W, C) float32.
 
         Raises:
-            InputError: not uint8, or another number of channels than mean and std.
+            InputError: the images are not uint8, or have another number of channels than mean and std.
         """
-        import numpy as np  # what only states its preprocessing does without
+        import numpy as np  # code that only states a preprocessing does without numpy
 
         if images.dtype != np.uint8:
             raise InputError(f"images are {images.dtype}, expected uint8 pixels 0..255")
@@ -85,12 +85,13 @@ class Preprocess(Schema, frozen=True):
 
 
 def crop_fraction(size: int, resized: int) -> float:
-    """The `Preprocess.crop_fraction` by which `size` pixels are kept of exactly `resized`.
+    """Return the `Preprocess.crop_fraction` by which `size` pixels are kept of exactly `resized`.
 
-    The quotient is not always the one: dividing by it again may give a little less than `resized`.
+    The plain quotient does not always do: dividing by it again may give a little less than `resized`.
 
     Raises:
-        ConfigError: more are to be kept than there are, or no whole numbers below 2^31.
+        ConfigError: more pixels are to be kept than there are, or the numbers are not whole ones
+            below 2^31.
     """
     if type(size) is not int or type(resized) is not int or not 0 < size <= resized < 2**31:
         raise ConfigError(f"a crop of {size} pixels does not fit into {resized}")

@@ -1,4 +1,4 @@
-"""The type of images that a model is given."""
+"""A check of the type of images that a model is given."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from vit_config.errors import InputError
 
 
 def check_image_type(images: str, parameters: str) -> None:
-    """Refuse images of another type than the model computes in, given the names of both.
+    """Refuse images of another type than the model's compute type, given the names of both.
 
     Raises:
-        InputError: pixels that were not normalised, or another floating type.
+        InputError: the pixels are not normalised, or of another floating type.
     """
     if images == parameters:
         return

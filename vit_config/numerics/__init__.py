@@ -1,1 +1,1 @@
-"""The numbers both twins share: tables, angles, resampling matrices, in float64 numpy."""
+"""Numerics that both twins share: tables, angles, resampling matrices, in float64 numpy."""

@@ -29,14 +29,14 @@ from vit_config.schema import Resampling
 
 Grid = tuple[int, int]
 Matrices = tuple[np.ndarray, np.ndarray]
-"""One for the rows, one for the columns, each (new, old) float64."""
+"""The matrix of the rows and that of the columns, each (new, old) float64."""
 
 RULES: tuple[Resampling, ...] = get_args(Resampling)
 """Rules for position tables."""
 AXIS_RULES = tuple(rule for rule in RULES if rule != "leading_rows")
-"""Rules that are a matrix per axis."""
+"""Rules with one matrix per axis."""
 PATCH_RULES = tuple(rule for rule in AXIS_RULES if rule != "dinov2")
-"""Rules for patches, which are images: DINOv2's is about its position table alone."""
+"""Rules for patches, which are images: DINOv2's rule is for its position table alone."""
 
 _DINOV2_OFFSET = 0.1  # its interpolate_offset
 
@@ -45,7 +45,7 @@ def check_rule(rule: str, allowed: Collection[str] = RULES, *, where: str = "rul
     """Refuse a rule that is not among those allowed.
 
     Raises:
-        ConfigError: says which are.
+        ConfigError: the rule is another; the message lists the allowed ones.
     """
     if rule not in allowed:
         raise ConfigError(f'{where} = "{rule}" is unknown; use one of {", ".join(allowed)}')
@@ -53,7 +53,7 @@ def check_rule(rule: str, allowed: Collection[str] = RULES, *, where: str = "rul
 
 @lru_cache(maxsize=128)
 def axis_matrix(rule: Resampling, old: int, new: int) -> np.ndarray:
-    """The matrix that takes `old` values along one axis to `new`; the identity where they are equal.
+    """Compute the matrix from `old` values along one axis to `new`; the identity if they are equal.
 
     DINOv2's is the exception: where one side of its grid changes, so does the other.
 
@@ -61,7 +61,7 @@ def axis_matrix(rule: Resampling, old: int, new: int) -> np.ndarray:
         (new, old) float64, read-only; each row sums to 1.
 
     Raises:
-        ConfigError: not a rule of one axis.
+        ConfigError: the rule is not one of a single axis.
     """
     check_rule(rule, AXIS_RULES)
     scale = old / new
@@ -82,10 +82,10 @@ def axis_matrix(rule: Resampling, old: int, new: int) -> np.ndarray:
 
 
 def grid_matrices(rule: Resampling, old_grid: Grid, new_grid: Grid) -> Matrices:
-    """The matrices of both axes; identities for an unchanged grid, under every rule.
+    """Return the matrices of both axes; identities for an unchanged grid, under every rule.
 
     Raises:
-        ConfigError: not a rule of one axis.
+        ConfigError: the rule is not one of a single axis.
     """
     check_rule(rule, AXIS_RULES)
     if old_grid == new_grid:
@@ -95,15 +95,15 @@ def grid_matrices(rule: Resampling, old_grid: Grid, new_grid: Grid) -> Matrices:
 
 
 def relative_matrices(old_grid: Grid, new_grid: Grid) -> Matrices:
-    """As `grid_matrices`, for a table of the relative positions within a grid, by BEiT's rule.
+    """Compute the matrices of a table of the relative positions within a grid, by BEiT's rule.
 
     The old offsets -(g-1) ... g-1 are spread over the new ones in steps that grow geometrically from
     1 at the centre; between them values are linear, beyond them constant. BEiT's own code draws
-    scipy's cubic spline between them; the line is timm's. No growth below 1.01 is tried: a side that
-    stays as it is while the other changes is resampled too.
+    scipy's cubic spline between them; timm draws the line. No growth below 1.01 is tried: a side
+    that stays as it is while the other changes is resampled too.
 
     Returns:
-        Of shape (2 new - 1, 2 old - 1) each.
+        Matrices of shape (2 new - 1, 2 old - 1) each.
     """
     if old_grid == new_grid:
         return np.eye(2 * old_grid[0] - 1), np.eye(2 * old_grid[1] - 1)
@@ -112,7 +112,7 @@ def relative_matrices(old_grid: Grid, new_grid: Grid) -> Matrices:
 
 
 def patch_matrices(old_patch: Grid, new_patch: Grid, rule: Resampling = "bilinear") -> Matrices:
-    """The matrices that fit a patch kernel to another patch size (FlexiViT, arXiv 2212.08013).
+    """Compute the matrices that fit a patch kernel to another patch size (FlexiViT, arXiv 2212.08013).
 
     With B the resizing of a patch by `rule`, the kernel is multiplied by the pseudo-inverse of B's
     transpose: the new kernel gives, on resized patches, what the old one gave, exactly where no pixel is
@@ -120,7 +120,7 @@ def patch_matrices(old_patch: Grid, new_patch: Grid, rule: Resampling = "bilinea
     FlexiViT's rule is ``bilinear``; timm's models take ``bicubic_antialias``.
 
     Raises:
-        ConfigError: not a rule of one axis, or DINOv2's.
+        ConfigError: the rule is not one of a single axis, or is DINOv2's.
     """
     check_rule(rule, PATCH_RULES, where="patch_rule")
     rows, columns = (
@@ -147,7 +147,7 @@ def resample_rows(
         (P + N', D) float64, a new array.
 
     Raises:
-        ConfigError: an unknown rule.
+        ConfigError: the rule is unknown.
         InputError: the table is not of the old grid, or has fewer rows than ``leading_rows`` needs.
     """
     check_rule(rule)
@@ -179,7 +179,7 @@ def _linear(distance: np.ndarray) -> np.ndarray:
 
 
 def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' convolution kernel (1981); Catmull and Rom's is a = -0.5."""
+    """Compute Keys' convolution kernel (1981); Catmull and Rom's is a = -0.5."""
     near = ((a + 2) * distance - (a + 3)) * distance**2 + 1
     far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
@@ -189,7 +189,7 @@ Kernel = Callable[[np.ndarray], np.ndarray]
 
 
 def _clamped(kernel: Kernel, centers: np.ndarray, old: int) -> np.ndarray:
-    """Beyond an edge, the edge's value is repeated."""
+    """Repeat the edge's value beyond an edge."""
     taps = np.arange(-2, old + 2)
     weights = kernel(np.abs(centers[:, None] - taps))  # (new, old + 4)
     matrix = np.zeros((old, len(centers)))
@@ -198,7 +198,7 @@ def _clamped(kernel: Kernel, centers: np.ndarray, old: int) -> np.ndarray:
 
 
 def _antialiased(kernel: Kernel, centers: np.ndarray, old: int, scale: float) -> np.ndarray:
-    """The kernel is as wide as a new pixel; beyond an edge is nothing, and the rest is weighted up."""
+    """Use a kernel as wide as a new pixel; beyond an edge is nothing, and the rest is weighted up."""
     weights = kernel(np.abs(centers[:, None] - np.arange(old)) / max(scale, 1))  # (new, old)
     return _read_only(weights / weights.sum(axis=1, keepdims=True))
 
@@ -213,7 +213,7 @@ def _kernel_matrix(rule: Resampling, old: int, new: int) -> np.ndarray:
 def _relative_matrix(old: int, new: int) -> np.ndarray:
     low, high = 1.01, 1.5
     growth = high
-    while high - low > 1e-6:  # as coarse as the source's, or the last digits would differ
+    while high - low > 1e-6:  # as coarse as in the source, or the last digits would differ
         growth = (low + high) / 2
         if (1 - growth ** (old - 1)) / (1 - growth) > new - 1:
             high = growth

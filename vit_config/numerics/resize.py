@@ -38,19 +38,21 @@ def resize_weights(
         config: the schema of the weights.
         arrays: parameters by timm-style name, in PyTorch's layout; never changed.
         image_size: pixels, one integer or (h, w); None keeps it.
-        patch_size: likewise; another one for the same image means another grid.
-        rule: how the position table is fitted; None means the schema's ``pos_embed_resize``, which the
-            new schema keeps in any case.
-        patch_rule: how images grow or shrink along with the patch; see `resample.patch_matrices`.
+        patch_size: likewise; another patch size for the same image means another grid.
+        rule: rule that fits the position table; None means the schema's ``pos_embed_resize``, which
+            the new schema keeps in any case.
+        patch_rule: rule by which images grow or shrink along with the patch; see
+            `resample.patch_matrices`.
 
     Returns:
-        The schema of the new sizes, and all the parameters: computed in float64, each of the type it
+        The schema of the new sizes, and all the parameters: computed in float64, each of its old
+        type, sharing no memory with `arrays`.
         had, sharing no memory with `arrays`.
 
     Raises:
-        ConfigError: an unknown rule, sizes that do not go together, or a norm of flattened patches that
+        ConfigError: a rule is unknown, sizes do not go together, or a norm of flattened patches
             would need another patch size.
-        InputError: ``leading_rows`` and a position table with too few rows.
+        InputError: the rule is ``leading_rows``, and the position table has too few rows.
         WeightsError: a tensor to be fitted does not have the shape that the schema gives it.
     """
     rule = config.pos_embed_resize if rule is None else rule
@@ -87,7 +89,7 @@ def resize_weights(
 def _position_table(
     old: ViTConfig, new: ViTConfig, name: str, table: np.ndarray, rule: Resampling
 ) -> np.ndarray:
-    """(1, P + N, D) to (1, P + N', D)."""
+    """Fit a table (1, P + N, D) to (1, P + N', D)."""
     _check_shape(name, table, (1, old.num_prefix_rows + old.num_patches, old.hidden_size))
     return resample_rows(table[0], old.grid, new.grid, rule, old.num_prefix_rows)[None]
 
@@ -95,7 +97,7 @@ def _position_table(
 def _patch_kernel(
     old: ViTConfig, new: ViTConfig, name: str, kernel: np.ndarray, rule: Resampling
 ) -> np.ndarray:
-    """(D, C, ph, pw), or (D, ph * pw * C) in the schema's order, to the same of another patch."""
+    """Fit a kernel (D, C, ph, pw), or (D, ph * pw * C) in the schema's order, to another patch."""
     D, C = old.hidden_size, old.in_channels
     matrices = patch_matrices(old.patch_size, new.patch_size, rule)
     if old.patch_embed == "conv":
@@ -111,7 +113,7 @@ def _patch_kernel(
 
 
 def _relative_table(old: ViTConfig, new: ViTConfig, name: str, table: np.ndarray) -> np.ndarray:
-    """((2 gh - 1) (2 gw - 1) + 3, h), offsets row by row and the class token's rows last."""
+    """Fit a table ((2 gh - 1) (2 gw - 1) + 3, h), offsets row by row and the class token's rows last."""
     sides = 2 * old.grid[0] - 1, 2 * old.grid[1] - 1
     _check_shape(name, table, (sides[0] * sides[1] + _CLASS_ROWS, old.num_heads))
     offsets, class_rows = np.split(table, [sides[0] * sides[1]])

@@ -10,7 +10,7 @@ from vit_config.rope import Rope
 
 
 def coordinates(rope: Rope, grid: tuple[int, int]) -> np.ndarray:
-    """The coordinates of every patch of a grid, the axis that comes first in column 0.
+    """Compute the coordinates of every patch of a grid, the axis that comes first in column 0.
 
     Returns:
         (N, 2) float64, patches row by row.
@@ -28,14 +28,14 @@ def coordinates(rope: Rope, grid: tuple[int, int]) -> np.ndarray:
 
 
 def frequencies(rope: Rope, head_dim: int) -> np.ndarray:
-    """The d / 4 angular frequencies of one axis: theta^(-4i/d), times 2 pi of centred coordinates."""
+    """Return one axis's d / 4 angular frequencies: theta^(-4i/d), times 2 pi for centred coordinates."""
     bands = rope.theta ** -(np.arange(head_dim // 4) / (head_dim // 4))
     return 2 * np.pi * bands if rope.kind == "centered" else bands
 
 
 @lru_cache(maxsize=32)
 def rotation_table(rope: Rope, grid: tuple[int, int], head_dim: int) -> np.ndarray:
-    """The angle of every pair of every patch, of axial or centered positions.
+    """Compute the angle of every pair of every patch, for axial or centered positions.
 
     Returns:
         (N, d / 2) float64, read-only: the pairs of the first axis, then those of the second.

@@ -10,7 +10,7 @@ from vit_config.schema import ViTConfig
 
 
 def sincos1d(rows: int, dim: int) -> np.ndarray:
-    """PE[i, 2j] = sin(i / 10000^(2j/d)), PE[i, 2j+1] = cos(same) (arXiv 1706.03762, section 3.5).
+    """Compute PE[i, 2j] = sin(i / 10000^(2j/d)), PE[i, 2j+1] = cos(same) (arXiv 1706.03762, 3.5).
 
     Returns:
         (rows, dim) float64.
@@ -20,7 +20,8 @@ def sincos1d(rows: int, dim: int) -> np.ndarray:
 
 
 def sincos2d(grid: tuple[int, int], dim: int) -> np.ndarray:
-    """MAE (arXiv 2111.06377): [sin x, cos x, sin y, cos y], column x, row y, w_k = 10000^(-k/(d/4)).
+    """Compute [sin x, cos x, sin y, cos y], column x, row y, w_k = 10000^(-k/(d/4)) (MAE, arXiv
+    2111.06377).
 
     Returns:
         (grid rows * grid columns, dim) float64, row-major.
@@ -29,7 +30,7 @@ def sincos2d(grid: tuple[int, int], dim: int) -> np.ndarray:
 
 
 def sincos2d_simple(grid: tuple[int, int], dim: int) -> np.ndarray:
-    """SimpleViT (arXiv 2205.01580) and Big Vision: as `sincos2d`, w_k = 10000^(-k/(d/4 - 1)).
+    """Compute `sincos2d` with w_k = 10000^(-k/(d/4 - 1)) (SimpleViT, arXiv 2205.01580; Big Vision).
 
     Returns:
         (grid rows * grid columns, dim) float64, row-major.
@@ -45,7 +46,7 @@ def _grid_sincos(grid: tuple[int, int], omega: np.ndarray) -> np.ndarray:
 
 
 def fixed_position_table(cfg: ViTConfig, grid: tuple[int, int]) -> np.ndarray | None:
-    """The position table, for an image of that grid, of a schema whose positions are not learned.
+    """Compute the fixed position table of a schema, for an image of that grid.
 
     Returns:
         (prefix rows + N, D) float64, read-only; None for learned positions or none at all.
@@ -66,13 +67,14 @@ def _table(kind: str, prefix_rows: int, grid: tuple[int, int], dim: int) -> np.n
 
 
 def count_relative_positions(grid: tuple[int, int]) -> int:
-    """Rows of a table of relative positions: one per offset between patches, three for a class token."""
+    """Count a relative position table's rows: one per offset between patches, three for a
+    class token."""
     return (2 * grid[0] - 1) * (2 * grid[1] - 1) + 3
 
 
 @lru_cache(maxsize=32)
 def relative_position_index(grid: tuple[int, int]) -> np.ndarray:
-    """Which row of such a table each pair of tokens takes (BEiT, arXiv 2106.08254).
+    """Return the row of a table of relative positions for each pair of tokens (BEiT, arXiv 2106.08254).
 
     Offsets between patches come first, row-major from the most negative; then class token to patch,
     patch to class token, class token to itself.

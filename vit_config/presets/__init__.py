@@ -39,7 +39,7 @@ PRESETS: Mapping[str, ViTConfig] = _Presets()
 
 
 def preset(name: str) -> ViTConfig:
-    """The schema called `name`; with a tag, of the model that timm makes of it.
+    """Return the schema called `name`; with a tag, of the model that timm makes of it.
 
     Raises:
         ConfigError: there is no such preset, or no such tag.
@@ -49,7 +49,7 @@ def preset(name: str) -> ViTConfig:
 
 
 def preset_tags(name: str) -> tuple[str, ...]:
-    """The pretrained tags of a preset, the default one first; none of one that is not timm's.
+    """Return the pretrained tags of a preset, the default one first; none if it is not timm's.
 
     Raises:
         ConfigError: there is no such preset.
@@ -59,7 +59,7 @@ def preset_tags(name: str) -> tuple[str, ...]:
 
 
 def preset_preprocess(name: str) -> Preprocess:
-    """How pixels are prepared for the weights of a tag, of the default one where `name` has none.
+    """Return the preprocessing for the weights of a tag, of the default one if `name` has none.
 
     Raises:
         ConfigError: there is no such preset or tag, or it is not timm's and has no weights.
@@ -73,7 +73,7 @@ def preset_preprocess(name: str) -> Preprocess:
 
 
 def _split(name: str) -> tuple[str, str | None]:
-    """A known name and its known tag, if it has one."""
+    """Split a name into the known preset and its known tag, if it has one."""
     architecture, dot, tag = name.partition(".")
     if architecture not in PRESETS:
         near = _nearest(architecture)
@@ -89,7 +89,7 @@ def _split(name: str) -> tuple[str, str | None]:
 
 
 def _nearest(name: str) -> str | None:
-    """The most similar name; of several, the first of the alphabet, as the smaller image size is."""
+    """Find the most similar name; of several, the alphabet's first, as the smaller image size is."""
     near = difflib.get_close_matches(name, PRESETS, n=9)
     likeness = {each: difflib.SequenceMatcher(None, each, name).ratio() for each in near}
     return min(near, key=lambda each: (-likeness[each], each), default=None)

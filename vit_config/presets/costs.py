@@ -1,8 +1,8 @@
-"""What each preset costs: its parameters, and the FLOPs of one image.
+"""The costs of each preset: its parameters, and the FLOPs of one image.
 
-``flops.json`` is written by ``tools/count_flops.py``, which runs every preset's model without values. It
-has ``flops`` of every preset, and ``parameters`` of those that are not timm's: timm's own count of the
-others stands in ``timm.json``.
+``tools/count_flops.py`` writes ``flops.json``, by running every preset's model without values. The
+file has ``flops`` of every preset, and ``parameters`` of those that are not timm's: timm's own count
+of the others is in ``timm.json``.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ PATH = Path(__file__).with_name("flops.json")
 
 
 class Cost(NamedTuple):
-    """What a model costs."""
+    """The costs of a model."""
 
     parameters: int
     """Numbers in all its parameters."""
     flops: int
-    """Of one image of the schema's size: two for each multiply-add of a matrix product or convolution,
-    attention's products among them; elementwise work is not counted."""
+    """FLOPs of one image of the schema's size: two for each multiply-add of a matrix product or
+    convolution, attention's products among them; elementwise work is not counted."""
 
 
 @cache
 def data() -> dict[str, dict[str, int]]:
-    """What the file holds, read when it is first asked for."""
+    """Read the file, when it is first asked for."""
     return json.loads(PATH.read_text(encoding="utf-8"))
 
 
 def costs(name: str) -> Cost:
-    """What a preset costs, tags left out.
+    """Return the costs of a preset, without a tag.
 
     Raises:
         ConfigError: there is no such preset, or the name has a tag, whose model may cost something else.

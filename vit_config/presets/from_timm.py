@@ -1,11 +1,11 @@
-"""timm's Vision Transformers as data: the schema of each, and what its pretrained weights expect.
+"""timm's Vision Transformers as data: each one's schema, and its weights' preprocessing.
 
-``timm.json`` is written by ``tools/generate_presets.py``, which reads the models of an installed
-timm. Of each architecture it has ``schema``, the fields that are not their default; ``parameters``,
-as timm counts them; ``left_out``, arguments that act in training alone and are in no schema; and
-``tags``, the default one first. Of each tag: ``schema``, the fields that differ from the
-architecture's; ``preprocess``, those that are not their default; and ``weights``, a repository on the
-Hugging Face Hub, "url" for weights elsewhere, or null where timm has none.
+``tools/generate_presets.py`` writes ``timm.json`` from the models of an installed timm. For each
+architecture the file has ``schema``, the fields that are not their default; ``parameters``, as timm
+counts them; ``left_out``, arguments that act in training alone and are in no schema; and ``tags``,
+the default one first. For each tag it has ``schema``, the fields that differ from the
+architecture's; ``preprocess``, those that are not their default; and ``weights``, a repository on
+the Hugging Face Hub, "url" for weights elsewhere, or null where timm has none.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ PATH = Path(__file__).with_name("timm.json")
 
 @cache
 def data() -> dict[str, Any]:
-    """What the file holds, read when it is first asked for."""
+    """Read the file, when it is first asked for."""
     return json.loads(PATH.read_text(encoding="utf-8"))
 
 
 def architectures() -> dict[str, Any]:
-    """Each architecture's entry by its name."""
+    """Return each architecture's entry by its name."""
     return data()["architectures"]
 
 
 def tags(name: str) -> dict[str, Any]:
-    """Each tag's entry of an architecture, the default one first."""
+    """Return each tag's entry of an architecture, the default one first."""
     return architectures()[name]["tags"]
 
 
 @cache
 def schema(name: str, tag: str | None = None) -> ViTConfig:
-    """The schema of an architecture, or of the model that timm makes of one of its tags.
+    """Build the schema of an architecture, or of the model that timm makes of one of its tags.
 
     Raises:
-        KeyError: no such architecture or tag.
+        KeyError: there is no such architecture or tag.
     """
     changes = {} if tag is None else tags(name)[tag].get("schema", {})
     return ViTConfig(**{**architectures()[name]["schema"], **changes})
 
 
 def preprocess(name: str, tag: str | None = None) -> Preprocess:
-    """How pixels are prepared for the weights of a tag; of the default one unless one is given.
+    """Return the preprocessing for the weights of a tag; of the default one unless one is given.
 
     Raises:
-        KeyError: no such architecture or tag.
+        KeyError: there is no such architecture or tag.
     """
     entry = tags(name)[tag or next(iter(tags(name)))]
     return Preprocess(**entry.get("preprocess", {}))

@@ -1,1 +1,1 @@
-"""Training the JAX twin: data, devices, checkpoints, logs and the loop; never needs PyTorch."""
+"""Training the JAX twin: programs, devices, hosts, checkpoints and runs; never needs PyTorch."""

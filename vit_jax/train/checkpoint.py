@@ -1,9 +1,9 @@
-"""Checkpoints of a training state that notice damage: Orbax files plus a digest of every tensor.
+"""Checkpoints of a training state that detect damage: Orbax files plus a digest of every tensor.
 
 Orbax restores flipped bytes silently, casts types silently, and takes an empty folder for a step; so
-each checkpoint carries its own list of shapes, types and digests, and nothing is believed
-before it has been compared with that list (`digests.py`). Where several hosts train together each
-writes, and digests, what its devices hold.
+each checkpoint carries its own list of shapes, types and digests, and no tensor is trusted before it
+has been compared with that list (`digests.py`). Where several hosts train together, each writes and
+digests the parts that its devices hold.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vit_jax.train.hosts import said_by_any
 from vit_train.unwritten import unwritten
 
 KEEP = 3
-"""How many checkpoints are kept by default: the newest, and two to fall back to."""
+"""Number of checkpoints kept by default: the newest, and two to fall back to."""
 
 
 class Checkpoints:
@@ -38,17 +38,17 @@ class Checkpoints:
     Args:
         folder: created when missing.
         run_id: identifies the run; a checkpoint of another run is refused.
-        keep: how many of the newest are kept.
+        keep: number of newest checkpoints that are kept.
     """
 
     def __init__(self, folder: Path, *, run_id: str, keep: int = KEEP):
         self.folder = folder.absolute()  # Orbax takes no other
         self.run_id, self._keep = run_id, keep
         self.pinned: int | None = None
-        """The step of a checkpoint that is kept however old it is."""
+        """Step of the checkpoint that is kept however old it is."""
         options = ocp.CheckpointManagerOptions(preservation_policy=_Kept(self), create=True)
         self._verbosity = absl_logging.get_verbosity()
-        absl_logging.set_verbosity(absl_logging.FATAL)  # what matters is said by this class
+        absl_logging.set_verbosity(absl_logging.FATAL)  # this class reports what matters
         self._unraisable = sys.unraisablehook
         sys.unraisablehook = partial(_unraisable, self._unraisable)
         self._manager = ocp.CheckpointManager(self.folder, item_names=("state", "meta"), options=options)
@@ -65,8 +65,8 @@ class Checkpoints:
             error.add_note(str(second))  # why the block ended matters more
 
     def save(self, step: int, state: Any) -> None:
-        """Start writing a state of numpy arrays, which nobody may change until it is written, or of
-        arrays on the devices of several hosts, all of which call this.
+        """Start writing a state, of numpy arrays that nobody may change until they are written, or
+        of arrays on the devices of several hosts, all of which call this.
 
         Raises:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
@@ -83,19 +83,19 @@ class Checkpoints:
     def restore_latest(
         self, abstract: Any, *, warn: Callable[[str], None]
     ) -> tuple[int, Any] | tuple[None, None]:
-        """The newest checkpoint that is whole, as (step, state of numpy arrays).
+        """Return the newest undamaged checkpoint, as (step, state of numpy arrays).
 
-        A damaged one is renamed to ``damaged-STEP``, out of the way of the run that goes on.
+        Newer, damaged ones are renamed to ``damaged-STEP``, out of the way of the run that goes on.
 
         Args:
             abstract: the state expected, of anything with shape and dtype.
-            warn: is given one line for each damaged checkpoint.
+            warn: called with one line for each damaged checkpoint.
 
         Returns:
             (None, None) where there is no checkpoint at all.
 
         Raises:
-            CheckpointError: there are checkpoints, but none is whole; or one is of another run.
+            CheckpointError: all checkpoints are damaged, or one is of another run.
         """
         steps = self.saved_steps()[::-1]
         for step in steps:
@@ -130,16 +130,16 @@ class Checkpoints:
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # whatever the writing thread of Orbax or TensorStore met
+        except Exception as error:  # any error of the writing thread of Orbax or TensorStore
             raise unwritten(self.folder, _first_line(error)) from None
 
     @property
     def writing(self) -> bool:
-        """Whether one is being written."""
+        """Whether a checkpoint is being written."""
         return self._manager.is_saving_in_progress()
 
     def wait(self) -> None:
-        """Until everything is on the disk.
+        """Wait until everything is on the disk.
 
         Raises:
             CheckpointError: the disk refuses.
@@ -148,33 +148,40 @@ class Checkpoints:
             self._manager.wait_until_finished()
 
     def saved_steps(self) -> list[int]:
-        """The steps of which there are checkpoints, whole or not, in order."""
+        """Return the steps that have checkpoints, damaged ones included, in order."""
         return sorted(self._manager.all_steps())
 
     def restore(self, step: int, abstract: Any) -> Any:
-        """The state of one step, as numpy arrays.
+        """Read the state of one step, as numpy arrays.
 
-        Several hosts all call this, with an `abstract` that has shardings: each reads and verifies what
-        its devices shall hold, as arrays on them; whole, as numpy arrays, the tensors that were written
-        in parts which lie on several of them. All learn what one of them finds.
+        Several hosts all call this, with an `abstract` that has shardings. Each host reads and
+        verifies its devices' shares, as arrays on the devices; a tensor written in parts that span
+        several devices' shares it reads whole, as a numpy array. What one host finds wrong is
+        raised on all.
 
         Raises:
-            DamagedError: it is not whole.
-            CheckpointError: it is of another run or another model.
+            DamagedError: the checkpoint is damaged.
+            CheckpointError: the checkpoint is of another run or another model.
         """
         with self._writing():
-            self._manager.wait_until_finished()  # it may be the one that is being written
-        state, problem = None, None
+            self._manager.wait_until_finished()  # this step may still be being written
+        state = damage = foreign = None
         try:
             state = self._read(step, abstract)
         except DamagedError as error:
-            problem = str(error)
-        if said := said_by_any(problem):
+            damage = str(error)
+        except CheckpointError as error:
+            foreign = str(error)
+        # every host takes part in both, whatever it found: one that left would have the others wait
+        if said := said_by_any(foreign):
+            raise CheckpointError(said)
+        if said := said_by_any(damage):
             raise DamagedError(said)
         return state
 
     def _read(self, step: int, abstract: Any) -> Any:
-        """This process's share of a state; without waiting for others, who may meet damage elsewhere."""
+        """Read this process's share of a state; do not wait for others, which may find damage
+        elsewhere."""
         expected, folder = to_named(abstract), epath.Path(self.folder / str(step))
         try:
             meta = description.Handler().restore(folder / "meta")
@@ -188,7 +195,7 @@ class Checkpoints:
             )
         tensors = meta["tensors"]
         _match(expected, tensors)
-        # numpy arrays, whole, wherever they were when they were saved; or a share on each device
+        # whole numpy arrays, wherever the tensors were saved from; or a share on each device
         target = {
             name: x if in_shares(x, tensors[name][2]) else np.empty(x.shape, x.dtype)
             for name, x in expected.items()
@@ -203,10 +210,10 @@ class Checkpoints:
         return from_named(abstract, named)
 
     def restore_pinned(self, abstract: Any) -> Any:
-        """The state of the pinned step, as `restore`.
+        """Read the state of the pinned step, as `restore` does.
 
         Raises:
-            CheckpointError: it is gone, or not whole.
+            CheckpointError: the checkpoint is gone, or damaged.
         """
         assert self.pinned is not None
         try:
@@ -218,7 +225,7 @@ class Checkpoints:
             ) from None
 
     def keeps(self, steps: Sequence[int]) -> list[bool]:
-        """Which of all checkpoints stay."""
+        """Return for each checkpoint whether it is kept."""
         newest = sorted(steps)[-self._keep :]
         return [step in newest or step == self.pinned for step in steps]
 
@@ -237,7 +244,7 @@ class Checkpoints:
 
 
 class _Kept:
-    """What Orbax asks before it deletes."""
+    """The policy that Orbax asks before it deletes a checkpoint."""
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self._checkpoints = checkpoints
@@ -248,22 +255,22 @@ class _Kept:
 
 
 class DamagedError(Exception):
-    """One checkpoint that is not whole; an older one may be."""
+    """Damage to one checkpoint; an older one may be undamaged."""
 
 
 def to_named(state: Any) -> dict[str, Any]:
-    """The leaves of a state by dotted path: a flat dictionary, which Orbax keeps as it is."""
+    """Return the leaves of a state by dotted path: a flat dictionary, which Orbax stores as it is."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(state)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
 def from_named(like: Any, named: dict[str, Any]) -> Any:
-    """The state of the same structure as `like` whose leaves are `named`."""
+    """Build a state with the structure of `like` and the leaves `named`."""
     return jax.tree.unflatten(jax.tree.structure(like), [named[name] for name in to_named(like)])
 
 
 def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
-    """Compare the tensors of a whole checkpoint with those that the run needs.
+    """Compare the tensors of a checkpoint with those that the run needs.
 
     Raises:
         CheckpointError: one message with every difference.
@@ -279,12 +286,12 @@ def _match(expected: dict[str, Any], tensors: dict[str, list[Any]]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a message; of a long one the end, where TensorStore says why."""
+    """Return the first line of a message; of a long one the end, where TensorStore says why."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 120 else "..." + text[-120:]
 
 
 def _unraisable(usual: Callable[[Any], None], found: Any) -> None:
-    """Leave out what TensorStore's threads complain of, dozens of times, when a write has failed."""
+    """Pass an unraisable exception on, unless it is one of TensorStore's dozens after a failed write."""
     if str(found.exc_value) != "Event loop is closed":
         usual(found)

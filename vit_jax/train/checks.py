@@ -1,4 +1,4 @@
-"""What devices cannot run is refused before anything is compiled for them."""
+"""Checks that refuse batches and kernels the devices cannot run, before anything is compiled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_batch_size(recipe: Recipe, num_devices: int) -> None:
     """Refuse a batch that the devices cannot share evenly, in each of the parts it is computed in.
 
     Raises:
-        ConfigError: names the nearest sizes that they can.
+        ConfigError: the devices cannot share it; the message names the nearest sizes that work.
     """
     size, parts = recipe.batch_size, num_devices * recipe.accumulate
     if size % parts:
@@ -33,10 +33,10 @@ def check_batch_size(recipe: Recipe, num_devices: int) -> None:
 
 
 def check_kernel(cfg: ViTConfig, recipe: Recipe, devices: Sequence[Device]) -> None:
-    """Compile a fast attention kernel and its gradient, for one device's share of a batch.
+    """Check a fast attention kernel: compile it and its gradient for one device's share of a batch.
 
     Raises:
-        ConfigError: the device or its libraries do not run it; the message is what they say.
+        ConfigError: the device or its libraries do not run it; the message is theirs.
         InputError: the kernel cannot do what the schema asks for.
     """
     if recipe.kernel == "reference":

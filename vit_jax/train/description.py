@@ -1,7 +1,7 @@
-"""What a checkpoint says of its tensors, written while they are.
+"""The description of a checkpoint's tensors, written at the same time as the tensors.
 
-Each process describes what it writes: the first in the file that Orbax names ``metadata``, every other
-in one of its own. A description is sealed by a digest of itself.
+Each process describes the tensors it writes: the first in the file that Orbax names ``metadata``,
+every other in a file of its own. A description is sealed by a digest of itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ FILE = "metadata"
 
 
 class Handler(ocp.JsonCheckpointHandler):
-    """Writes a description that is not finished yet; reads those of all processes as one."""
+    """Handler that writes a description whose digests are still computed; it reads all processes'
+    as one."""
 
     async def async_save(  # pyright: ignore[reportIncompatibleMethodOverride]
         self, directory: epath.Path, args: Save
     ) -> list[Future]:
-        """Wait for the digests beside the writing of the tensors, which waits for nothing."""
+        """Wait for the digests while Orbax writes the tensors, which wait for nothing."""
 
         async def write() -> None:
             part = {**args.head, "tensors": args.tensors()}
@@ -39,10 +40,10 @@ class Handler(ocp.JsonCheckpointHandler):
         return [CommitFutureAwaitingContractedSignals(write(), name="description")]
 
     def restore(self, directory: epath.Path, item: Any = None, args: Any = None) -> dict[str, Any]:
-        """The description, with the parts of every process.
+        """Read the description, with the parts of every process.
 
         Raises:
-            ValueError: it is not as it was written.
+            ValueError: the description was changed after writing.
         """
         del item, args
         first = _read(directory / FILE)
@@ -55,10 +56,10 @@ class Handler(ocp.JsonCheckpointHandler):
 @ocp.args.register_with_handler(Handler, for_save=True)
 @dataclass
 class Save(ocp.args.CheckpointArgs):
-    """What to write."""
+    """Orbax's arguments for saving a description."""
 
     head: Mapping[str, Any]
-    """Which checkpoint it is."""
+    """Step, run and number of processes of the checkpoint."""
     tensors: Callable[[], Mapping[str, list[Any]]]
     """Waits for the digests; see `vit_jax.train.digests.describe`."""
 
@@ -66,11 +67,11 @@ class Save(ocp.args.CheckpointArgs):
 @ocp.args.register_with_handler(Handler, for_restore=True)
 @dataclass
 class Restore(ocp.args.CheckpointArgs):
-    """Nothing is asked for."""
+    """Orbax's arguments for reading a description: none."""
 
 
 def seal(description: Mapping[str, Any]) -> str:
-    """The digest of all that is said but itself."""
+    """Compute the digest of a description without its seal."""
     return json_digest({key: value for key, value in description.items() if key != "seal"})
 
 

@@ -1,4 +1,4 @@
-"""Digests of the tensors of a checkpoint: of each whole, or of the parts that several hosts hold."""
+"""Digests of a checkpoint's tensors: of whole tensors, or of the parts that several hosts hold."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SHA256_DIGITS = 64
 
 
 def describe(named: Mapping[str, Any]) -> Callable[[], dict[str, list[Any]]]:
-    """Begin to hash tensors, in other threads: what is returned waits for them and gives shape, type and
-    digest of each; in place of the digest a list of (region, digest) of the parts that
-    this process has the first copy of, where devices of several hosts hold it.
+    """Begin to hash tensors in other threads; return a function that waits for them and returns
+    shape, type and digest of each tensor. For a tensor that devices of several hosts hold, the
+    digest is a list of (region, digest), of the parts that this process has the first copy of.
 
     Args:
         named: numpy arrays, which nobody may change until then, or arrays on devices, which are copied
@@ -36,10 +36,10 @@ def describe(named: Mapping[str, Any]) -> Callable[[], dict[str, list[Any]]]:
 
 
 def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """What several processes described of the same tensors as one description.
+    """Join the descriptions that several processes make of the same tensors into one.
 
     Raises:
-        ValueError: they do not agree, or parts are missing.
+        ValueError: the processes do not agree, or parts are missing.
     """
     first, *others = tensors
     whole = {name: [shape, dtype, found] for name, (shape, dtype, found) in first.items()}
@@ -57,12 +57,12 @@ def joined(tensors: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
 
 
 def in_shares(wanted: Any, told: str | list[Any]) -> bool:
-    """Whether what this process's devices shall hold of a tensor can be verified by itself: each part
+    """Return whether this process can verify its devices' shares of a tensor by itself: each part
     that has a digest lies within one device's region, or outside all of them.
 
     Args:
         wanted: shape, and a sharding where the tensor is wanted on devices.
-        told: the digest of the whole, or those of its parts.
+        told: the digest of the whole tensor, or the digests of its parts.
     """
     if getattr(wanted, "sharding", None) is None or isinstance(told, str):
         return False
@@ -74,8 +74,8 @@ def in_shares(wanted: Any, told: str | list[Any]) -> bool:
 
 
 def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[Any]]) -> list[str]:
-    """The parts of a tensor, by name and region, whose bytes are not those that were described; of a
-    tensor on devices, those parts that this process's devices hold."""
+    """Return the parts of a tensor, by name and region, whose bytes do not match their digests; for
+    a tensor on devices, of the parts that this process's devices hold."""
     shape, dtype, expected = tensors[name]
     array = named.get(name)
     if array is None or [list(array.shape), str(array.dtype)] != [shape, dtype]:
@@ -99,13 +99,13 @@ def differing(name: str, named: Mapping[str, Any], tensors: Mapping[str, list[An
 
 
 def digest(array: np.ndarray) -> str:
-    """XXH3 of 128 bits (hex) of the values in C order: for damage, not against forgery, and as fast as
-    memory is, so that it takes nothing from what writes."""
+    """Compute XXH3 of 128 bits (hex) of the values in C order: against damage, not against forgery,
+    and as fast as memory, so that hashing does not slow down writing."""
     return xxhash.xxh3_128_hexdigest(_bytes(array))
 
 
 def matches(array: np.ndarray, told: str) -> bool:
-    """Whether the values are those of a digest; of older checkpoints it is SHA-256."""
+    """Return whether the values have a digest; in older checkpoints it is SHA-256."""
     if len(told) == SHA256_DIGITS:
         return hashlib.sha256(_bytes(array)).hexdigest() == told
     return digest(array) == told
@@ -116,7 +116,7 @@ def _bytes(array: np.ndarray) -> memoryview:
 
 
 def _own_parts(x: jax.Array) -> list[tuple[Region, np.ndarray]]:
-    """The parts of which this process has the first copy."""
+    """Return the parts of which this process has the first copy."""
     own = [shard for shard in x.addressable_shards if shard.replica_id == 0]
     return sorted(((_region(s.index, x.shape), np.asarray(s.data)) for s in own), key=itemgetter(0))
 
@@ -132,7 +132,7 @@ def _region(index: tuple[slice, ...], shape: tuple[int, ...]) -> Region:
 
 
 def _regions(wanted: Any) -> set[Region]:
-    """What this process's devices hold."""
+    """Return the regions that this process's devices hold."""
     indices = wanted.sharding.addressable_devices_indices_map(wanted.shape)
     return {_region(index, wanted.shape) for index in indices.values()}
 

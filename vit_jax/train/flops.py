@@ -8,7 +8,7 @@ from typing import Any
 
 
 def count_flops(jaxpr: Any) -> int:
-    """Two for each multiply-add of products and convolutions, on all devices together.
+    """Count two FLOPs for each multiply-add of products and convolutions, on all devices together.
 
     Args:
         jaxpr: as `jax.stages.Traced.jaxpr` has it; a loop of known length counts as often as it runs,
@@ -32,7 +32,7 @@ def count_flops(jaxpr: Any) -> int:
 
 
 def _inner(params: dict[str, Any]) -> Iterator[Any]:
-    """The programs that an operation runs."""
+    """Yield the programs that an operation runs."""
     for value in params.values():
         for each in value if isinstance(value, list | tuple) else (value,):
             if hasattr(getattr(each, "jaxpr", each), "eqns"):

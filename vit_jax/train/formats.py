@@ -1,7 +1,7 @@
-"""How XLA would lay a training state out in a device's memory, were it left to choose.
+"""The layout in a device's memory that XLA would choose for a training state.
 
-Arguments of a step lie as JAX has it by default. Where XLA computes on another order of axes or other
-tiles, the step copies them there and back, which is memory and time.
+Arguments of a step lie in JAX's default layout. Where XLA computes on another order of axes or other
+tiles, the step copies them there and back, which takes memory and time.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ import jax
 from jax.experimental.layout import Format, Layout
 
 from vit_config.job import Job
+from vit_jax.compiling import least_effort
 from vit_jax.train.layout import leaf_name
-from vit_jax.train.preflight import QUICKLY, Flight, arguments, build
+from vit_jax.train.preflight import Flight, arguments, build
 from vit_jax.train.topology import Topology
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What XLA would rather have, and what that saves on one device."""
+    """The layouts that XLA prefers, and their savings on one device."""
 
     tensors: Mapping[str, tuple[str, str]]
-    """The layout as it is, and the one that XLA chooses, where they differ; of parameters, moments or
-    averages of this name, in any block."""
+    """The layout as it is and the one that XLA chooses, where they differ; by name of the parameter,
+    moment or average, the same name for all blocks."""
     temporaries: int
-    """Bytes."""
+    """Bytes of temporaries saved."""
     nbytes: float
-    """Bytes read and written; a loop counts once."""
+    """Bytes read and written saved; a loop counts once."""
 
 
 def wish(
@@ -56,7 +57,7 @@ def wish(
             donate_argnums=0,
         )
         .lower(state, batch)
-        .compile(QUICKLY if quick else None)
+        .compile(least_effort() if quick else None)
     )
     found = differing(of_state, compiled.input_formats[0][0])
     memory, accessed = compiled.memory_analysis(), (compiled.cost_analysis() or {})["bytes accessed"]
@@ -65,7 +66,7 @@ def wish(
 
 
 def differing(usual: Any, chosen: Any) -> dict[str, tuple[str, str]]:
-    """What is laid out otherwise in the second of two trees of formats, by name; blocks are one."""
+    """Return the tensors whose layouts differ between two trees of formats, by name; blocks are one."""
     found: dict[str, tuple[str, str]] = {}
     pairs = zip(jax.tree_util.tree_leaves_with_path(usual), jax.tree.leaves(chosen), strict=True)
     for (path, ours), other in pairs:
@@ -76,7 +77,7 @@ def differing(usual: Any, chosen: Any) -> dict[str, tuple[str, str]]:
 
 
 def _told(layout: Any) -> str:
-    """Such as ``(1, 0) in tiles of 8 x 128``: axes from the slowest to the fastest."""
+    """Write a layout, such as ``(1, 0) in tiles of 8 x 128``: axes from the slowest to the fastest."""
     tile = layout.tiling[0] if layout.tiling else ()
     tiles = f" in tiles of {' x '.join(map(str, tile))}" if tile else ""
     return f"({', '.join(map(str, layout.major_to_minor))}){tiles}"

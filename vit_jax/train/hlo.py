@@ -1,4 +1,4 @@
-"""What a compiled program consists of, read from its text: transfers between devices, and loops."""
+"""Transfers between devices in a compiled program, with its loops, read from its text."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Transfers(NamedTuple):
 
     count: int
     nbytes: int
-    """Of the results on one device."""
+    """Bytes of the results on one device."""
 
 
 class _Instruction(NamedTuple):
@@ -39,10 +39,10 @@ class _Instruction(NamedTuple):
 
 
 def transfers(text: str) -> dict[str, Transfers]:
-    """The collectives of a compiled program by kind, each as often as its loop runs it.
+    """Count the collectives of a compiled program by kind, each as often as its loop runs it.
 
-    An all-reduce of which each device keeps its part, as TPUs have it in one fusion, is a
-    reduce-scatter.
+    An all-reduce of which each device keeps only its part, as TPUs have it in one fusion, counts as
+    a reduce-scatter.
     """
     computations = _parse(text)
     found: dict[str, Transfers] = {}
@@ -64,7 +64,7 @@ def transfers(text: str) -> dict[str, Transfers]:
 
 
 def shape_bytes(shape: str) -> int:
-    """Bytes of a shape, such as ``f32[8,16]{1,0}``, or of a tuple of them, without padding."""
+    """Count the bytes of a shape, such as ``f32[8,16]{1,0}``, or of a tuple of them, without padding."""
     total = 0
     for kind, sizes in _SHAPE.findall(shape):
         digits = re.search(r"\d+", kind)
@@ -89,7 +89,7 @@ def _parse(text: str) -> dict[str, list[_Instruction]]:
 
 
 def _executions(text: str, computations: Mapping[str, list[_Instruction]]) -> dict[str, int]:
-    """How often each computation runs; a loop whose length is not known counts once."""
+    """Count how often each computation runs; a loop whose length is not known counts once."""
     entry = re.search(r"^ENTRY %?([\w.\-]+)", text, re.MULTILINE)
     times = dict.fromkeys(computations, 0)
 
@@ -114,8 +114,8 @@ def _calls(
 
 
 def _trips(loop: _Instruction, computations: Mapping[str, list[_Instruction]]) -> int:
-    """How often a loop runs: as XLA notes, or what it counts to, from zero; 1 where neither is to be
-    seen."""
+    """Return how often a loop runs: XLA's own note, or the limit it counts to, from zero; 1 if
+    neither is found."""
     if found := _TRIPS.search(loop.rest):
         return int(found[1])
     condition = next((called for role, called in _CALLED.findall(loop.rest) if role == "condition"), "")

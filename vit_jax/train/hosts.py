@@ -24,20 +24,20 @@ from vit_config import ConfigError
 from vit_train.hosts import ALONE, Hosts
 
 DEAD_AFTER = 60
-"""Seconds without a sign of life after which a process counts as dead, and all others end."""
+"""Seconds without a heartbeat after which a process counts as dead, and all others end."""
 FETCHED_IN = 3600
-"""Seconds in which the first process has to have what is on object storage."""
+"""Seconds that the first process has to fetch a run's folder from object storage."""
 ADDRESS = "JAX_COORDINATOR_ADDRESS"
-"""Where JAX looks for the first process's, with JAX_PROCESS_ID and JAX_NUM_PROCESSES."""
+"""JAX's variable with the first process's address, beside JAX_PROCESS_ID and JAX_NUM_PROCESSES."""
 SEEN = ".seen"
-"""The file by which processes see that they have the same folder."""
+"""The file by which processes check that they have the same folder."""
 MOST_SAID = 1000
-"""Bytes of a sentence that one process sends to all."""
+"""The most bytes of a sentence that one process sends to all."""
 
 
 @contextmanager
 def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
-    """Join the processes of a run, for the duration; before anything computes.
+    """Join the processes of a run, for the duration; call this before anything computes.
 
     Args:
         coordinator: ``HOST:PORT`` of the first process; or ``auto``, as the cluster or the environment
@@ -46,10 +46,11 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
         process: ``I/N``, this one's number, from 0, and how many there are; None as `coordinator` says.
 
     Yields:
-        Whether this is the first of them.
+        Whether this is the first process.
 
     Raises:
-        ConfigError: not of that form, or the cluster does not say, or not all came.
+        ConfigError: an argument is not of that form, the cluster does not say, or not all
+            processes came.
     """
     if coordinator is None:
         if process is not None:
@@ -71,7 +72,7 @@ def joined(coordinator: str | None, process: str | None) -> Iterator[bool]:
 
 
 def _arguments(coordinator: str, process: str | None) -> dict[str, Any]:
-    """What is said of the processes, as `jax.distributed.initialize` takes it; the rest it finds out."""
+    """Return the arguments of `jax.distributed.initialize` that are given; JAX finds the rest."""
     said = os.environ if coordinator == "auto" else {ADDRESS: coordinator}
     given: dict[str, Any] = {"coordinator_address": said[ADDRESS]} if ADDRESS in said else {}
     if not all(re.fullmatch(r".+:\d{1,5}", address) for address in given.values()):
@@ -94,7 +95,7 @@ def _arguments(coordinator: str, process: str | None) -> dict[str, Any]:
 
 
 def make_hosts(rows: Any) -> Hosts:
-    """This process's part, with the rows of a batch that its devices hold."""
+    """Describe this process's part in a run, with the rows of a batch that its devices hold."""
     if jax.process_count() == 1:
         return ALONE
     agreed = multihost_utils.reached_preemption_sync_point
@@ -102,17 +103,17 @@ def make_hosts(rows: Any) -> Hosts:
 
 
 def _of_leader(numbers: np.ndarray) -> np.ndarray:
-    """Send them as bits: JAX would round float64 where that is off."""
+    """Return the first process's numbers, sent as bits: JAX would round float64 where it is off."""
     bits = multihost_utils.broadcast_one_to_all(numbers.view(np.uint32))
     return np.asarray(bits, np.uint32).view(np.float64)
 
 
 def see_same(folder: Path) -> None:
-    """Wait until the first process has the folder of a run, and see that it is there for all of them:
-    each writes its part of a checkpoint, which the first then puts together.
+    """Wait until the first process has the folder of a run, and check that all processes have the
+    same one: each writes its part of a checkpoint there, and the first puts the parts together.
 
     Raises:
-        ConfigError: some have a disk of their own.
+        ConfigError: some processes have another disk.
     """
     if jax.process_count() == 1:
         return
@@ -133,7 +134,7 @@ def see_same(folder: Path) -> None:
 
 
 def said_by_any(sentence: str | None) -> str | None:
-    """What processes that train together have to say, all of which call this; None where none has."""
+    """Gather the sentences of all processes, all of which call this; None where none has one."""
     if jax.process_count() == 1:
         return sentence
     sent = np.zeros(MOST_SAID, np.uint8)
@@ -147,7 +148,7 @@ def said_by_any(sentence: str | None) -> str | None:
 
 @contextmanager
 def _interrupts_end_all() -> Iterator[None]:
-    """Have SIGINT mean SIGTERM, which JAX's runtime notes, tells the others, and agrees on a step."""
+    """Turn SIGINT into SIGTERM, which JAX's runtime notes, tells the others, and agrees on a step."""
     usual = signal.signal(signal.SIGINT, lambda *_: os.kill(os.getpid(), signal.SIGTERM))
     try:
         yield

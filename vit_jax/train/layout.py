@@ -1,4 +1,4 @@
-"""Where each parameter lies on a mesh: one table, by kind of layer and path.
+"""The place of each parameter on a mesh: one table, by kind of layer and path.
 
 Moments and averages lie where their parameter does. A fused projection to q, k and v is held as
 (D, 3, h, d) where heads are split, so that each device has the queries, keys and values of its own
@@ -26,10 +26,10 @@ from vit_jax.stacks import members, stack, unstack
 from vit_jax.weights import abstract_model
 
 Axes = tuple[str | None, ...]
-"""For each axis of an array the axis of the mesh that splits it."""
+"""For each axis of an array the axis of the mesh that splits it, or None."""
 
 RULES: tuple[tuple[Kind, str, Axes], ...] = (
-    # what belongs to a head
+    # tensors split by head
     ("linear", "blocks.*attn.qkv.weight", ("fsdp", None, "tensor", None)),  # (D, 3, h, d)
     ("linear", "blocks.*attn.qkv.bias", (None, "tensor", None)),  # (3, h, d)
     ("param", "blocks.*attn.[qv]_bias", ("tensor",)),  # (h d,)
@@ -37,7 +37,7 @@ RULES: tuple[tuple[Kind, str, Axes], ...] = (
     ("param", "blocks.*attn.qkv_bias", (None, "tensor", None)),  # (3, h, d)
     ("norm", "blocks.*attn.norm.*", ("tensor",)),  # (h d,)
     ("linear", "blocks.*attn.proj.weight", ("tensor", "fsdp")),  # (h d, D)
-    # what belongs to a hidden unit
+    # tensors split by hidden unit
     ("linear", "blocks.*mlp.fc1*.weight", ("fsdp", "tensor")),  # (D, M)
     ("linear", "blocks.*mlp.fc1*.bias", ("tensor",)),  # (M,)
     ("norm", "blocks.*mlp.norm.*", ("tensor",)),  # (M,)
@@ -48,34 +48,35 @@ RULES: tuple[tuple[Kind, str, Axes], ...] = (
     ("param", "*_token", (None, None, "fsdp")),  # (1, rows, D)
     ("param", "pos_embed", (None, None, "fsdp")),  # (1, rows, D)
 )
-"""(kind of layer, path, axes) in JAX's layout; the first row that fits counts. What fits none - biases,
-norms - is whole on every device: it is small, and gathering it would cost more than it saves. Where
-``fsdp`` does not divide its axis, it takes the largest other one that it divides. Rows with ``tensor``
-are passed over where it has nothing to split, see `splits_heads` and `splits_hidden`."""
+"""(kind of layer, path, axes) in JAX's layout; the first row that fits counts. Parameters that fit
+no row - biases, norms - are whole on every device: they are small, and gathering them would cost
+more than it saves. Where ``fsdp`` does not divide its axis, it takes the largest other one that it
+divides. Rows with ``tensor`` are skipped where it has nothing to split, see `splits_heads` and
+`splits_hidden`."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the training state of one model lies on one mesh."""
+    """The placement of one model's training state on one mesh."""
 
     mesh: Mesh
     specs: Mapping[str, P]
-    """For each parameter, by common name."""
+    """The partition of each parameter, by common name."""
     held: Mapping[str, tuple[int, ...]]
-    """The shape on the devices of each parameter that has another one there."""
+    """The shape on the devices of each parameter whose shape differs there."""
     usual: Mapping[str, tuple[int, ...]]
     """The shape of each parameter elsewhere."""
     stacks: tuple[str, ...] = ()
-    """What is held together; its blocks are not split."""
+    """The names of the stacks; their axis of blocks is not split."""
 
     def of(self, tree: Any) -> Any:
-        """The sharding of each leaf of a state, of parameters or of gradients."""
+        """Return the sharding of each leaf of a state, of parameters or of gradients."""
         return jax.tree_util.tree_map_with_path(
             lambda path, _: NamedSharding(self.mesh, self.specs.get(leaf_name(path), P())), tree
         )
 
     def stored(self, tree: Any) -> Any:
-        """The sharding of each leaf in its usual shape, in which heads cannot be split."""
+        """Return the sharding of each leaf in its usual shape, in which heads cannot be split."""
 
         def place(path: tuple[Any, ...], _: Any) -> NamedSharding:
             name = leaf_name(path)
@@ -87,17 +88,17 @@ class Layout:
         return jax.tree_util.tree_map_with_path(place, tree)
 
     def pack(self, tree: Any) -> Any:
-        """Arrays in their usual shapes, numpy's or JAX's, in those of the devices."""
+        """Bring arrays, numpy's or JAX's, from their usual shapes to the devices' shapes and stacks."""
         return stack(_reshaped(tree, self.held), self.stacks)
 
     def unpack(self, tree: Any) -> Any:
-        """The reverse of `pack`."""
+        """Undo `pack`."""
         return _reshaped(unstack(tree), {name: self.usual[name] for name in self.held})
 
     def gather(self, params: Params) -> Params:
-        """Parameters as a layer uses them: not split over ``fsdp``; their gradients are split again.
+        """Return parameters as a layer uses them, not split over ``fsdp``; gradients are split again.
 
-        Unless it is said, the compiler may as well split the work within an image and move activations,
+        Without this the compiler may split the work within an image instead and move activations,
         which are larger.
         """
         return {name: self._gathered(name)(value) for name, value in params.items()}
@@ -111,7 +112,7 @@ class Layout:
 
         @jax.custom_vjp
         def gathered(value: jax.Array) -> jax.Array:
-            # said twice, or the compiler gathers what the value was rounded from, and rounds it after
+            # stated twice, or the compiler gathers the value before its rounding, and rounds it after
             part = jax.lax.with_sharding_constraint(value, place[split])
             return jax.lax.with_sharding_constraint(part, place[whole])
 
@@ -126,7 +127,7 @@ def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Lay
     """Apply the table to a model.
 
     Args:
-        stacks: the names of what is held together on the devices (`vit_jax.stacks`).
+        stacks: the names of the stacks that the devices hold (`vit_jax.stacks`).
 
     Raises:
         ConfigError: ``tensor`` does not divide the heads or the hidden units, or finds nothing to split.
@@ -165,19 +166,19 @@ def make_layout(cfg: ViTConfig, mesh: Mesh, stacks: Collection[str] = ()) -> Lay
 
 
 def splits_heads(cfg: ViTConfig, name: str) -> bool:
-    """Whether ``tensor`` splits the heads of the block that a parameter is of; where several of them
-    share keys, and where the MLP has the same matrix, every device computes them all."""
+    """Return whether ``tensor`` splits the heads of a parameter's block. Every device computes all
+    heads where several of them share keys, and where they share a matrix with the MLP."""
     block = name.split(".")[1]
     return block.isdecimal() and cfg.block != "parallel" and cfg.kv_heads[int(block)] == cfg.num_heads
 
 
 def splits_hidden(cfg: ViTConfig) -> bool:
-    """Whether ``tensor`` splits hidden layers; not where gate and value are one matrix."""
+    """Return whether ``tensor`` splits hidden layers; not where gate and value are one matrix."""
     return cfg.mlp != "swiglu_packed"
 
 
 def _spec(shape: tuple[int, ...], axes: Axes, sizes: Mapping[str, int]) -> P:
-    """The axes that split an array; those of size 1 are left out."""
+    """Return the axes that split an array; those of size 1 are left out."""
     found: list[str | None] = [axis if axis and sizes[axis] > 1 else None for axis in axes]
     if "fsdp" in found and shape[found.index("fsdp")] % sizes["fsdp"]:
         found[found.index("fsdp")] = None
@@ -190,7 +191,7 @@ def _spec(shape: tuple[int, ...], axes: Axes, sizes: Mapping[str, int]) -> P:
 
 
 def leaf_name(path: tuple[Any, ...]) -> str:
-    """The common name at the end of a leaf's path: moments are kept by it as parameters are."""
+    """Return the common name at the end of a leaf's path; moments have the names of their parameters."""
     return next((str(key.key) for key in path[::-1] if isinstance(key, jax.tree_util.DictKey)), "")
 
 

@@ -24,13 +24,13 @@ BATCH_AXES = ("data", "fsdp")
 
 
 def parse_mesh(text: str, num_devices: int) -> dict[str, int]:
-    """The size of every axis; those that are not named have size 1.
+    """Parse the size of every axis; those that are not named have size 1.
 
     Args:
         text: such as ``data=4,fsdp=2``; one size may be -1, which takes the devices that are left.
 
     Raises:
-        ConfigError: not of that form, or not a mesh of that many devices.
+        ConfigError: the text is not of that form, or not a mesh of that many devices.
     """
     sizes: dict[str, int] = {}
     for part in text.split(","):
@@ -63,7 +63,7 @@ def parse_mesh(text: str, num_devices: int) -> dict[str, int]:
 
 
 def make_mesh(sizes: dict[str, int], devices: Sequence[Any]) -> Mesh:
-    """A mesh of all axes over `devices`, arranged by how they are linked.
+    """Make a mesh of all axes over `devices`, arranged by how they are linked.
 
     Its axes are `AxisType.Auto` on purpose: the model is one function that knows no devices, only the
     step's arguments, results and gathered parameters have a stated place (`layout.py`), and the compiler

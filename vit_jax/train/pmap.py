@@ -30,7 +30,7 @@ def make_pmap_program(
     lora: Lora | None,
     loop: Loop,
 ) -> Program:
-    """As `vit_jax.train.sharding.make_program`.
+    """Make a program with `jax.pmap`, as `vit_jax.train.sharding.make_program` does.
 
     On n devices every leaf of the state is (n, ...), a copy for each, and a batch of B rows is
     (n, B / n, ...). Gradients and metrics are added by the name of the mapped axis.

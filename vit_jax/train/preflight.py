@@ -1,4 +1,4 @@
-"""The step of a run compiled ahead of time, for devices that need not be there, and what it takes."""
+"""Preflight: a run's step compiled ahead of time, for devices that need not be there, and its costs."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from vit_config import ConfigError
 from vit_config.job import Job
+from vit_jax.compiling import least_effort
 from vit_jax.scanned import Loop, choose_loop
 from vit_jax.step import TrainState
 from vit_jax.train.flops import count_flops
@@ -23,56 +24,54 @@ from vit_jax.train.sharding import make_program
 from vit_jax.train.spread import make_mesh_program
 from vit_jax.train.topology import Chip, Topology
 
-QUICKLY: dict[str, Any] = {"exec_time_optimization_effort": -1.0}
-"""Compiler options of the least effort."""
 STEPS_PER_EPOCH = 1000
-"""For schedules; the compiled step differs by constants only."""
+"""Epoch length for schedules; it changes only constants of the compiled step."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device."""
+    """Memory that a step takes on one device, in bytes."""
 
     state: Mapping[str, int]
-    """Of parameters, moments and average by the arithmetic of their shapes and places."""
+    """Parameters, moments and average, by the arithmetic of their shapes and shardings."""
     batch: int
-    """Of a share of the batch, likewise."""
+    """The device's share of the batch, likewise."""
     arguments: int
-    """Of both as the compiler lays them out; on a TPU padded to whole tiles."""
+    """State and batch as the compiler lays them out; on a TPU padded to whole tiles."""
     temporaries: int
     outputs: int
-    """Of results that do not take the place of an argument."""
+    """Results that do not take the place of an argument."""
     code: int
 
     @property
     def total(self) -> int:
-        """All that is there at once."""
+        """Sum of everything that is in memory at once."""
         return self.arguments + self.temporaries + self.outputs + self.code
 
 
 @dataclass(frozen=True)
 class Flight:
-    """What one step takes on one device, or why it cannot be."""
+    """The costs of one step on one device, or the reason why the step cannot run."""
 
     batch_size: int
-    """Over all devices."""
+    """Images over all devices."""
     fits: bool
     reason: str
-    """What the compiler says where the step does not fit."""
+    """The compiler's message if it gave up; else empty."""
     needed: int
-    """Bytes of memory, as far as they are known."""
+    """Bytes of memory that the step needs, as far as known."""
     memory: Memory | None
-    """None where the compiler gave up."""
+    """None if the compiler gave up."""
     flops: float
-    """Of matrix products, a device's share."""
+    """FLOPs of matrix products, a device's share."""
     nbytes: float
-    """Read and written, as XLA counts them; a loop counts once."""
+    """Bytes read and written, as XLA counts them; a loop counts once."""
     transfers: Mapping[str, Transfers]
     compile_seconds: float
     cpu_seconds: float
-    """Of tracing, lowering and compiling, over all cores."""
+    """CPU time of tracing, lowering and compiling, over all cores."""
     formats: Any = None
-    """Trees of `jax.experimental.layout.Format`: of the state and of the batch, as arguments."""
+    """Trees of `jax.experimental.layout.Format` of the step's arguments: the state and the batch."""
 
 
 def fly(
@@ -84,7 +83,7 @@ def fly(
     limit: float,
     quick: bool = False,
 ) -> Flight:
-    """Compile the step of a job, with another batch size.
+    """Compile the step of a job with another batch size.
 
     Args:
         how: the mesh, or the sharding, and how blocks are run, as `vit_jax.train.run.make_trainer` takes
@@ -103,8 +102,8 @@ def fly(
     flops = count_flops(traced.jaxpr) / len(topology.devices)
     begun = time.perf_counter()
     try:
-        compiled = traced.lower().compile(QUICKLY if quick else None)
-    except Exception as error:  # jaxlib's own kind, the same for whatever goes wrong
+        compiled = traced.lower().compile(least_effort() if quick else None)
+    except Exception as error:  # jaxlib's own kind, the same for every failure
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         took, reason = (
@@ -122,7 +121,7 @@ def fly(
 
 
 def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int) -> Program:
-    """The program of a job with another batch size; nothing is compiled."""
+    """Make the program of a job with another batch size; nothing is compiled."""
     recipe = job.recipe.replace(batch_size=batch_size)
     rest: dict[str, Any] = {"devices": topology.devices, "loop": loop_of(job, topology, how)}
     if how["mesh"] is not None:
@@ -135,7 +134,7 @@ def build(job: Job, topology: Topology, how: Mapping[str, Any], batch_size: int)
 
 
 def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
-    """How the blocks are run there."""
+    """Choose how the blocks are run on the devices of a topology."""
     platform = topology.devices[0].platform
     return choose_loop(how["scan"], how["remat"], depth=job.model.depth, platform=platform)
 
@@ -143,12 +142,12 @@ def loop_of(job: Job, topology: Topology, how: Mapping[str, Any]) -> Loop:
 def largest_batch(
     attempt: Callable[[int], Flight], first: Flight, unit: int, *, precision: float = 1 / 16
 ) -> tuple[Flight | None, Flight | None]:
-    """The largest batch that fits, and the smallest that was seen not to, by bisection.
+    """Find the largest batch that fits and the smallest seen not to fit, by bisection.
 
     Args:
         attempt: compiles the step with a batch of some size.
-        first: what it gave for the batch of the run.
-        unit: sizes are multiples of it.
+        first: the flight of the run's own batch.
+        unit: number of images of which all sizes are multiples.
         precision: how far apart the two may be, as a share of the larger one.
 
     Returns:
@@ -169,7 +168,7 @@ def largest_batch(
 
 @dataclass(frozen=True)
 class Roofline:
-    """The least time that one step can take on a chip, in seconds, by what limits it."""
+    """The least time of one step on a chip, in seconds, by the resource that limits it."""
 
     compute: float
     memory: float
@@ -177,12 +176,12 @@ class Roofline:
 
     @property
     def seconds(self) -> float:
-        """Where computing, memory and links all work at the same time."""
+        """Least time of a step if computing, memory and links all work at the same time."""
         return max(self.compute, self.memory, self.links)
 
     @property
     def bound(self) -> str:
-        """What takes the most of it."""
+        """Name of the resource that takes the most time."""
         return max(("compute", "memory", "links"), key=lambda name: getattr(self, name))
 
     @property
@@ -192,10 +191,10 @@ class Roofline:
 
 
 def roofline(flight: Flight, chip: Chip) -> Roofline:
-    """Times of a step at the rates that the chip's maker states.
+    """Compute the times of a step at the rates that the chip's maker states.
 
-    Each device sends the bytes of a collective's result once, an all-reduce's twice: what a ring of many
-    devices does.
+    Each device sends the bytes of a collective's result once, an all-reduce's twice, as in a ring of
+    many devices.
     """
     sent = sum(
         each.nbytes * (2 if kind == "all-reduce" else 1) for kind, each in flight.transfers.items()
@@ -206,7 +205,7 @@ def roofline(flight: Flight, chip: Chip) -> Roofline:
 
 
 def arguments(program: Program, job: Job, batch_size: int) -> tuple[TrainState, dict[str, Any]]:
-    """Shapes and types of the state and of a batch, as the devices take them."""
+    """Return shapes and types of the state and of a batch, as the devices take them."""
     cfg, recipe = job.model, job.recipe
     labels = (
         ((batch_size, cfg.num_classes), jnp.float32) if recipe.mix.mixes else ((batch_size,), jnp.int32)
@@ -234,7 +233,7 @@ def _memory(compiled: Any, state: TrainState, batch: Mapping[str, Any]) -> Memor
 
 
 def _share(tree: Any, places: Any) -> int:
-    """Bytes of arrays on one device."""
+    """Count the bytes of arrays on one device."""
     sizes = jax.tree.map(
         lambda leaf, place: math.prod(place.shard_shape(leaf.shape)) * leaf.dtype.itemsize, tree, places
     )
@@ -242,10 +241,10 @@ def _share(tree: Any, places: Any) -> int:
 
 
 def needed(message: str) -> int:
-    """How many bytes the compiler says that it would need.
+    """Read how many bytes the compiler says that it would need.
 
-    It says ``Used 20.31G of 15.75G hbm``, or of temporaries alone ``(53.02G) exceeds available
-    HBM (15.75G)``.
+    The message has ``Used 20.31G of 15.75G hbm``, or of temporaries alone ``(53.02G) exceeds
+    available HBM (15.75G)``.
     """
     found = re.search(r"(?:Used |\()([\d.]+)([KMG]?)(?: of|\) exceeds)", message)
     return int(float(found[1]) * 1024 ** " KMG".index(found[2] or " ")) if found else 0

@@ -1,4 +1,4 @@
-"""The functions of one training run, and the step that every way to spread them over devices shares."""
+"""The functions of one training run, and the step shared by all ways to spread it over devices."""
 
 from __future__ import annotations
 
@@ -33,39 +33,40 @@ class Program:
 
     num_devices: int
     initialise: Callable[[], TrainState]
-    """The state before the first update, on the devices."""
+    """Creates the state before the first update, on the devices."""
     abstract_state: TrainState
     """Shapes and types of the logical state, `jax.ShapeDtypeStruct`."""
     place_state: Callable[[Any], TrainState]
-    """A logical state of numpy arrays, copied to the devices."""
+    """Copies a logical state of numpy arrays to the devices."""
     place_batch: Callable[[Mapping[str, Any]], Batch]
-    """A batch of numpy arrays, split over the devices."""
+    """Splits a batch of numpy arrays over the devices."""
     train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-    """As `vit_jax.step.make_train_step`; the state passed in is used up."""
+    """Training step as `vit_jax.step.make_train_step` makes it; the state passed in is used up."""
     eval_step: Callable[[Params, Batch], Metrics]
-    """As `vit_jax.step.make_eval_step`."""
+    """Evaluation step as `vit_jax.step.make_eval_step` makes it."""
     fetch: Callable[[Any], Any]
-    """A state or metrics from the devices, as numpy arrays of their own memory."""
+    """Copies a state or metrics from the devices to numpy arrays of their own memory."""
     rows: np.ndarray | None = None
-    """Which rows of every batch this process's devices hold, and `place_batch` takes; None for all."""
+    """Rows of every batch that this process's devices hold and `place_batch` takes; None for all."""
     own_part: Callable[[TrainState], TrainState] | None = None
-    """What this host writes of a state, where several write."""
+    """Returns the part of a state that this host writes, where several hosts write."""
 
     @property
     def store(self) -> Callable[[TrainState], Any]:
-        """A state as checkpoints take it."""
+        """Function that brings a state to the form that checkpoints take."""
         return self.own_part or self.fetch
 
     def fence(self, metrics: Any) -> Callable[[], object]:
-        """Waits until the step that these metrics are of has been computed."""
+        """Return a function that waits until the step with these metrics has been computed."""
         return partial(jax.block_until_ready, metrics)
 
 
 def held_together(
     cfg: ViTConfig, recipe: Recipe, loop: Loop, frozen: Collection[str], lora: Lora | None = None
 ) -> tuple[str, ...]:
-    """The names of the stacks that the devices hold (`vit_jax.stacks`): of a loop, where all its blocks'
-    tensors are trained alike; adapters are merged into them one by one."""
+    """Return the names of the stacks that the devices hold (`vit_jax.stacks`): those of a loop whose
+    blocks' tensors are all trained alike; none with adapters, which are merged into the tensors one
+    by one."""
 
     def rules(name: str, ndim: int) -> tuple[bool, bool]:
         return name in frozen, is_decayed(recipe, name, ndim)
@@ -84,9 +85,9 @@ def make_step(
     gather: Gather | None = None,
     shares: Shares | None = None,
 ) -> Callable[[TrainState, Batch], tuple[TrainState, Metrics]]:
-    """One update, or one in which some parameters have no gradient, moments, decay or average of theirs.
+    """Make the function of one update; frozen parameters have no gradient, moments, decay or average.
 
-    The compiler drops what only leads to a gradient that is replaced by zeros.
+    The compiler drops computations that lead only to a gradient that is replaced by zeros.
     """
     how: dict[str, Any] = {"axis_name": axis_name, "gather": gather, "shares": shares, "loop": loop}
     if not frozen:

@@ -1,4 +1,4 @@
-"""One training run in JAX: what `vit_train` needs of this framework; its folder can be continued."""
+"""One training run in JAX: this framework's side of `vit_train`; a run's folder can be continued."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def train(
 
     Args:
         data_dir: the folder of prepared data sets.
-        mesh: its axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
+        mesh: the mesh's axes, such as ``data=4,fsdp=2``, instead of `parallel` and `sharding`.
         scan, remat: how the blocks are run, see `vit_jax.scanned`.
-        devices: default: all local ones; for a mesh all.
+        devices: default: all local devices; for a mesh those of all hosts.
         console: where progress is shown; default: the terminal.
         options: see `vit_train.task.TaskOptions`.
 
@@ -121,7 +121,7 @@ def make_trainer(
 
 
 def _check_mesh(mesh: str | None) -> None:
-    """Refuse what needs a mesh without one."""
+    """Refuse several processes that train together without a mesh."""
     together = jax.process_count()
     if together > 1 and mesh is None:
         raise ConfigError(
@@ -131,7 +131,7 @@ def _check_mesh(mesh: str | None) -> None:
 
 
 def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -> TrainState:
-    """A state of numpy arrays before the first update with other parameters; the average is theirs."""
+    """Replace parameters in a numpy state before the first update; the average starts from them."""
     by_name = {leaf.name: leaf for leaf in leaves(abstract_model(job.model))}
     given = {
         name: np.ascontiguousarray(by_name[name].from_common(array)).astype(state.params[name].dtype)
@@ -143,7 +143,7 @@ def with_arrays(job: Job, state: TrainState, arrays: Mapping[str, np.ndarray]) -
 
 
 def _without_transfers(program: Program) -> Program:
-    """A step that copies to or from the devices unasked is a defect, and fails."""
+    """Make a step fail that copies to or from the devices implicitly, which is a defect."""
 
     def train_step(state: TrainState, batch: Mapping[str, Any]) -> tuple[TrainState, Metrics]:
         with jax.transfer_guard("disallow"):
@@ -154,7 +154,7 @@ def _without_transfers(program: Program) -> Program:
 
 @contextmanager
 def numerics(recipe: Recipe) -> Iterator[None]:
-    """The recipe's floating-point types and matmul precision, for the duration."""
+    """Set the recipe's floating-point types and matmul precision for the duration."""
     precision = None if recipe.matmul_precision == "default" else recipe.matmul_precision
     with jax.enable_x64(recipe.dtype == "float64"), jax.default_matmul_precision(precision):
         yield

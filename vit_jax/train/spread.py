@@ -40,12 +40,12 @@ def make_mesh_program(
     Adapters, which are small, are whole on every device.
 
     Args:
-        mesh: its axes, see `vit_jax.train.mesh.parse_mesh`.
-        devices: default: all of them, on all hosts.
+        mesh: the mesh's axes, see `vit_jax.train.mesh.parse_mesh`.
+        devices: default: all devices of all hosts.
 
     Raises:
-        ConfigError: the mesh does not fit the devices or the model, or the batch the mesh, or what
-            the recipe adds gradients in.
+        ConfigError: the mesh does not fit the devices, the model, the batch, or the type in which
+            the recipe adds gradients.
         InputError: an attention kernel that cannot do what the schema asks for.
     """
     devices = list(devices or jax.devices())
@@ -88,8 +88,8 @@ def make_mesh_program(
 
 
 def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Shares | None:
-    """What adds gradients in the type that the recipe chooses; None where it chooses none, or where no
-    devices share a batch.
+    """Make the object that adds gradients in the recipe's type; None if the recipe chooses none, or
+    if no devices share a batch.
 
     Raises:
         ConfigError: adapters, which are merged into whole weights, where weights are split; or bfloat16
@@ -104,7 +104,7 @@ def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Sha
             f" fsdp = {sizes['fsdp']}; use --mesh data=-1"
         )
     if recipe.reduce_dtype == "bfloat16" and platform == "cpu" and sizes["tensor"] > 1:
-        raise ConfigError(  # it fails to widen sums within a mesh of which it splits the rest itself
+        raise ConfigError(  # XLA fails to widen sums in a mesh whose other axes it splits itself
             f'reduce_dtype = "bfloat16" with tensor = {sizes["tensor"]}: XLA cannot compile that for'
             ' CPUs; use reduce_dtype = "float32", or no tensor axis'
         )
@@ -112,13 +112,13 @@ def make_shares(layout: Layout, recipe: Recipe, lora: Lora | None = None) -> Sha
 
 
 def place(array: np.ndarray, sharding: NamedSharding) -> jax.Array:
-    """A host's array on the devices, each of which is given its own part only."""
+    """Copy a host's array to the devices, each of which is given only its own part."""
     array = np.asarray(array)
     return jax.make_array_from_callback(array.shape, sharding, lambda index: array[index])
 
 
 def _with_places(layout: Layout, usual: TrainState) -> TrainState:
-    """Shapes and types of a state, and where each leaf is kept and read, in its usual shape."""
+    """Return shapes and types of a state, and where each leaf is stored and read, in its usual shape."""
     return jax.tree.map(
         lambda leaf, place: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=place),
         usual,
@@ -129,7 +129,7 @@ def _with_places(layout: Layout, usual: TrainState) -> TrainState:
 def _make_place_shares(
     layout: Layout, usual: TrainState, of_state: TrainState
 ) -> Callable[[Any], TrainState]:
-    """Place a state of which hosts have read their shares, or whole tensors."""
+    """Make the function that places a state of which hosts have read their shares, or whole tensors."""
     stored = layout.stored(usual)
     pack = jax.jit(layout.pack, in_shardings=(stored,), out_shardings=of_state)
 
@@ -142,15 +142,15 @@ def _make_place_shares(
 
 
 def place_rows(rows: np.ndarray, sharding: NamedSharding, batch_size: int) -> jax.Array:
-    """This process's rows of a batch as its part of the whole batch."""
+    """Make this process's rows of a batch its part of the whole batch."""
     shape = (batch_size, *rows.shape[1:])
     return jax.make_array_from_process_local_data(sharding, rows, shape)
 
 
 def fetch(layout: Layout, tree: Any) -> Any:
-    """A state, parameters or metrics as numpy arrays of their own memory, in the usual shapes.
+    """Copy a state, parameters or metrics to numpy arrays of their own memory, in the usual shapes.
 
-    What is split over hosts is sent to each of them, one array after the other.
+    Arrays that are split over hosts are sent to each of them, one array after the other.
     """
 
     def to_host(x: jax.Array) -> np.ndarray:
@@ -164,9 +164,10 @@ def fetch(layout: Layout, tree: Any) -> Any:
 
 
 def make_own_part(layout: Layout, abstract: TrainState) -> Callable[[TrainState], TrainState]:
-    """What each host writes of a state is what its devices hold of it; in the usual shapes.
+    """Make the function that returns this host's part of a state to write, in the usual shapes: the
+    part that its devices hold.
 
-    On a CPU the arrays are copies: what is still being written must not be the next step's to reuse.
+    On a CPU the arrays are copies: the next step must not reuse memory that is still being written.
     """
     copies = layout.mesh.devices.flat[0].platform == "cpu"
 
@@ -177,7 +178,7 @@ def make_own_part(layout: Layout, abstract: TrainState) -> Callable[[TrainState]
 
 
 def batch_rows(sharding: NamedSharding, batch_size: int) -> np.ndarray:
-    """The rows of a batch that this process's devices hold, in order."""
+    """Return the rows of a batch that this process's devices hold, in order."""
     indices = sharding.addressable_devices_indices_map((batch_size,)).values()
     rows = {row for index in indices if index for row in range(*index[0].indices(batch_size))}
     return np.array(sorted(rows))

@@ -18,20 +18,20 @@ GB, GIB = 1e9, 2**30
 
 @dataclass(frozen=True)
 class Chip:
-    """What a chip can do, by its maker: the tables of docs.cloud.google.com/tpu/docs/v4, v5e, v5p and
-    v6e, as of November 2026."""
+    """Rates and sizes of a chip, by its maker: the tables of docs.cloud.google.com/tpu/docs/v4, v5e,
+    v5p and v6e, as of November 2026."""
 
     accelerator: str
     """The prefix of the accelerator type, such as ``v5litepod`` of ``v5litepod-8``."""
     cores: int
-    """What that type counts for each chip."""
+    """Cores that the accelerator type counts for each chip."""
     sides: int
-    """Of a torus of them: two or three."""
+    """Sides of a torus of chips: two or three."""
     flops: float
     """Operations a second in bfloat16."""
     hbm_bytes: float
     hbm_rate: float
-    """Bytes a second to and from its memory."""
+    """Bytes a second to and from the chip's memory."""
     link_rate: float
     """Bytes a second to other chips, all links and both directions together ("bidirectional")."""
 
@@ -57,10 +57,10 @@ class Topology:
 
 
 def get_topology(name: str) -> Topology:
-    """A slice such as ``v5e:2x4``, or ``local``: the devices of this machine.
+    """Return a slice such as ``v5e:2x4``, or ``local``: the devices of this machine.
 
     Raises:
-        ConfigError: an unknown name, or libtpu is not installed.
+        ConfigError: the name is unknown, or libtpu is not installed.
     """
     if name == "local":
         return Topology(name, tuple(jax.local_devices()), None)
@@ -86,10 +86,10 @@ def get_topology(name: str) -> Topology:
     os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # several may compile, as nobody opens a device
     from jax.experimental import topologies
 
-    # libtpu takes hosts of four chips for granted, but there are those with one
+    # libtpu takes hosts of four chips for granted, but some have one
     alone: dict[str, Any] = {"chips_per_host_bounds": (1, 1, 1)} if count == 1 else {}
     try:
         devices = topologies.get_topology_desc(platform="tpu", topology_name=name, **alone).devices
-    except Exception as error:  # of whatever kind libtpu has for a slice that is not made
+    except Exception as error:  # libtpu has several kinds for a slice that is not made
         raise ConfigError(f"--topology {name}: {str(error).splitlines()[0][:200]}") from None
     return Topology(name, tuple(devices), chip)

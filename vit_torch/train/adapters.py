@@ -11,8 +11,8 @@ from vit_torch.model import ViT
 
 
 def add_adapters(model: ViT, lora: Lora | None, seed: int) -> ViT:
-    """Give a model's layers their adapters, of its type and on its device; the model, which does not use
-    them."""
+    """Give a model's layers their adapters, of its type and on its device; return the model, which
+    does not use them."""
     like = next(model.parameters())
     for name, value in draw_adapters(lora, model.cfg, seed).items():
         path, _, own = name.rpartition(".")

@@ -1,7 +1,7 @@
-"""Checkpoints of a training state that notice damage: a file of torch's plus a digest of every tensor.
+"""Checkpoints of a training state that detect damage: torch files with a digest of every tensor.
 
-torch.load reads flipped bytes without a word, so each file carries a SHA-256 digest of every tensor's
-bytes, and a seal over all that is not a tensor; nothing is believed before it has been compared.
+torch.load reads flipped bytes silently, so each file carries a SHA-256 digest of every tensor's
+bytes, and a seal over everything else; nothing is trusted before it has been compared.
 
 ``torch.load(FOLDER/STEP.pt, weights_only=True)`` is a dictionary: ``format``, ``version``, ``run_id``,
 ``schema`` and ``recipe`` (JSON text), ``data`` (name and fingerprint), ``digests`` by ``model.NAME``,
@@ -27,7 +27,7 @@ from vit_torch.weights import to_numpy
 from vit_train.unwritten import unwritten
 
 KEEP = 3
-"""How many checkpoints are kept by default: the newest, and two to fall back to."""
+"""Number of checkpoints kept by default: the newest, and two to fall back to."""
 FORMAT, VERSION = "vit-parity training state", 1
 
 
@@ -38,16 +38,16 @@ class Checkpoints:
         folder: created when missing.
         run_id: identifies the run; a checkpoint of another run is refused.
         job: written into every checkpoint, with the fingerprint of the data set's contents.
-        keep: how many of the newest are kept.
+        keep: number of newest checkpoints that are kept.
     """
 
     def __init__(self, folder: Path, *, run_id: str, job: Job, fingerprint: str, keep: int = KEEP):
         self.folder = folder
         self.run_id, self._keep = run_id, keep
         self.pinned: int | None = None
-        """The step of a checkpoint that is kept however old it is."""
+        """Step of the checkpoint that is kept however old it is."""
         self.writing = False
-        """Whether one is being written."""
+        """Whether a checkpoint is being written."""
         self._about = {
             "run_id": run_id,
             "schema": job.model.to_json(),
@@ -57,7 +57,7 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
 
     def save(self, step: int, state: StoredState) -> None:
-        """Write a state; when it is on the disk, remove the oldest beyond those that are kept.
+        """Write a state; when it is on the disk, remove the oldest checkpoints beyond those to keep.
 
         Raises:
             CheckpointError: there is a checkpoint of that step already, or the disk refuses.
@@ -72,26 +72,25 @@ class Checkpoints:
                 _path(self.folder, old).unlink()
 
     def wait(self) -> None:
-        """Nothing: `save` returns when all is on the disk."""
+        """Do nothing: `save` returns when everything is on the disk."""
 
     def restore_latest(
         self, abstract: StoredState, *, warn: Callable[[str], None]
     ) -> tuple[int, StoredState] | tuple[None, None]:
-        """The newest checkpoint that is whole, as (step, state on the host).
+        """Return the newest undamaged checkpoint, as (step, state on the host).
 
-        A damaged one is renamed to ``damaged-STEP.pt``, out of the way of the run that goes on.
+        Newer, damaged ones are renamed to ``damaged-STEP.pt``, out of the way of the run that goes on.
 
         Args:
             abstract: the state expected, of anything with shape and dtype; the moments follow from its
                 parameters.
-            warn: is given one line for each damaged checkpoint.
+            warn: called with one line for each damaged checkpoint.
 
         Returns:
             (None, None) where there is no checkpoint at all.
 
         Raises:
-            CheckpointError: there are checkpoints, but none is whole; or one is of another run or
-                another model.
+            CheckpointError: all checkpoints are damaged, or one is of another run or another model.
         """
         steps = self.saved_steps()[::-1]
         for step in steps:
@@ -111,15 +110,15 @@ class Checkpoints:
         return None, None
 
     def saved_steps(self) -> list[int]:
-        """The steps of which there are checkpoints, whole or not, in order."""
+        """Return the steps that have checkpoints, damaged ones included, in order."""
         return saved_steps(self.folder)
 
     def restore(self, step: int, abstract: StoredState) -> StoredState:
-        """The state of one step, on the host.
+        """Read the state of one step, to the host.
 
         Raises:
-            DamagedError: it is not whole.
-            CheckpointError: it is of another run or another model.
+            DamagedError: the checkpoint is damaged.
+            CheckpointError: the checkpoint is of another run or another model.
         """
         path = _path(self.folder, step)
         content = read_checkpoint(path)
@@ -134,10 +133,10 @@ class Checkpoints:
         return {name: content[name] for name in StoredState.__annotations__}  # pyright: ignore
 
     def restore_pinned(self, abstract: StoredState) -> StoredState:
-        """The state of the pinned step, as `restore`.
+        """Read the state of the pinned step, as `restore` does.
 
         Raises:
-            CheckpointError: it is gone, or not whole.
+            CheckpointError: the checkpoint is gone, or damaged.
         """
         assert self.pinned is not None
         try:
@@ -159,11 +158,11 @@ class Checkpoints:
 
 
 class DamagedError(Exception):
-    """One checkpoint that is not whole; an older one may be."""
+    """Damage to one checkpoint; an older one may be undamaged."""
 
 
 def saved_steps(folder: Path) -> list[int]:
-    """The steps of which a folder has checkpoints, whole or not, in order."""
+    """Return the steps that have checkpoints in a folder, damaged ones included, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.pt") if path.stem.isdecimal())
 
 
@@ -184,16 +183,16 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> Path:
     try:
         with atomic_file(path) as file:
             torch.save(whole, file)
-    except (OSError, RuntimeError) as error:  # the latter is how torch's zip writer puts the former
+    except (OSError, RuntimeError) as error:  # torch's zip writer turns the former into the latter
         raise unwritten(folder, _first_line(error)) from None
     return path
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The content of a checkpoint, every byte of it as it was written.
+    """Read a checkpoint, every byte of it as it was written.
 
     Raises:
-        DamagedError: it is not.
+        DamagedError: the file was changed after writing, or is not a checkpoint.
         CheckpointError: it was written in a later version of the format.
     """
     try:
@@ -209,7 +208,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         )
     try:
         seal, digests = _seal(content), _digests(to_named(content))
-    except (AttributeError, KeyError, TypeError, ValueError):  # an entry is missing, or another thing
+    except (AttributeError, KeyError, TypeError, ValueError):  # an entry is missing, or of another type
         seal, digests = None, {}
     if seal is None or content.get("seal") != seal:
         raise DamagedError("its description was changed after writing")
@@ -219,7 +218,7 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
 
 
 def to_named(content: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Every tensor of a state by dotted name."""
+    """Return every tensor of a state by dotted name."""
     moments = {
         f"{name}.{moment}": value
         for name, kept in named_moments(content["optimizer"]).items()
@@ -242,7 +241,7 @@ def _description(x: Any) -> list[Any]:
 
 
 def _match(abstract: StoredState, content: Mapping[str, Any]) -> None:
-    """Compare the tensors of a whole checkpoint with those that the run needs.
+    """Compare the tensors of a checkpoint with those that the run needs.
 
     Raises:
         CheckpointError: one message with every difference.
@@ -265,7 +264,7 @@ def _match(abstract: StoredState, content: Mapping[str, Any]) -> None:
 
 
 def _seal(content: Mapping[str, Any]) -> str:
-    """SHA-256 of all that is not a tensor, and of every tensor's shape and type."""
+    """Compute SHA-256 of everything but the tensors, and of every tensor's shape and type."""
     about = {name: x for name, x in content.items() if name not in ("model", "optimizer", "ema", "seal")}
     about["tensors"] = {name: _description(x) for name, x in to_named(content).items()}
     about["param_groups"] = content["optimizer"]["param_groups"]

@@ -26,28 +26,28 @@ class Program:
 
     device: torch.device
     initialise: Callable[[], TrainState]
-    """The state before the first update, on the device."""
+    """Creates the state before the first update, on the device."""
     abstract_state: StoredState
     """Shapes and types of the state, on torch's meta device."""
     place_state: Callable[[StoredState], TrainState]
-    """A state from the host, copied to the device."""
+    """Copies a state from the host to the device."""
     place_batch: Callable[[Mapping[str, Any]], Batch]
-    """A batch of numpy arrays, its images (B, H, W, C); on the device they are (B, C, H, W)."""
+    """Copies a batch of numpy arrays to the device: images (B, H, W, C) become (B, C, H, W)."""
     train_step: Callable[[TrainState, Batch], tuple[TrainState, Metrics]]
-    """As `vit_torch.step.make_train_step`; the state passed in is used up."""
+    """Training step as `vit_torch.step.make_train_step` makes it; the state passed in is used up."""
     eval_step: Callable[[Ema, Batch], Metrics]
-    """As `vit_torch.step.make_eval_step`, of any parameters by name."""
+    """Evaluation step as `vit_torch.step.make_eval_step` makes it, of any parameters by name."""
     fetch: Callable[[Any], Any]
-    """A state on the host, which the next step may change; or metrics or parameters as numpy arrays of
-    their own memory."""
+    """Brings a state to the host, where the next step may change it; or metrics or parameters to
+    numpy arrays of their own memory."""
 
     @property
     def store(self) -> Callable[[Any], Any]:
-        """A state as checkpoints take it."""
+        """Function that brings a state to the form that checkpoints take."""
         return self.fetch
 
     def fence(self, _: Any) -> Callable[[], object]:
-        """Waits until the step handed over last has been computed; a CPU has by then."""
+        """Return a function that waits until the last step has been computed, if on a GPU."""
         if self.device.type != "cuda":
             return lambda: None
         event = torch.cuda.Event()
@@ -77,7 +77,7 @@ def make_program(
     held = torch.float64 if recipe.dtype == "float64" else torch.float32
 
     def bare() -> ViT:
-        """Shapes in place of values."""
+        """Build the model with adapters, with shapes in place of values."""
         return add_adapters(abstract_model(cfg, kernel="reference"), lora, recipe.seed)
 
     shell = bare()  # given other parameters in every evaluation
@@ -138,7 +138,7 @@ def make_program(
 
 @contextmanager
 def numerics(recipe: Recipe) -> Iterator[None]:
-    """The recipe's matmul precision, for the duration; "default" is what torch was told before."""
+    """Set the recipe's matmul precision for the duration; "default" keeps torch's present setting."""
     before = torch.get_float32_matmul_precision()
     if recipe.matmul_precision != "default":
         torch.set_float32_matmul_precision(recipe.matmul_precision)

@@ -1,4 +1,4 @@
-"""One training run in PyTorch: what `vit_train` needs of this framework; its folder can be continued."""
+"""One training run in PyTorch: this framework's side of `vit_train`; a run's folder can be continued."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def train(
         options: see `vit_train.task.TaskOptions`.
 
     Returns:
-        What the run ended with, parameters in PyTorch's layout.
+        The run's result, with parameters in PyTorch's layout.
 
     Raises:
         ConfigError, DataError, MissingFileError, CheckpointError: the job, the data and the folder do
@@ -94,7 +94,7 @@ def make_trainer(
 
 @contextmanager
 def trace(folder: Path) -> Iterator[None]:
-    """torch's profiler for the duration; writes a trace that TensorBoard and chrome://tracing show."""
+    """Run torch's profiler for the duration; write a trace for TensorBoard and chrome://tracing."""
     with torch.profiler.profile() as profiler:
         yield
     folder.mkdir(parents=True, exist_ok=True)
@@ -102,7 +102,7 @@ def trace(folder: Path) -> Iterator[None]:
 
 
 def with_arrays(state: StoredState, arrays: Mapping[str, np.ndarray]) -> StoredState:
-    """A state on the host before the first update with other parameters; the average is theirs."""
+    """Replace parameters in a host state before the first update; the average starts from them."""
     given = {name: from_numpy(array).to(state["model"][name].dtype) for name, array in arrays.items()}
     model = {**state["model"], **given}
     ema = None if state["ema"] is None else {name: model[name].clone() for name in state["ema"]}

@@ -15,7 +15,7 @@ from vit_torch.optim import Ema, make_optimizer
 
 
 class TrainState(NamedTuple):
-    """All that changes from step to step; the parts change in place."""
+    """Everything that a training step changes, in place."""
 
     step: int
     """Updates done so far; with the recipe's seed it also fixes dropout."""
@@ -26,14 +26,14 @@ class TrainState(NamedTuple):
 
     @property
     def averaged(self) -> Ema:
-        """What is evaluated: the average, or the parameters where none is kept."""
+        """The parameters to evaluate: the average, or the current ones if no average is kept."""
         if self.ema is not None:
             return self.ema
         return {leaf.name: leaf.variable.detach() for leaf in leaves(self.model)}
 
 
 class StoredState(TypedDict):
-    """The same as tensors on the host, or as their shapes and types alone (on torch's meta device)."""
+    """A `TrainState` as tensors on the host, or as shapes and types alone (on torch's meta device)."""
 
     step: int
     model: dict[str, torch.Tensor]
@@ -44,7 +44,7 @@ class StoredState(TypedDict):
 
 
 def store(state: TrainState) -> StoredState:
-    """A state on the host; tensors that lie there already are not copied."""
+    """Copy a state to the host; tensors that lie there already are not copied."""
     names = {leaf.variable: leaf.name for leaf in leaves(state.model)}
     found = state.optimizer.state_dict()
     groups = [
@@ -63,12 +63,12 @@ def store(state: TrainState) -> StoredState:
 
 
 def unstore(stored: StoredState, model: ViT, recipe: Recipe, device: torch.device) -> TrainState:
-    """A state to go on with, in memory of its own on a device.
+    """Rebuild a state for training, in memory of its own on a device.
 
-    The optimiser's own numbers come from the recipe; of what is stored it takes the moments.
+    The optimiser's own numbers come from the recipe; from the stored optimiser it takes the moments.
 
     Args:
-        model: given the stored parameters in place of its own.
+        model: its parameters are replaced by the stored ones.
     """
     place = partial(torch.Tensor.to, device=device, copy=True)
     params = {name: place(value) for name, value in stored["model"].items()}
@@ -90,7 +90,7 @@ def unstore(stored: StoredState, model: ViT, recipe: Recipe, device: torch.devic
 
 
 def named_moments(optimizer: Mapping[str, Any]) -> dict[str, dict[str, torch.Tensor]]:
-    """What a stored optimiser keeps, by the parameter's name and torch's name for it."""
+    """Return a stored optimiser's moments, by the parameter's name and torch's name of the moment."""
     return {
         name: optimizer["state"][index]
         for group in optimizer["param_groups"]

@@ -13,7 +13,7 @@ from vit_config.augmentation import Augment
 from vit_config.images.pixels import through_pil
 
 Move = Callable[[Image.Image], Image.Image]
-"""A change of an image, or of one plane of it, that keeps its mode."""
+"""Function that changes an image, or one plane of it, and keeps its mode."""
 
 
 def augment(image: np.ndarray, augment: Augment, rng: np.random.Generator) -> np.ndarray:
@@ -36,17 +36,17 @@ def moved(image: np.ndarray, moves: Sequence[Move]) -> np.ndarray:
 
 
 def draw_moves(size: tuple[int, int], augment: Augment, rng: np.random.Generator) -> list[Move]:
-    """Draw by how much an image is rotated, scaled and shifted, and whether it is mirrored.
+    """Draw random amounts of rotation, scaling and shift of an image, and whether it is mirrored.
 
     The content is rotated by up to `rotate` degrees and scaled by 1 +- `scale` about the centre,
     moved by up to `shift` of the height and of the width, all uniform and independent, in one
-    bilinear sampling; what comes in from outside is black.
+    bilinear sampling; pixels from outside are black.
 
     Args:
         size: (H, W) of the image, in pixels.
         augment: the largest changes.
-        rng: five numbers are drawn whatever the fields are, so that one field more or less
-            does not change the others; none where all fields are zero.
+        rng: five numbers are drawn whatever the fields are, so that one field more or less does not
+            change the others; none if all fields are zero.
     """
     if not (augment.shift or augment.rotate or augment.scale or augment.flip):
         return []
@@ -72,7 +72,7 @@ def draw_moves(size: tuple[int, int], augment: Augment, rng: np.random.Generator
 def _inverse_affine(
     size: tuple[int, int], *, angle: float, scale: float, down: float, right: float
 ) -> tuple[float, float, float, float, float, float]:
-    """PIL's (a, b, c, d, e, f): output (x, y) shows input (a x + b y + c, d x + e y + f).
+    """Return PIL's (a, b, c, d, e, f): output (x, y) shows input (a x + b y + c, d x + e y + f).
 
     Coordinates are continuous with pixel centres at halves, as PIL has it, so the centre of the
     image is (width / 2, height / 2). `angle` in radians, clockwise on the screen; `down` and

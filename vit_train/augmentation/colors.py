@@ -1,4 +1,4 @@
-"""Colours changed at random: torchvision's ColorJitter and DeiT III's ThreeAugment."""
+"""Random changes of colour: torchvision's ColorJitter and DeiT III's ThreeAugment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 
 JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-"""In torchvision's order; the fourth of its four numbers is hue, which no recipe here changes."""
+"""Changes in torchvision's order; its fourth number is hue, which no recipe here changes."""
 
 
 def color_jitter(image: Image.Image, strength: float, rng: np.random.Generator) -> Image.Image:
-    """torchvision's `ColorJitter(strength, strength, strength)`: brightness, contrast and saturation in
-    a random order, each by a factor uniform in 1 +- `strength`.
+    """Apply torchvision's `ColorJitter(strength, strength, strength)`: brightness, contrast and
+    saturation in a random order, each by a factor uniform in 1 +- `strength`.
 
     Args:
         image: RGB.
-        rng: the order of four, of which one is hue, then a factor each.
+        rng: draws the order of four changes, of which one is hue, then a factor each.
     """
     order = rng.permutation(4)
     factors = [rng.uniform(max(0.0, 1.0 - strength), 1.0 + strength) for _ in JITTERED]
@@ -26,8 +26,8 @@ def color_jitter(image: Image.Image, strength: float, rng: np.random.Generator) 
 
 
 def three_augment(image: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """DeiT III's ThreeAugment (arXiv 2204.07118, section 3.3): grey, solarised above 128 or blurred by a
-    radius of 0.1 to 2, each as likely."""
+    """Apply DeiT III's ThreeAugment (arXiv 2204.07118, section 3.3): grey, solarised above 128 or
+    blurred by a radius of 0.1 to 2, each as likely."""
     match int(rng.integers(3)):
         case 0:
             return Image.merge("RGB", [image.convert("L")] * 3)

@@ -1,6 +1,6 @@
-"""Which part of an image is seen: the samplers of torchvision and TensorFlow, and a plain random crop.
+"""Random crops of an image: the samplers of torchvision and TensorFlow, and a plain random crop.
 
-Each gives a box (top, left, height, width) in pixels.
+Each sampler returns a box (top, left, height, width) in pixels.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def torchvision_box(
     ratio: tuple[float, float],
     rng: np.random.Generator,
 ) -> Box:
-    """The box of torchvision's `RandomResizedCrop` and timm's `RandomResizedCropAndInterpolation`.
+    """Draw the box of torchvision's `RandomResizedCrop` and timm's `RandomResizedCropAndInterpolation`.
 
-    The share of the area and the logarithm of width over height are uniform; after ten attempts that do
-    not fit, it is the largest box at the centre whose proportions are allowed. torchvision draws and
-    exponentiates in float32, timm and this in float64.
+    The share of the area and the logarithm of width over height are uniform; after ten attempts that
+    do not fit, the box is the largest one at the centre whose proportions are allowed. torchvision
+    draws and exponentiates in float32, timm and this function in float64.
 
     Args:
         size: (h, w) of the image.
@@ -56,11 +56,11 @@ def tensorflow_box(
     ratio: tuple[float, float],
     rng: np.random.Generator,
 ) -> Box:
-    """The box of TensorFlow's `sample_distorted_bounding_box` of an image without objects.
+    """Draw the box of TensorFlow's `sample_distorted_bounding_box` for an image without objects.
 
-    Width over height is uniform; then the height is, among those whose area is allowed; then the place,
-    which never is the last possible one (`Uniform(H - h)` of TensorFlow's kernel leaves it out). The
-    whole image after a hundred attempts. All in float32, as there.
+    Width over height is uniform; then the height is uniform among those whose area is allowed; then
+    the place, which never is the last possible one (`Uniform(H - h)` of TensorFlow's kernel leaves
+    it out). After a hundred attempts it is the whole image. Everything is in float32, as there.
     """
     for _ in range(ATTEMPTS["tensorflow"]):
         span = np.float32(ratio[1]) - np.float32(ratio[0])
@@ -73,7 +73,8 @@ def tensorflow_box(
 def _tensorflow_attempt(
     size: tuple[int, int], area: tuple[float, float], proportion: np.float32, rng: np.random.Generator
 ) -> Box | None:
-    """``GenerateRandomCrop`` of tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc."""
+    """Make one attempt, as ``GenerateRandomCrop`` in
+    tensorflow/core/kernels/image/sample_distorted_bounding_box_op.cc."""
     height, width = size
     smallest, largest = (np.float32(share) * np.float32(width) * np.float32(height) for share in area)
 
@@ -101,11 +102,11 @@ def _tensorflow_attempt(
 
 
 def random_box(size: tuple[int, int], crop: tuple[int, int], rng: np.random.Generator) -> Box:
-    """A box of (H, W) `crop` anywhere in an image of (h, w) `size`, as `tf.image.random_crop`."""
+    """Draw a box of (H, W) `crop` in an image of (h, w) `size`, as `tf.image.random_crop` does."""
     top = int(rng.integers(0, size[0] - crop[0], endpoint=True))
     return top, int(rng.integers(0, size[1] - crop[1], endpoint=True)), *crop
 
 
 def _round(value: np.float32) -> int:
-    """To the nearest whole number, halves to the even one, as C's `lrintf`."""
+    """Round to the nearest whole number, halves to the even one, as C's `lrintf` does."""
     return int(np.rint(value))

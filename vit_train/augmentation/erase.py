@@ -1,4 +1,4 @@
-"""A rectangle of noise."""
+"""Random erasing: a rectangle of noise in an image."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import math
 import numpy as np
 
 AREA = (0.02, 1 / 3)
-"""Smallest and largest share of the image, timm's."""
+"""Smallest and largest share of the image, as in timm."""
 PROPORTIONS = (math.log(0.3), math.log(1 / 0.3))
 """Logarithms of the smallest and the largest height over width."""
 
 
 def erase(image: np.ndarray, probability: float, rng: np.random.Generator) -> None:
-    """timm's `RandomErasing(mode="pixel")` (arXiv 1708.04896), in place: with some probability a
-    rectangle becomes normal noise, a number for each value.
+    """Apply timm's `RandomErasing(mode="pixel")` (arXiv 1708.04896) in place: with some probability
+    a rectangle becomes normal noise, drawn for each value.
 
     Args:
         image: (H, W, C) float32, normalised.
-        rng: one number where nothing is erased; a rectangle is tried ten times.
+        rng: draws one number if nothing is erased; a rectangle is tried ten times.
     """
     if rng.random() > probability:
         return

@@ -1,4 +1,4 @@
-"""Images of a batch mixed with each other, and their labels: mixup and cutmix."""
+"""Mixup and cutmix: images of a batch are mixed with each other, and so are their labels."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def mixed(
 ) -> tuple[np.ndarray, Shares]:
     """Mix a batch.
 
-    Smoothing of labels is the loss's: smoothing first and mixing then, as timm does, is the same.
+    The loss smooths the labels: smoothing first and mixing then, as timm does, is the same.
 
     Args:
         images: (B, H, W, C), normalised.
         labels: (B,) integers.
 
     Returns:
-        Images like `images`, and the shares of classes in their type.
+        The mixed images, and the shares of the classes in the images' type.
     """
     shares = np.eye(num_classes, dtype=images.dtype)[labels]
     if mix.style == "big_vision":
@@ -35,7 +35,7 @@ def mixed(
 
 
 def mixed_with(rows: np.ndarray, mix: Mix, batch_size: int) -> np.ndarray:
-    """Some rows of a batch and those that they are mixed with, in order."""
+    """Return some rows of a batch and those that they are mixed with, in order."""
     others = (rows - 1) % batch_size if mix.style == "big_vision" else batch_size - 1 - rows
     return np.union1d(rows, others)
 
@@ -43,8 +43,8 @@ def mixed_with(rows: np.ndarray, mix: Mix, batch_size: int) -> np.ndarray:
 def _next(
     images: np.ndarray, shares: Shares, alpha: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, Shares]:
-    """Big Vision's `get_mixup`: each image with the one before it, the first with the last. There each
-    device does so with its own share of the batch."""
+    """Mix each image with the one before it, the first with the last, as Big Vision's `get_mixup`.
+    There each device does so with its own share of the batch."""
     drawn = rng.beta(alpha, alpha)
     share = images.dtype.type(max(drawn, 1.0 - drawn))
     rest = images.dtype.type(1.0) - share
@@ -57,7 +57,7 @@ def _next(
 def _whole(
     images: np.ndarray, shares: Shares, mix: Mix, rng: np.random.Generator
 ) -> tuple[np.ndarray, Shares]:
-    """timm's `Mixup(mode="batch")`: one draw; image i with image B - 1 - i."""
+    """Mix image i with image B - 1 - i by one draw, as timm's `Mixup(mode="batch")`."""
     if rng.random() >= mix.probability:
         return images, shares
     cuts = bool(mix.cutmix) and (not mix.mixup or rng.random() < mix.cutmix_share)
@@ -78,7 +78,7 @@ def _whole(
 def _each(
     images: np.ndarray, shares: Shares, mix: Mix, rng: np.random.Generator
 ) -> tuple[np.ndarray, Shares]:
-    """timm's `Mixup` of mode "elem", a draw for each image, and "pair", for each pair i, B - 1 - i."""
+    """Mix as timm's `Mixup`: mode "elem" draws for each image, "pair" for each pair i, B - 1 - i."""
     batch = len(images)
     count = batch // 2 if mix.mode == "pair" else batch
     part, cuts = _draws(mix, count, rng)
@@ -101,7 +101,7 @@ def _each(
 
 
 def _draws(mix: Mix, count: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """The share of each image that stays, float32, and whether it is cut; in timm's order of draws."""
+    """Draw each image's remaining share, float32, and whether it is cut, in timm's order of draws."""
     cuts = np.full(count, bool(mix.cutmix))
     if mix.mixup and mix.cutmix:
         cuts = rng.random(count) < mix.cutmix_share
@@ -117,8 +117,8 @@ def _draws(mix: Mix, count: int, rng: np.random.Generator) -> tuple[np.ndarray, 
 def _box(
     size: tuple[int, ...], share: float, rng: np.random.Generator
 ) -> tuple[tuple[slice, slice], float]:
-    """A box whose area is what `share` leaves, about a place anywhere in the image, cut at its borders;
-    and the share that is left then."""
+    """Draw a box of area 1 - `share` about a place anywhere in the image, cut at its borders; return
+    it and the share of the image outside it."""
     height, width = size
     side = math.sqrt(1.0 - share)
     tall, wide = int(height * side), int(width * side)

@@ -10,18 +10,18 @@ from PIL import Image, ImageEnhance, ImageOps
 
 Colour = tuple[int, ...]
 PROBABILITY = 0.5
-"""How often a drawn operation is applied."""
+"""Probability that a drawn operation is applied."""
 
 
 class Canvas(NamedTuple):
-    """What moving operations fill empty pixels with, and how they sample."""
+    """The fill of empty pixels and the resampling of operations that move pixels."""
 
     fill: Colour
     resample: Image.Resampling
 
 
 Operation = Callable[[Image.Image, float, Canvas, np.random.Generator], Image.Image]
-"""Given an image, a level of 0 to 1, the canvas, and numbers for a sign."""
+"""Function of an image, a level of 0 to 1, the canvas, and random numbers for a sign."""
 
 
 def rand_augment(
@@ -51,7 +51,7 @@ def _signed(value: float, rng: np.random.Generator) -> float:
 
 
 def _moved(image: Image.Image, canvas: Canvas, *matrix: float) -> Image.Image:
-    """Output (x, y) shows input (a x + b y + c, d x + e y + f)."""
+    """Transform so that output (x, y) shows input (a x + b y + c, d x + e y + f)."""
     return image.transform(
         image.size, Image.Transform.AFFINE, matrix, canvas.resample, fillcolor=canvas.fill
     )
@@ -91,14 +91,14 @@ def _plain(change: Callable[[Image.Image, float], Image.Image]) -> Operation:
 
 
 def _posterize(image: Image.Image, level: float) -> Image.Image:
-    """Keep the upper four bits down to none: black, at magnitude 10. Newer Pillows refuse to keep none,
-    so that timm's RandAugment stops there now and then."""
+    """Keep the upper bits of each value: four down to none, which is black, at magnitude 10. Newer
+    Pillows refuse to keep none, so that timm's RandAugment stops there now and then."""
     dropped = 4 + int(level * 4)
     return image.point([value >> dropped << dropped for value in range(256)] * len(image.getbands()))
 
 
 def _brighten_dark(image: Image.Image, level: float) -> Image.Image:
-    """Solarise-add: pixels below 128 become lighter."""
+    """Apply solarise-add: pixels below 128 become lighter."""
     added = min(128, int(level * 110))
     table = [min(255, value + added) if value < 128 else value for value in range(256)]
     return image.point(table * len(image.getbands()))
@@ -121,5 +121,5 @@ OPERATIONS: tuple[Operation, ...] = (
     _move_x,
     _move_y,
 )
-"""In timm's order: contrast to the full range, equalise, invert, rotate, posterise, solarise, lighten
-the dark, colour, contrast, brightness, sharpness, shear and move along each axis."""
+"""Operations in timm's order: contrast to the full range, equalise, invert, rotate, posterise,
+solarise, lighten the dark, colour, contrast, brightness, sharpness, shear and move along each axis."""

@@ -1,6 +1,6 @@
-"""RandAugment as Big Vision has it, which is that of TensorFlow's models, with what it does wrong.
+"""RandAugment as in Big Vision, which took it from TensorFlow's models, with its defects.
 
-Three things in it are not what its names promise; recipes were tuned with them, so they are kept:
+Three things in it are not what their names promise; recipes were tuned with them, so they are kept:
 
 - every drawn operation is applied: the probability that is drawn for each is never looked at;
 - `contrast` blends with the number of pixels over 256 in place of their mean (196 for 224 x 224, and
@@ -19,12 +19,12 @@ import numpy as np
 from vit_train.augmentation.tensorflow import grey
 
 FILL = 128
-"""What comes in from outside."""
+"""Value of pixels from outside the image."""
 CUTOUT, TRANSLATE = 40, 100
 """Pixels at magnitude 10, whatever the image's size: half a hole's side, and the move."""
 
 Operation = Callable[[np.ndarray, float, np.random.Generator], np.ndarray]
-"""Given an image (H, W, 3) uint8, a level of 0 to 1, and random numbers."""
+"""Function of an image (H, W, 3) uint8, a level of 0 to 1, and random numbers."""
 
 
 def rand_augment(
@@ -44,13 +44,13 @@ def rand_augment(
 
 
 def blend(base: np.ndarray, image: np.ndarray, factor: float) -> np.ndarray:
-    """`image` where `factor` is 1, `base` where it is 0, beyond `image` above; fractions cut off."""
+    """Blend images: `base` at factor 0, `image` at 1, beyond `image` above 1, with fractions cut off."""
     base, image = base.astype(np.float32), image.astype(np.float32)
     return np.clip(base + np.float32(factor) * (image - base), 0, 255).astype(np.uint8)
 
 
 def contrast_base(image: np.ndarray) -> np.ndarray:
-    """What `contrast` blends with: grey of the number of pixels over 256, not of their mean."""
+    """Return the base of `contrast`: grey of the number of pixels over 256, not of their mean."""
     height, width = image.shape[:2]
     return np.full_like(image, min(int(height * width / 256.0), 255))
 
@@ -60,9 +60,9 @@ def _signed(value: float, rng: np.random.Generator) -> float:
 
 
 def _projected(image: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Output (x, y) shows the input pixel nearest to `rows` (2, 3) times (x, y, 1), else grey.
+    """Show at (x, y) the input pixel nearest to `rows` (2, 3) times (x, y, 1), else grey.
 
-    TensorFlow's ImageProjectiveTransform, halves rounded away from zero.
+    This is TensorFlow's ImageProjectiveTransform; halves are rounded away from zero.
     """
     height, width = image.shape[:2]
     rows = rows.astype(np.float32)
@@ -127,7 +127,7 @@ def _enhance(base: Callable[[np.ndarray], np.ndarray]) -> Operation:
 
 
 def _smoothed(image: np.ndarray) -> np.ndarray:
-    """PIL's SMOOTH, but at the border."""
+    """Smooth as PIL's SMOOTH does, except at the border."""
     weights = np.array([[1, 1, 1], [1, 5, 1], [1, 1, 1]], np.float32) / np.float32(13.0)
     height, width = image.shape[:2]
     total = np.zeros((height - 2, width - 2, image.shape[2]), np.float32)
@@ -183,5 +183,6 @@ OPERATIONS: tuple[Operation, ...] = (
     _cutout,
     _solarize_add,
 )
-"""In Big Vision's order: contrast to the full range, equalise, invert, rotate, posterise, solarise,
-colour, contrast, brightness, sharpness, shear and move along each axis, a hole, lighten the dark."""
+"""Operations in Big Vision's order: contrast to the full range, equalise, invert, rotate, posterise,
+solarise, colour, contrast, brightness, sharpness, shear and move along each axis, a hole, lighten
+the dark."""

@@ -8,8 +8,8 @@ import numpy as np
 
 
 def resize_bilinear(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """`tf.image.resize(method="bilinear", antialias=False)`, cast to uint8 as Big Vision does: two
-    neighbours each way, whatever the scale, and fractions cut off.
+    """Resize as `tf.image.resize(method="bilinear", antialias=False)`, cast to uint8 as Big Vision
+    does: from two neighbours each way, whatever the scale, with fractions cut off.
 
     Args:
         image: (h, w, C) uint8.
@@ -30,7 +30,7 @@ def resize_bilinear(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def _neighbours(old: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each of `new` places the pixels before and after it among `old`, and how far it is between."""
+    """Return the pixels before and after each of `new` places among `old`, and the fraction between."""
     scale = np.float32(old) / np.float32(new)
     place = (np.arange(new, dtype=np.float32) + np.float32(0.5)) * scale - np.float32(0.5)
     floor = np.floor(place)
@@ -40,7 +40,7 @@ def _neighbours(old: int, new: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def resize_area(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """`tf.image.resize(method="area")`, cast to uint8: each pixel the mean of the area it covers."""
+    """Resize as `tf.image.resize(method="area")`, cast to uint8: each pixel is the mean of its area."""
     scales = [np.float32(old) / np.float32(new) for old, new in zip(image.shape[:2], size, strict=True)]
     pixels = image.astype(np.float32)
     total = np.zeros((*size, image.shape[2]), np.float32)
@@ -53,7 +53,7 @@ def resize_area(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 
 def _covered(old: int, new: int, scale: np.float32) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For the first, second, ... old pixel under each new one: which it is, and how much of it is."""
+    """Yield the first, second, ... old pixel under each new one, with the covered share of it."""
     start = np.arange(new, dtype=np.float32) * scale
     end = np.arange(1, new + 1, dtype=np.float32) * scale
     first = np.floor(start).astype(int)
@@ -65,14 +65,15 @@ def _covered(old: int, new: int, scale: np.float32) -> Iterator[tuple[np.ndarray
 
 
 def resize_shorter(image: np.ndarray, side: int) -> np.ndarray:
-    """Big Vision's `resize_small`: the shorter side to `side` pixels, by area, proportions kept."""
+    """Resize the shorter side to `side` pixels, by area, proportions kept: Big Vision's
+    `resize_small`."""
     factor = np.float32(side) / np.float32(min(image.shape[:2]))
     height, width = (int(np.rint(np.float32(old) * factor)) for old in image.shape[:2])
     return resize_area(image, (height, width))
 
 
 def grey(image: np.ndarray) -> np.ndarray:
-    """`tf.image.rgb_to_grayscale` of uint8: (H, W, 3) to (H, W, 1)."""
+    """Convert (H, W, 3) uint8 to grey (H, W, 1) as `tf.image.rgb_to_grayscale`."""
     shares = np.array([0.2989, 0.5870, 0.1140], np.float32)
     levels = image.astype(np.float32) * np.float32(1.0 / 255)
     summed = (levels * shares).sum(axis=-1, keepdims=True, dtype=np.float32)
@@ -80,5 +81,5 @@ def grey(image: np.ndarray) -> np.ndarray:
 
 
 def _cast(pixels: np.ndarray) -> np.ndarray:
-    """Clipped to uint8, fractions cut off."""
+    """Clip to uint8, with fractions cut off."""
     return np.clip(pixels, 0, 255).astype(np.uint8)

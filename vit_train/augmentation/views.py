@@ -1,4 +1,4 @@
-"""What a training image becomes before it is normalised: a crop, moves, other colours."""
+"""Views of a training image before normalisation: a crop, moves, other colours."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Views:
     """A recipe's changes to images, for a model's size.
 
     Raises:
-        DataError: changes of colours, for images that are not RGB.
+        DataError: colours change, but the images are not RGB.
     """
 
     def __init__(self, changes: Augment, size: tuple[int, int], preprocess: Preprocess) -> None:
@@ -38,11 +38,12 @@ class Views:
         self._canvas = Canvas(fill, Image.Resampling.BICUBIC)
 
     def changed(self, image: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """One view of an image, as timm and Big Vision order it: crop, moves and flip, policy, jitter.
+        """Make one view of an image, in timm's and Big Vision's order: crop, moves, flip, policy,
+        jitter.
 
         Args:
             image: (h, w, C) uint8.
-            rng: None where nothing is drawn: the image is fitted to the size.
+            rng: None if nothing is drawn: the image is fitted to the size.
 
         Returns:
             (H, W, C) uint8.
@@ -63,7 +64,7 @@ class Views:
         return np.asarray(self._recoloured(Image.fromarray(image), rng))
 
     def _cropped(self, image: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, list[Move]]:
-        """What is seen of an image, and what PIL has still to do to bring it to the size."""
+        """Crop an image; return it with the moves that PIL still has to make to bring it to the size."""
         changes, found = self._changes, (image.shape[0], image.shape[1])
         match changes.crop:
             case "torchvision":

@@ -1,1 +1,1 @@
-"""Where images lie: one module for each kind of set, each of which gives two splits of records."""
+"""Sources of images: one module for each kind of set, each of which returns two splits of records."""

@@ -28,8 +28,8 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
     a model wants them.
 
     Raises:
-        MissingFileError: no such folder, or nothing of the kind in it.
-        DataError: a damaged file, one that lies elsewhere, no such columns, or only one split.
+        MissingFileError: there is no such folder, or nothing of the kind in it.
+        DataError: a file is damaged or lies elsewhere, a column is missing, or there is only one split.
     """
     try:
         if (path / "dataset_dict.json").is_file():
@@ -71,7 +71,7 @@ def open_arrow(spec: str, path: Place) -> ImageDataset:
 
 
 def _entry(where: object, said: Any, key: str, kind: Any) -> Any:
-    """One entry of a JSON object, of the type that it should have. ValueError: it has another."""
+    """Return one entry of a JSON object, of the given type. ValueError: it has another type."""
     try:
         return TypeAdapter(kind).validate_python(said[key], strict=True)
     except ValidationError as error:
@@ -81,7 +81,7 @@ def _entry(where: object, said: Any, key: str, kind: Any) -> Any:
 
 
 def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Features and files of what `save_to_disk` wrote."""
+    """Return features and files of a set that `save_to_disk` wrote."""
     if isinstance(path, Remote):
         raise DataError(
             f"{spec}: Arrow files are mapped into memory, which needs a local disk; copy the set, or"
@@ -106,7 +106,7 @@ def _saved(spec: str, path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _parquet(path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Features and files of a folder of Parquet, whose splits are in the files' names."""
+    """Return features and files of a folder of Parquet, whose splits are in the files' names."""
     rows: dict[str, Any] = {}
     features: dict[str, Any] = {}
     for file in ending_in(path, ".parquet"):
@@ -119,7 +119,7 @@ def _parquet(path: Place) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _described(file: Place) -> dict[str, Any]:
-    """The features that a Parquet file describes, none if it does not."""
+    """Return the features that a Parquet file describes, none if it describes none."""
     with open_ordinary(file) as opened:
         about = (pq.read_schema(opened).metadata or {}).get(b"huggingface")
     if about is None:
@@ -133,7 +133,7 @@ def _described(file: Place) -> dict[str, Any]:
 
 
 def _columns(spec: str, features: dict[str, Any]) -> tuple[str, str, tuple[str, ...]]:
-    """The names of both columns, and of the classes."""
+    """Return the names of the image and the label column, and of the classes."""
     kinds = {name: each.get("_type") for name, each in features.items() if isinstance(each, dict)}
     images = [name for name, kind in kinds.items() if kind == "Image"]
     labels = [name for name, kind in kinds.items() if kind == "ClassLabel"]

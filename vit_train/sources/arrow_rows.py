@@ -1,5 +1,5 @@
-"""Rows of Arrow and Parquet files: both columns of the right type, and no more made of them than a small
-multiple of what the files hold."""
+"""Rows of Arrow and Parquet files, with checked column types, and memory limited to a small multiple
+of the files' size."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from vit_config.images.pixels import LONGEST_FILE
 from vit_train.sources.place import Place, below, check_here, open_ordinary, read_all, size_of
 
 KEPT_BYTES = 2**30
-"""Parquet is read by groups of rows; so many bytes of them are kept."""
+"""Bytes of Parquet row groups that are kept in memory."""
 FLOOR, MULTIPLE = 2**26, 8
-"""How many bytes a file may make of itself: so many, and so many times its own."""
+"""Memory that a file may take: so many bytes, and so many times its own size."""
 ROW = 16
-"""Bytes that a row makes at least."""
+"""Least bytes of a row in memory."""
 AT_ONCE = 64
-"""Rows of Parquet that are made before what they take is looked at."""
+"""Rows of Parquet that are read before their memory is checked."""
 
 
 class Rows(Sequence[Any], ABC):
-    """Rows of some files, in order; images are taken out as the bytes that they are stored as.
+    """Rows of some files, in order; images are returned as their stored bytes.
 
     Args:
-        root: the folder of the set, below which is whatever a row names.
-        image, label: which columns these are.
+        root: folder of the set; files that rows name lie below it.
+        image, label: names of the two columns.
     """
 
     def __init__(self, root: Place, files: Sequence[Place], image: str, label: str) -> None:
         self.root, self.files, self.image, self.label = root, list(files), image, label
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is open: another process opens it anew."""
+        """Leave open files out: another process opens them anew."""
         return {name: getattr(self, name) for name in ("root", "files", "image", "label")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -48,11 +48,11 @@ class Rows(Sequence[Any], ABC):
     @property
     @abstractmethod
     def lengths(self) -> list[int]:
-        """How many rows each part has."""
+        """Number of rows of each part."""
 
     @abstractmethod
     def part(self, number: int) -> pa.Table:
-        """Both columns of some rows."""
+        """Return both columns of one part."""
 
     @cached_property
     def _ends(self) -> np.ndarray:
@@ -73,7 +73,7 @@ class Rows(Sequence[Any], ABC):
         return {"image": content, "label": -1 if label.as_py() is None else label.as_py()}
 
     def _content(self, image: Any) -> bytes:
-        """The bytes of an image, which a row holds, or the file that it names."""
+        """Return the bytes of an image, from the row or from the file that it names."""
         if isinstance(image, pa.StructScalar):  # {"bytes": ..., "path": ...}, one of them null
             there = image.keys() if image.is_valid else ()
             content, path = (image[name] if name in there else None for name in ("bytes", "path"))
@@ -92,7 +92,7 @@ class Rows(Sequence[Any], ABC):
         return image.as_py()
 
     def checked(self, file: Place, schema: pa.Schema) -> None:
-        """Whether the columns are there, and of the types that these are of. DataError: they are not."""
+        """Check that the columns exist and have the right types. DataError: they do not."""
         for name, fits, expected in (
             (self.image, _holds_images, "a struct of bytes and path, or binary"),
             (self.label, lambda kind: pa.types.is_integer(kind) or pa.types.is_null(kind), "an integer"),
@@ -125,14 +125,14 @@ def _holds_images(kind: pa.DataType) -> bool:
 
 
 def _check_made(file: Place, nbytes: int) -> None:
-    """OSError: so many bytes are more than a file may make of itself."""
+    """Refuse a file that takes too much memory for its size. OSError: it does."""
     size = size_of(file)
     if nbytes > FLOOR + MULTIPLE * size:
         raise OSError(f"{file}: its {size} bytes would make {nbytes}; do not trust it")
 
 
 class ArrowRows(Rows):
-    """Of Arrow files in the streaming format, mapped into memory."""
+    """Rows of Arrow files in the streaming format, mapped into memory."""
 
     @cached_property
     def _tables(self) -> list[pa.Table]:
@@ -154,19 +154,20 @@ class ArrowRows(Rows):
 
     @property
     def lengths(self) -> list[int]:
-        """How many rows each file has."""
+        """Number of rows of each file."""
         return [table.num_rows for table in self._tables]
 
     def part(self, number: int) -> pa.Table:
-        """One file."""
+        """Return the columns of one file."""
         return self._tables[number]
 
 
 def _unpacked(message: Any) -> int:
-    """How many bytes the compressed buffers of a message say they unpack to; 0 if it has none.
+    """Return the unpacked size in bytes that a message's compressed buffers declare; 0 if it has none.
 
-    As laid down in Arrow's Message.fbs: a message is a table of version, type of header, header; a
-    batch of rows a table of length, nodes, buffers, compression; one of a dictionary has it second.
+    The format is Arrow's Message.fbs: a message is a table of version, type of header, header; a
+    batch of rows is a table of length, nodes, buffers, compression; a dictionary's batch is its
+    second field.
     """
     head, body = message.metadata.to_pybytes(), message.body
     (root,) = struct.unpack_from("<I", head)
@@ -187,7 +188,7 @@ def _unpacked(message: Any) -> int:
 
 
 def _field(head: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffers table that points to something points to; 0 if it is absent."""
+    """Return the place that a field of a flatbuffers table points to; 0 if the field is absent."""
     (back,) = struct.unpack_from("<i", head, table)
     (length,) = struct.unpack_from("<H", head, table - back)
     if 4 + 2 * number >= length:
@@ -200,11 +201,11 @@ def _field(head: bytes, table: int, number: int) -> int:
 
 
 class ParquetRows(Rows):
-    """Of Parquet files, a group of rows at a time."""
+    """Rows of Parquet files, a group of rows at a time."""
 
     @cached_property
     def _groups(self) -> list[tuple[Place, int, int, int]]:
-        """File, number in it, rows and bytes of each group."""
+        """File, number in the file, rows and bytes of each group."""
         groups = []
         for path in self.files:
             with open_ordinary(path) as file:
@@ -217,11 +218,11 @@ class ParquetRows(Rows):
 
     @cached_property
     def lengths(self) -> list[int]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """How many rows each group has."""
+        """Number of rows of each group."""
         return [rows for _, _, rows, _ in self._groups]
 
     def part(self, number: int) -> pa.Table:
-        """One group."""
+        """Return the columns of one group."""
         return self._read(number)
 
     @cached_property

@@ -1,7 +1,8 @@
 """CRC-32C (Castagnoli, RFC 3720), the checksum of TFRecord files, at the speed of numpy.
 
-A CRC that begins with zero is linear: that of two strings is the first's, moved on by as many zero bytes
-as the second has, XOR the second's. So 32-byte pieces are computed side by side, and joined pairwise.
+A CRC that begins with zero is linear: the CRC of two strings together is the first's, moved on by as
+many zero bytes as the second has, XOR the second's. So 32-byte pieces are computed side by side, and
+joined pairwise.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def _table(bits: int) -> np.ndarray:
 
 
 TABLE, PAIRS = _table(8), _table(16)
-"""(256,), (65536,): where a register goes whose low byte, or low two bytes, are these."""
+"""(256,), (65536,): the next register for each value of its low byte, or low two bytes."""
 _ROWS = TABLE.tolist()
 
 
 def crc32c(data: bytes | memoryview) -> int:
-    """The checksum of some bytes."""
+    """Compute the checksum of some bytes."""
     if len(data) < 4 * PIECE:
         register = ALL
         for byte in data:
@@ -51,19 +52,19 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(crc: int) -> int:
-    """A checksum as TFRecord files store it: bytes that hold checksums are as well guarded."""
+    """Mask a checksum as TFRecord files store it: bytes that hold checksums are then guarded as well."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & ALL
 
 
 def _moved(registers: np.ndarray, tables: np.ndarray) -> np.ndarray:
-    """Registers behind as many zero bytes as the tables (4, 256) stand for."""
+    """Move registers on by the number of zero bytes that the tables (4, 256) stand for."""
     parts = [tables[k][registers >> 8 * k & 255] for k in range(4)]
     return parts[0] ^ parts[1] ^ parts[2] ^ parts[3]
 
 
 @cache
 def _move_tables(level: int) -> np.ndarray:
-    """(4, 256): what `PIECE` times 2^level zero bytes make of each byte of a register."""
+    """Return (4, 256): each byte of a register moved on by `PIECE` times 2^level zero bytes."""
     values = np.arange(256, dtype=np.uint32)
     registers = np.stack([values << np.uint32(8 * k) for k in range(4)])
     if level:

@@ -1,4 +1,4 @@
-"""By what a set is known: a digest of every record, which is computed once and remembered."""
+"""The fingerprint of a set: a digest of every record, which is computed once and remembered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from vit_train.sources.index_cache import Index, remembered
 from vit_train.sources.place import Place, changed_at, on_disk
 
 THREADS = 32
-"""More than there are cores: they wait for disks and networks."""
+"""Threads; more than there are cores, since they wait for disks and networks."""
 CHUNK = 64
-"""Records that a thread takes at once."""
+"""Records per task of a thread."""
 LARGE = 2**31
-"""Bytes of a set that is announced before it is read."""
+"""Bytes from which on a set is announced before it is read."""
 SETTLED = 2.0
-"""Seconds after which another change of a file has another time, on any file system."""
+"""Seconds after which a new change of a file gets another time, on any file system."""
 
 
 def fingerprint(
@@ -32,14 +32,14 @@ def fingerprint(
     *splits: Records,
     files: Sequence[Place],
 ) -> str:
-    """SHA-256 (hex) of all that an `ImageDataset` is known by.
+    """Compute the SHA-256 (hex) that identifies an `ImageDataset`.
 
     Args:
-        files: what the set is read from: while they are as they were - path, size, times - what their
-            records add up to is remembered.
+        files: files of the set: while their paths, sizes and times stay the same, the digest of
+            their records is remembered.
 
     Raises:
-        DataError: a label is no whole number.
+        DataError: a label is not a whole number.
     """
     about = json.dumps([full_name, class_names, shape, [len(records) for records in splits]])
     found = remembered(
@@ -52,7 +52,7 @@ def fingerprint(
 
 
 def _digest_of(splits: Sequence[Records], files: Sequence[Place]) -> Index:
-    """SHA-256 of all records, and how many could not be read: what becomes of these is decided when
+    """Compute SHA-256 of all records, and count those that could not be read: these are handled when
     their turn comes."""
     size = sum(map(on_disk, files))
     if size > LARGE:
@@ -86,5 +86,5 @@ def _chunk(records: Records, start: int) -> tuple[bytes, int]:
 
 
 def _settled(files: Sequence[Place]) -> bool:
-    """Whether whatever changes from now on has another time."""
+    """Return whether any later change of the files gets another time."""
     return max(map(changed_at, files), default=0.0) < time.time() - SETTLED

@@ -16,16 +16,16 @@ from vit_train.sources.fingerprint import fingerprint
 from vit_train.sources.place import Place, files_below, folders_in, read_all
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-"""Of the files that are taken for images, whatever their case; torchvision's list."""
+"""Endings of image files, in any case; torchvision's list."""
 TEST_FOLDERS = ("val", "validation", "test")
-"""The first that is there is tested on."""
+"""Folders for testing; the first that exists is used."""
 HELD_OUT = 10
-"""Where no folder is for testing, one image in so many of each class is, from the first on."""
+"""Without a folder for testing, one image in so many of each class is for testing, from the first on."""
 SHAPE: ImageShape = (None, None, 3)
 
 
 class ImageFiles(Sequence[Any]):
-    """Files with labels, each read when it is asked for."""
+    """Image files with labels, each read when it is asked for."""
 
     def __init__(self, root: Place, files: Sequence[tuple[str, int]]) -> None:
         self.root, self.files = root, files
@@ -38,7 +38,7 @@ class ImageFiles(Sequence[Any]):
         return {"image": read_all(self.root / path, LONGEST_FILE), "label": label}
 
     def name(self, index: int) -> str:
-        """What messages call a record."""
+        """Return a record's name in messages."""
         return str(self.root / self.files[index][0])
 
 
@@ -52,9 +52,9 @@ def open_folder(spec: str, path: Place) -> ImageDataset:
     followed, but none of a class into a folder that was entered before.
 
     Raises:
-        MissingFileError: no such folder.
-        DataError: no classes, a class without images or a usable name, or other classes to test on than
-            to train on.
+        MissingFileError: there is no such folder.
+        DataError: there are no classes, a class has no images or no usable name, or the classes to
+            test on differ from those to train on.
     """
     if not path.is_dir():
         raise MissingFileError(f"{spec}: {path} is no folder; give one with a folder for each class")
@@ -103,7 +103,7 @@ def _classes(spec: str, folder: Place) -> tuple[str, ...]:
 
 
 def _images(root: Any, folder: Any) -> Iterator[str]:
-    """The images below a folder by their paths from `root`, in torchvision's order."""
+    """Yield the images below a folder by their paths from `root`, in torchvision's order."""
     start = PurePosixPath(folder.relative_to(root))
     for inside, name in files_below(folder):
         if name.lower().endswith(SUFFIXES):

@@ -1,7 +1,8 @@
-"""Where records lie in files that have no table of contents, remembered from one start to the next.
+"""Indexes of records in files without a table of contents, remembered from one start to the next.
 
-Kept in ``$XDG_CACHE_HOME/vit-parity/indexes`` (``~/.cache`` by default), for sets are often read-only.
-An index belongs to the files of a set as they are: their paths, sizes and times of change.
+Indexes are kept in ``$XDG_CACHE_HOME/vit-parity/indexes`` (``~/.cache`` by default), for sets are
+often read-only. An index belongs to a set's files as they are: their paths, sizes and times of
+change.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ def remembered(
     find: Callable[[], Index],
     lasts: Callable[[Index], bool] = lambda _: True,
 ) -> Index:
-    """The index of some files: as it was found before, or found now and kept.
+    """Return the index of some files: the remembered one, or one found now and kept.
 
     Args:
-        kind: what the index is of, and in which form; another one is another index.
-        find: goes through the files; whatever it raises is raised.
-        lasts: whether what was found is kept.
+        kind: name of the index's subject and form; each kind is an index of its own.
+        find: function that goes through the files; its errors are raised.
+        lasts: function that returns whether to keep a found index.
     """
     path = _folder() / f"{_known_by(kind, files)}.npz"
     with contextlib.suppress(OSError, ValueError, EOFError, BadZipFile), path.open("rb") as file:

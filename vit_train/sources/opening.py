@@ -1,4 +1,4 @@
-"""Image data sets by name; what a kind of set needs is imported when it is asked for."""
+"""Image data sets by name; the packages of a kind of set are imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def open_dataset(spec: str, data_dir: Path) -> ImageDataset:
 
     Raises:
         MissingFileError: the set is not there, or one of its files is gone.
-        DataError: an unknown spec, or a set that cannot be used; the message says why.
+        DataError: the spec is unknown, or the set cannot be used; the message says why.
     """
     kind, _, name = spec.partition(":")
     if kind == "folder" and name:

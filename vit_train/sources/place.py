@@ -1,6 +1,6 @@
-"""Where a set lies: on this machine, or on object storage by fsspec (``s3://``, ``gs://``, ...).
+"""The place of a set: on this machine, or on object storage by fsspec (``s3://``, ``gs://``, ...).
 
-`Remote` has what sets ask of a `pathlib.Path`, and no more.
+`Remote` has the methods of `pathlib.Path` that sets need, and no more.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SCHEME = "://"
 
 
 def place(name: str) -> Place:
-    """What a name in a data set's spec means.
+    """Return the place that a name in a data set's spec means.
 
     Raises:
-        DataError: object storage that fsspec, or what it needs, is not installed for.
+        DataError: fsspec, or its package for that object storage, is not installed.
     """
     if SCHEME not in name:
         return Path(name).expanduser()
@@ -42,11 +42,11 @@ class Remote:
     """A file or a folder on object storage."""
 
     url: str
-    """With its scheme, and without a slash at the end."""
+    """URL with its scheme, without a slash at the end."""
 
     @property
     def system(self) -> Any:
-        """fsspec's file system, of which it keeps one a process."""
+        """fsspec's file system, one per process."""
         return self._found()[0]
 
     @property
@@ -66,31 +66,31 @@ class Remote:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Last part of the URL."""
         return self.url.rpartition("/")[2]
 
     def is_dir(self) -> bool:
-        """Whether something lies below it."""
+        """Return whether something lies below this URL."""
         return self.system.isdir(self._path)
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
+        """Return whether this is a file."""
         return self.system.isfile(self._path)
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """Open it for reading."""
+        """Open the file for reading."""
         return self.system.open(self._path, mode)
 
     def size(self) -> int:
-        """In bytes."""
+        """Return the size in bytes."""
         return int(self.system.size(self._path) or 0)
 
     def relative_to(self, root: Remote) -> PurePosixPath:
-        """The path from a folder above."""
+        """Return the path from a folder above."""
         return PurePosixPath(self.url.removeprefix(f"{root.url}/"))
 
     def below(self) -> list[Remote]:
-        """Every file below, in order."""
+        """Return every file below, in order."""
         start = len(self._path.rstrip("/")) + 1
         return sorted(self / path[start:] for path in self.system.find(self._path))
 
@@ -99,12 +99,12 @@ Place = Path | Remote
 
 
 def is_of_a_mac(name: str) -> bool:
-    """Whether this is what a Mac's archive holds beside each file, or the folder of such: no data."""
+    """Return whether a Mac's archive adds such a file beside each file, or such a folder: no data."""
     return name.startswith("._") or name == "__MACOSX"
 
 
 def files_below(folder: Place) -> Iterator[tuple[str, str]]:
-    """Every file below a folder: the path of its own folder from there, and its name; in order."""
+    """Yield every file below a folder: its folder's path from there, and its name; in order."""
     if isinstance(folder, Remote):
         paths = (each.relative_to(folder) for each in folder.below())
         yield from sorted(
@@ -118,8 +118,8 @@ def files_below(folder: Place) -> Iterator[tuple[str, str]]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every folder below one, itself too, with the names of its files; links are followed, but no folder
-    is entered twice, for links may go round in circles."""
+    """Yield a folder and every folder below it, with the names of its files. Links are followed, but
+    no folder is entered twice, for links may form circles."""
     entered = set()
     for where, folders, names in os.walk(folder, followlinks=True):
         about = os.stat(where)
@@ -132,7 +132,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def folders_in(folder: Place) -> list[str]:
-    """The names of the folders in a folder, in order."""
+    """Return the names of the folders in a folder, in order."""
     if not isinstance(folder, Remote):
         names = [entry.name for entry in os.scandir(folder) if entry.is_dir()]
     else:
@@ -144,7 +144,7 @@ def folders_in(folder: Place) -> list[str]:
 
 
 def ending_in(folder: Place, suffix: str) -> list[Any]:
-    """The files below a folder whose names end so, in order."""
+    """Return the files below a folder whose names end in `suffix`, in order."""
     found = [
         folder / name if inside == "." else folder / inside / name
         for inside, name in files_below(folder)
@@ -154,10 +154,10 @@ def ending_in(folder: Place, suffix: str) -> list[Any]:
 
 
 def below(root: Place, *names: str) -> Place:
-    """The file that a set names, which lies below its own folder.
+    """Return the place of a file that a set names, which must lie below the set's own folder.
 
     Raises:
-        OSError: it would lie elsewhere.
+        OSError: the file would lie elsewhere.
     """
     found = root
     for name in names:
@@ -169,22 +169,22 @@ def below(root: Place, *names: str) -> Place:
 
 
 def check_here(root: Place, file: Place) -> None:
-    """That no link leads a file out of a folder. OSError: one does."""
+    """Check that no link leads a file out of a folder. OSError: one does."""
     if isinstance(file, Path) and not file.resolve().is_relative_to(Path(str(root)).resolve()):
         raise OSError(f"{file} is a link to what is not below {root}")
 
 
 def read_all(file: Place, most: int) -> bytes:
-    """What an ordinary file holds.
+    """Read the content of an ordinary file.
 
     Raises:
-        OSError: it cannot be read, is a device or a pipe, or has more than `most` bytes.
+        OSError: the file cannot be read, is a device or a pipe, or has more than `most` bytes.
     """
     if isinstance(file, Remote):
         content = file.system.cat_file(file._path, start=0, end=most + 1)
     else:
         with open_ordinary(file) as opened:
-            size = os.fstat(opened.fileno()).st_size  # a buffer is as long as what is asked for
+            size = os.fstat(opened.fileno()).st_size  # `read` allocates as many bytes as it is asked for
             content = opened.read(size) if size <= most else None
     if content is None or len(content) > most:
         raise OSError(f"more than {most} bytes; so many are never needed")
@@ -192,20 +192,20 @@ def read_all(file: Place, most: int) -> bytes:
 
 
 def read_text(file: Place) -> str:
-    """The text of an ordinary file.
+    """Read the text of an ordinary file.
 
     Raises:
         OSError: see `read_all`.
-        ValueError: it is not UTF-8.
+        ValueError: the text is not UTF-8.
     """
     return read_all(file, LONGEST_JSON).decode()
 
 
 def read_json(file: Place) -> Any:
-    """What a JSON file says.
+    """Read a JSON file.
 
     Raises:
-        OSError, ValueError: see `read_all` and `vit_config.files.foreign.parse_json`; with its path.
+        OSError, ValueError: see `read_all` and `vit_config.files.foreign.parse_json`; with the path.
     """
     try:
         return parse_json(read_text(file))
@@ -214,10 +214,10 @@ def read_json(file: Place) -> Any:
 
 
 def read_part(file: Place, offset: int, size: int) -> bytes:
-    """Some bytes of an ordinary file.
+    """Read some bytes of an ordinary file.
 
     Raises:
-        OSError: it ends before them, or cannot be read.
+        OSError: the file ends before them, or cannot be read.
     """
     if isinstance(file, Remote):
         content = file.system.cat_file(file._path, start=offset, end=offset + size)
@@ -231,7 +231,7 @@ def read_part(file: Place, offset: int, size: int) -> bytes:
 
 
 def open_ordinary(file: Place) -> IO[bytes]:
-    """Open a file for reading. OSError: it cannot be, or is a device or a pipe."""
+    """Open a file for reading. OSError: it cannot be opened, or is a device or a pipe."""
     if isinstance(file, Path):
         try:
             check_ordinary(file)
@@ -241,7 +241,7 @@ def open_ordinary(file: Place) -> IO[bytes]:
 
 
 def size_of(file: Place) -> int:
-    """In bytes; 0 of what is not there."""
+    """Return a file's size in bytes; 0 if there is no such file."""
     if isinstance(file, Remote):
         return file.size()
     try:
@@ -251,7 +251,7 @@ def size_of(file: Place) -> int:
 
 
 def on_disk(file: Place) -> int:
-    """Bytes that are there: a file with holes has fewer than its size."""
+    """Return the bytes on the disk: a file with holes has fewer than its size."""
     size = size_of(file)
     if isinstance(file, Remote) or not size:
         return size
@@ -260,7 +260,7 @@ def on_disk(file: Place) -> int:
 
 
 def changed_at(file: Place) -> float:
-    """When a file was changed last, in seconds; 0 where its storage says that by a name."""
+    """Return the time of a file's last change, in seconds; 0 where only `version_of` tells changes."""
     if isinstance(file, Remote):
         return 0.0
     try:
@@ -271,8 +271,8 @@ def changed_at(file: Place) -> float:
 
 
 def version_of(file: Place) -> str:
-    """What is another string when a file is another one: its path, size and times of change - of its
-    contents, and of anything, which no program can set - or what the storage knows it by."""
+    """Return a string that differs when a file differs: its path, size and times of change - of its
+    contents, and of anything, which no program can set - or the storage's own key for it."""
     if isinstance(file, Remote):
         return f"{file.url}\0{file.system.ukey(file._path)}"
     try:

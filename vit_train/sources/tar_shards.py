@@ -21,15 +21,15 @@ from vit_train.sources.index_cache import Index, remembered
 from vit_train.sources.place import Place, ending_in, open_ordinary, read_part, read_text
 
 CLASSES = "classes.txt"
-"""Beside the tar files: the name of each class, one a line, in the order of the labels."""
+"""File beside the tar files with the name of each class, one a line, in the order of the labels."""
 SHAPE: ImageShape = (None, None, 3)
 KEY = re.compile(r"((?:.*/)?[^./][^/.]*)\.([^/]+)")
-"""What files of one sample have in common, and the rest: webdataset cuts at the first dot."""
+"""The common part of the names of one sample's files, and the rest: webdataset cuts at the first dot."""
 LONGEST_LABEL = 2**24
-"""Bytes of a file with a label, which may hold more about its image."""
+"""Most bytes of a file with a label, which may hold more about its image."""
 LARGEST_LABEL = 2**31 - 1
 UNREADABLE = (OverflowError, RecursionError, MemoryError)
-"""What heads of members that lie about sizes, or go on for ever, lead `tarfile` to."""
+"""Errors of `tarfile` at heads of members that lie about sizes, or go on for ever."""
 
 
 class Sample(NamedTuple):
@@ -55,22 +55,22 @@ class TarImages(Sequence[Any]):
         return {"image": read_part(self.shards[shard], offset, size), "label": label}
 
     def name(self, index: int) -> str:
-        """What messages call a record."""
+        """Return a record's name in messages."""
         return f"{self.shards[self.samples[index][0]]}, {self.names[index]}"
 
 
 def open_tar(spec: str, path: Place) -> ImageDataset:
     """Open the tar files below a folder.
 
-    Those with ``train`` in their path are for training, those with ``val``, ``validation`` or ``test``
-    for testing, each in the order of their names. The label of ``KEY.jpg`` (or png, webp, ...) is the
-    number in ``KEY.cls``, or "label" in ``KEY.json``. All images are read as RGB, or
-    as a model wants them.
+    Files with ``train`` in their path are for training, those with ``val``, ``validation`` or
+    ``test`` for testing, each in the order of their names. The label of ``KEY.jpg`` (or png, webp,
+    ...) is the number in ``KEY.cls``, or "label" in ``KEY.json``. All images are read as RGB, or as
+    a model wants them.
 
     Raises:
-        MissingFileError: no such folder, or no tar file in it.
-        DataError: a tar file that is damaged, an image without a label or with two, two images of one
-            key, two classes of one name, or only one split.
+        MissingFileError: there is no such folder, or no tar file in it.
+        DataError: a tar file is damaged, an image has no label or two, two images have one key, two
+            classes have one name, or there is only one split.
     """
     shards = ending_in(path, ".tar") if path.is_dir() else []
     if not shards:
@@ -102,7 +102,7 @@ def open_tar(spec: str, path: Place) -> ImageDataset:
 
 
 def _split(path: PurePath) -> str | None:
-    """Which split a file belongs to, by its name, or the folder it lies in."""
+    """Return the split of a file, by its name, or by the folder it lies in."""
     for part in reversed(path.parts):
         if found := re.search(r"train|validation|val|test", part.lower()):
             return found[0]
@@ -116,7 +116,7 @@ def _read(spec: str, shards: list[Place]) -> TarImages:
 
 
 def _index(spec: str, shards: list[Place]) -> Index:
-    """Every sample, and the keys of all, joined by null characters, as bytes."""
+    """Index every sample, and the keys of all, joined by null characters, as bytes."""
     samples, keys = [], []
     for number, shard in enumerate(shards):
         for key, (offset, size, label) in _samples(spec, shard).items():
@@ -127,7 +127,7 @@ def _index(spec: str, shards: list[Place]) -> Index:
 
 
 def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
-    """Place, size and label of each image, by its key; images themselves are passed over."""
+    """Return place, size and label of each image, by its key; images themselves are passed over."""
     images: dict[str, tuple[int, int]] = {}
     labels: dict[str, int] = {}
     seen: set[str] = set()
@@ -169,7 +169,7 @@ def _samples(spec: str, shard: Place) -> dict[str, tuple[int, int, int]]:
 
 
 def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
-    """ValueError: it holds no bytes of its own, or is there twice."""
+    """Check a member. ValueError: it holds no bytes of its own, or is there twice."""
     if not member.isfile() or member.issparse():
         raise ValueError("is a link, a device or a file with holes, expected one with all of its bytes")
     if member.name in seen:
@@ -178,7 +178,7 @@ def _check_member(member: tarfile.TarInfo, seen: set[str]) -> None:
 
 
 def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, *, of_json: bool) -> int:
-    """The label that a file holds. ValueError: it holds none."""
+    """Read the label that a file holds. ValueError: it holds none."""
     if member.size > LONGEST_LABEL:
         raise ValueError(f"has {member.size} bytes, which is no label")
     file = tar.extractfile(member)

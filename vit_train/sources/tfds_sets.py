@@ -19,24 +19,25 @@ from vit_train.sources.place import read_json
 from vit_train.sources.tfrecord import TFRecords
 
 FORMATS = ("array_record", "tfrecord")
-"""Of files that can be read, the better first: array_record has a table of contents."""
+"""Formats that can be read, the better first: array_record has a table of contents."""
 OURS = "tensorflow_datasets."
-"""What the names of tfds's own classes begin with."""
+"""Prefix of the names of tfds's own classes."""
 
 
 def open_tfds(spec: str, name: str, data_dir: Path) -> ImageDataset:
     """Open a set that is prepared as array_record or TFRECORD, or scikit-learn's digits.
 
-    It needs the features "image" (uint8) and "label" and the splits "train" and "test" (or "validation",
-    used where there is no "test" or its labels are not published, as in imagenet2012).
+    The set needs the features "image" (uint8) and "label" and the splits "train" and "test" (or
+    "validation", used where there is no "test" or its labels are not published, as in imagenet2012).
 
     Args:
-        name: may carry a config and a version (`name/config:1.0.0`); not looked at for the digits.
+        name: name of the set, with a config and a version if wanted (`name/config:1.0.0`); unused
+            for the digits.
         data_dir: the folder of prepared sets.
 
     Raises:
         MissingFileError: the set is not prepared in `data_dir`, or one of its files is gone.
-        DataError: a set that cannot be used; the message says why.
+        DataError: the set cannot be used; the message says why.
     """
     data_dir = Path(data_dir).absolute()
     if data_dir.exists() and not data_dir.is_dir():
@@ -51,7 +52,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
     """Open a prepared set without running, or having, the code that made it.
 
     Returns:
-        A tfds builder; Any, because its declared types are wider than what it gives.
+        A tfds builder; Any, because its declared types are wider than those it returns.
     """
     try:
         naming.parse_builder_name_kwargs(name)
@@ -78,7 +79,7 @@ def _open_builder(spec: str, name: str, data_dir: Path) -> Any:
 
 
 def _check_classes(spec: str, folder: Path) -> None:
-    """That the set's features are of tfds itself: it would import whatever module they name.
+    """Check that the set's features are tfds's own: tfds would import any module they name.
 
     Raises:
         DataError: they are not, or a file that describes them is damaged.
@@ -168,7 +169,7 @@ def _image_shape(spec: str, builder: Any) -> ImageShape:
 
 
 def _raw_source(spec: str, builder: Any, split: str, file_format: str) -> Any:
-    """Undecoded records: tfds decodes by OpenCV where it is installed, other pixels than PIL's."""
+    """Return undecoded records: tfds decodes by OpenCV if installed, to other pixels than PIL's."""
     features, info = builder.info.features, builder.info.splits[split]
     paths = _files(builder, split)
     for path in paths:
@@ -188,7 +189,7 @@ def _raw_source(spec: str, builder: Any, split: str, file_format: str) -> Any:
 
 
 def _files(builder: Any, split: str) -> list[Path]:
-    """The files of a split, none if there is no such split."""
+    """Return the files of a split, none if there is no such split."""
     info = builder.info.splits.get(split)
     return [Path(path) for path in info.filepaths] if info else []
 
@@ -208,7 +209,7 @@ def _tfrecords(where: str, paths: list[Path], counts: Sequence[int]) -> TFRecord
 
 
 class _Understood(Sequence[Any]):
-    """Records, understood by the features of the set."""
+    """Records, parsed by the features of the set."""
 
     def __init__(self, records: Any, features: Any, decoders: Any) -> None:
         self._records, self._features, self._decoders = records, features, decoders
@@ -224,6 +225,6 @@ class _Understood(Sequence[Any]):
             raise OSError(f"{type(error).__name__}: {error}") from None
 
     def name(self, index: int) -> str:
-        """What messages call a record."""
+        """Return a record's name in messages."""
         own = getattr(self._records, "name", None)
         return f"record {index}" if own is None else own(index)

@@ -1,8 +1,8 @@
 """TFRecord files read at random, without TensorFlow.
 
-A record is its length (8 bytes, little-endian), the length's checksum (4), the bytes, and theirs (4):
-https://www.tensorflow.org/tutorials/load_data/tfrecord. There is no table of contents: where
-records begin is found once, by going from length to length, and kept (`index_cache`).
+A record is its length (8 bytes, little-endian), the length's checksum (4), the bytes, and their
+checksum (4): https://www.tensorflow.org/tutorials/load_data/tfrecord. There is no table of contents:
+the begin of each record is found once, by going from length to length, and kept (`index_cache`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class TFRecords(Sequence[bytes]):
     """The records of some files, in order.
 
     Raises:
-        OSError: a file that does not end where a record ends.
+        OSError: a file does not end where a record ends.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = list(paths)
         index = remembered("tfrecord 1", self.paths, lambda: _index(self.paths))
         self.counts: list[int] = index["counts"].tolist()
-        """How many records each file has."""
+        """Number of records in each file."""
         self._ends = np.cumsum(self.counts)
         self._offsets = index["offsets"]
 
@@ -41,10 +41,10 @@ class TFRecords(Sequence[bytes]):
         return len(self._offsets)
 
     def __getitem__(self, index: int) -> bytes:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """The content of a record.
+        """Read the content of a record.
 
         Raises:
-            OSError: its bytes are not what was written.
+            OSError: the record's bytes are not those that were written.
         """
         with open_ordinary(self._path(index)) as file:
             file.seek(int(self._offsets[index]))
@@ -60,7 +60,7 @@ class TFRecords(Sequence[bytes]):
         return content
 
     def name(self, index: int) -> str:
-        """Where a record lies."""
+        """Return a record's name in messages: its number, file and place."""
         return f"record {index} ({self._path(index).name}, byte {self._offsets[index]})"
 
     def _path(self, index: int) -> Path:
@@ -74,7 +74,7 @@ def _index(paths: Sequence[Path]) -> Index:
 
 
 def record_offsets(path: Path) -> np.ndarray:
-    """Where each record of a file begins, (N,) int64.
+    """Find where each record of a file begins, (N,) int64.
 
     Raises:
         OSError: the file does not end where a record ends.
@@ -84,7 +84,7 @@ def record_offsets(path: Path) -> np.ndarray:
         return np.zeros(0, np.int64)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         if hasattr(content, "madvise"):
-            content.madvise(mmap.MADV_RANDOM)  # what lies between two lengths is not read ahead
+            content.madvise(mmap.MADV_RANDOM)  # do not read ahead the bytes between two lengths
         while place < size:
             offsets.append(place)
             place += HEAD + int.from_bytes(content[place : place + 8], "little") + TAIL

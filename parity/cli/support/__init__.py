@@ -1,1 +1,1 @@
-"""What several commands share."""
+"""Flags, reading and printing that several commands share."""

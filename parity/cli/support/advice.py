@@ -1,8 +1,8 @@
 """Advice that can be followed: a sentence names only flags that the command at hand has.
 
-Checkpoints are read by many commands, in rooms that know none of them, and what a file leaves open is
-said there in flags of `parity convert`. Where the command has no such flag, the sentence names the whole
-command.
+Many commands read checkpoints through packages that know no commands: their messages say in flags of
+`parity convert` what a file leaves open. Where the command at hand has no such flag, the sentence names
+the whole command.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _ELSEWHERE = re.compile(r"(`[^`]*`|\bparity [a-z][a-z-]*(?: --[a-z][\w-]*)+)")
-"""What names its command already."""
+"""Text that already names the command of its flags."""
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*(?:\.\w[\w-]*)*(?:(?: \w+=[^\s,;:)]+)+| [A-Z]{2,}\b)?")
-"""A flag, with what follows it as its value: fields with values, or a word in capitals."""
+"""A flag with its value, if any: fields with values, or a word in capitals."""
 
 _at_hand: ContextVar[tuple[set[str], set[str]] | None] = ContextVar("at_hand", default=None)
-"""The flags of the command that runs, and those that were typed."""
+"""The flags of the running command, and the words that were typed."""
 
 
 @contextmanager
 def command_at_hand() -> Iterator[None]:
-    """A command begins, whose flags are not known yet."""
+    """Begin a command, whose flags are not known yet."""
     token = _at_hand.set((set(), set()))
     try:
         yield
@@ -32,14 +32,14 @@ def command_at_hand() -> Iterator[None]:
 
 
 def offer(flags: Collection[str], argv: Sequence[str]) -> None:
-    """Say which flags the command has, and what was typed."""
+    """Record which flags the command has, and what was typed."""
     if known := _at_hand.get():
         known[0].update(flags)
         known[1].update(word.partition("=")[0] for word in argv)
 
 
 def here(text: str) -> str:
-    """A sentence in which a flag that the command has not is shown with the command that has it."""
+    """Return a sentence in which a flag that the command lacks is shown with the command that has it."""
     offered, typed = _at_hand.get() or (set(), set())
     if not offered:
         return text
@@ -68,7 +68,7 @@ def _is_among(flag: str, flags: Collection[str]) -> bool:
 
 
 def _stands_for_several(flag: str, flags: Collection[str]) -> bool:
-    """``--model.FIELD`` stands for every flag of the model."""
+    """Return whether a flag such as ``--model.FIELD`` stands for several flags."""
     head, dot, rest = flag.partition(".")
     return bool(dot) and rest.isupper() and any(each.startswith(f"{head}.") for each in flags)
 

@@ -1,4 +1,4 @@
-"""What follows a training run: the weights on the disk, scored by both twins, and the two compared."""
+"""The end of a training run: its weights are written, scored by both twins, and the two compared."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ CHECKED_IMAGES = 16
 
 
 def say(console: Console, text: str) -> None:
-    """One line as it is, however long."""
+    """Print one line as it is, however long."""
     console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
 def make_console(*, quiet: bool = False) -> Console:
-    """The terminal; without one, tables have room for their columns."""
+    """Return a console for the terminal; without one, tables have room for their columns."""
     from vit_config.screen import screen
 
     return screen(110, quiet=quiet)
 
 
 def status(request: Request, trained: Trained) -> int:
-    """0 for a run that has come to its end, or as far as it was to come; 130 if it was interrupted."""
+    """Return 0 for a run that reached its end, or its --stop-after; 130 if it was interrupted."""
     enough = request.stop_after is not None and trained.step >= request.stop_after
     return 0 if trained.test or enough else 130
 
 
 def say_stopped(request: Request, trained: Trained, console: Console, command: list[str]) -> int:
-    """What to do to go on.
+    """Print how to continue a stopped run.
 
     Args:
         command: the command line, from the program's name on.
@@ -88,7 +88,7 @@ def score_and_compare(
 ) -> int:
     """Score a weights file in both twins, PyTorch's in a process without JAX, and compare the two.
 
-    Where one framework is not installed, say how to go on where it is.
+    Where a framework is not installed, print how to score the file elsewhere.
 
     Returns:
         0; 1 if the twins differ.
@@ -108,7 +108,7 @@ def score_and_compare(
         if there["torch"]:
             port = "PyTorch, from the weights file, in a process without JAX"
             scores[port] = score_in_torch(weights, images)
-    finally:  # whatever the second does, what the first scored is shown
+    finally:  # show the first score even if the second fails
         show_table(score_table(scores), console)
     missing: list[Framework] = [name for name, installed in there.items() if not installed]
     for framework in missing:
@@ -135,7 +135,7 @@ def _compare(trained: Trained, weights: Path, images: Path, console: Console) ->
 
 
 def score_table(scores: dict[str, Score]) -> Table:
-    """Loss and accuracy by who computed them."""
+    """Return a table of loss and accuracy by who computed them."""
     from rich.table import Table
 
     table = Table(title="test set", title_justify="left")
@@ -150,7 +150,7 @@ def score_table(scores: dict[str, Score]) -> Table:
 
 
 def _without_stop(argv: list[str]) -> list[str]:
-    """A command line that was understood, less its --stop-after."""
+    """Return a valid command line without its --stop-after."""
     words = iter(argv)
     kept = []
     for word in words:

@@ -1,4 +1,4 @@
-"""Where the answers to many images go: the terminal, JSON lines, CSV, an array of features."""
+"""Writing the answers to many images: the terminal, JSON lines, CSV, an array of features."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from parity.porting.loaded import Prediction
 
 EVERY = 10.0
-"""Seconds between two lines that say how far it is."""
+"""Seconds between two lines of progress."""
 _HEADER = 128
 """Bytes before the numbers of an .npy file, whatever the number of rows."""
 
 
 class Answers:
-    """Writes each answer when it is there; files get their names when all are written."""
+    """A writer of answers, one by one; files get their names when all are written."""
 
     def __init__(
         self, prog: str, *, as_json: Path | None, as_csv: Path | None, features: Path | None, k: int
@@ -59,7 +59,7 @@ class Answers:
         self._open.__exit__(*error)  # type: ignore[arg-type]
 
     def add(self, path: str, classes: Sequence[Prediction], pooled: np.ndarray) -> None:
-        """One image's: classes, none of a model without a head, and features (D,)."""
+        """Write one image's classes, none for a model without a head, and its features (D,)."""
         if classes:
             named = ", ".join(f"{each.label} {each.probability:.4f}" for each in classes)
             say(f"{path}  {named}", flush=True)
@@ -75,7 +75,7 @@ class Answers:
         self._rows += 1
 
     def tell(self, done: int, total: int | None) -> None:
-        """Say how far it is, now and then, where answers do not scroll by."""
+        """Print the progress now and then, where answers do not scroll by."""
         now = time.monotonic()
         if now - self._told < EVERY or done == total or (self._rows and sys.stdout.isatty()):
             return
@@ -88,14 +88,14 @@ class Answers:
 
 
 def _line(values: Sequence[object]) -> bytes:
-    """One line of a CSV file."""
+    """Return one line of a CSV file."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(values)
     return text.getvalue().encode()
 
 
 def _header(rows: int, width: int) -> bytes:
-    """The beginning of an .npy file of float32 numbers (rows, width)."""
+    """Return the header of an .npy file of float32 numbers (rows, width)."""
     file = io.BytesIO()
     told = {"descr": "<f4", "fortran_order": False, "shape": (rows, width)}
     np.lib.format.write_array_header_1_0(file, told)
@@ -104,6 +104,6 @@ def _header(rows: int, width: int) -> bytes:
 
 
 def names_of(given: Sequence[str], stdin: IO[str]) -> list[str]:
-    """What the command line names; of ``-`` the lines of standard input."""
+    """Return the names on the command line; for ``-`` the lines of standard input."""
     lines = (line.rstrip("\n") for name in given if name == "-" for line in stdin)
     return [*(name for name in given if name != "-"), *(line for line in lines if line)]

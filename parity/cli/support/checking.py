@@ -1,4 +1,4 @@
-"""What `parity check` and `parity check-steps` are both told, and the certificate of either."""
+"""The flags that `parity check` and `parity check-steps` share, and the writing of certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checking:
-    """How to compare, and what to write."""
+    """Flags that say how to compare, and what to write."""
 
     dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
         DEFAULT_DTYPES
@@ -31,28 +31,28 @@ class Checking:
     twin is less accurate than the other."""
     precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
     """Precision of float32 products in both twins: in full; TensorFloat-32 or the like, where the device
-    has it; or as the frameworks are set. float32 at less than full precision is shown, and
+    has it; or as the frameworks are set. At less than full precision, float32 is compared but
     UNCERTIFIED."""
     device: Annotated[Device, tyro.conf.arg(metavar="{" + ",".join(DEVICES) + "}")] = "cpu"
-    """What both twins compute on: the CPU, where every limit was measured, or each framework's first
-    GPU."""
+    """Device that both twins compute on: the CPU, where every limit was measured, or each framework's
+    first GPU."""
     fault: Annotated[str | None, shown_as("NAME[@TWIN][:BLOCK]")] = None
-    """Inject a deliberate fault and watch the check fail; `parity faults` lists them all. Without more
-    than its NAME it is put into every block of the twin that the list says; `NAME@jax` chooses the twin,
-    `NAME@torch:2` the block, too."""
+    """Inject a deliberate fault and watch the check fail; `parity faults` lists them all. NAME alone
+    puts it into every block of the twin that the list names; `NAME@jax` chooses the twin, `NAME@torch:2`
+    the block, too."""
     json: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write the report as JSON to this file."""
+    """Also write the result as JSON to this file."""
     certificate: Annotated[Path | None, shown_as("FILE.json")] = None
     """Also write a certificate to this file; `parity verify-certificate FILE.json` runs the check again
     and compares."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Replace a certificate that is there."""
+    """Replace an existing certificate."""
 
     def refuse(self, *, seed: int, batch_size: int | None, others: tuple[Path | None, ...] = ()) -> None:
-        """Refuse what cannot be done, before anything is computed.
+        """Refuse values and files that cannot be used, before anything is computed.
 
         Args:
-            others: further files that are to be written.
+            others: further files to be written.
 
         Raises:
             ConfigError, MissingFileError: a value out of range, or a file that cannot be written.
@@ -76,7 +76,7 @@ class Checking:
                 raise ConfigError(f"{self.certificate}: is given as two outputs; rename one")
 
     def certify(self, certificate: Certificate) -> int:
-        """Write a certificate and say what it says: nobody is to take it for more.
+        """Write a certificate and print its verdict, so that nobody takes it for more.
 
         Returns:
             The exit status.
@@ -97,5 +97,5 @@ class Checking:
 
 
 def data_folder(given: Path | None) -> Path:
-    """The folder of prepared data sets: the one that is given, or the usual one."""
+    """Return the folder of prepared data sets: the given one, or the usual one."""
     return (given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")).expanduser()

@@ -1,4 +1,4 @@
-"""What `parity inspect` says of a checkpoint beside its layers."""
+"""The facts of a checkpoint that `parity inspect` shows beside its layers."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from parity.porting.provenance import Hop
 from vit_config import Preprocess, Schema, ViTConfig
 
 MANY = 5
-"""Names of classes that are shown."""
+"""Number of class names that are shown."""
 
 
 def facts_table() -> Table:
-    """A table of two columns: what, and what it is."""
+    """Make a table of two columns: names of facts, and their values."""
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
@@ -31,7 +31,7 @@ def facts_table() -> Table:
 
 
 def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | None) -> None:
-    """Add what a file is and how that is known.
+    """Add the facts of a file, and how they are known.
 
     Args:
         found: anomalies; None where values were not looked at.
@@ -54,7 +54,7 @@ def add_checkpoint(facts: Table, checkpoint: Checkpoint, found: Sequence[str] | 
 
 
 def print_origins(console: Console, checkpoint: Checkpoint) -> None:
-    """Print every field of the schema with its origin; what is assumed, on one line."""
+    """Print every field of the schema with its origin; the assumed fields on one line."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for heading in ("field", "value", "from"):
         table.add_column(heading, overflow="fold")
@@ -72,12 +72,12 @@ def print_origins(console: Console, checkpoint: Checkpoint) -> None:
 
 
 def differences(schema: Schema) -> str:
-    """The fields that are not their default, as one line."""
+    """Return the fields that differ from their defaults, as one line."""
     return ", ".join(f"{name}={value}" for name, value in flat_fields(schema, defaults=False))
 
 
 def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
-    """Fields and values as text, those of a schema inside it as ``rope.theta``.
+    """Yield fields and values as text, those of an inner schema as ``rope.theta``.
 
     Args:
         defaults: whether to give fields at their default too.
@@ -86,13 +86,13 @@ def flat_fields(schema: Schema, *, defaults: bool) -> Iterator[tuple[str, str]]:
 
 
 def preprocessing(preprocess: Preprocess) -> str:
-    """How pixels are prepared, as one line."""
+    """Return the preprocessing of pixels as one line."""
     said = ((name, getattr(preprocess, name)) for name in preprocess.fields())
     return ", ".join(f"{name}={value}" for name, value in said if value is not None)
 
 
 def classes(cfg: ViTConfig, metadata: Metadata) -> str:
-    """How many there are and what they are called, the first few of many, as one line."""
+    """Return the number of classes and their names, the first few of many, as one line."""
     if not cfg.num_classes:
         return "none: the model has no head"
     if metadata.class_names is None:
@@ -103,7 +103,7 @@ def classes(cfg: ViTConfig, metadata: Metadata) -> str:
 
 
 def to_dict(checkpoint: Checkpoint, found: Sequence[str] | None) -> dict[str, Any]:
-    """What is known of a file as plain data."""
+    """Return the facts of a file as plain data."""
     return {
         "container": checkpoint.container.kind,
         "dialect": checkpoint.dialect.name,

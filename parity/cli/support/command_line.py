@@ -59,7 +59,7 @@ def parse(
 
 
 def _filled(kind: type) -> str:
-    """What a command says of itself, indented: tyro joins the lines that begin with a letter."""
+    """Return a command's description, indented: tyro joins the lines that begin with a letter."""
     said = inspect.getdoc(kind) or ""
     width, edge = shutil.get_terminal_size().columns, "  "
     parts = (" ".join(part.split()) for part in said.split("\n\n"))
@@ -76,7 +76,7 @@ _KINDS = {"INT": "a whole number", "FLOAT": "a number", "PATH": "a path", "STR":
 
 
 def _plainly(message: str) -> str:
-    """What tyro says of a value, without Python's words and the types that were tried."""
+    """Return tyro's message about a value, without Python's words and the types that were tried."""
     if found := _NO_TYPE.match(message):
         kinds, words = found.groups()
         wanted = [_KINDS.get(kind, kind.strip("{}")) for kind in kinds.split("|")]
@@ -88,19 +88,19 @@ def _plainly(message: str) -> str:
 
 
 def flags_of(kind: type) -> list[str]:
-    """Every flag of a dataclass, such as ``--model.depth``."""
+    """Return every flag of a dataclass, such as ``--model.depth``."""
     return list(_flags(kind, "--"))
 
 
 def _nearest(words: Sequence[str], kind: type) -> str | None:
-    """The flag that somebody may have meant."""
+    """Return the flag that was probably meant, or None."""
     flags = flags_of(kind)
     found = (difflib.get_close_matches(word.partition("=")[0], flags, 1, 0.7) for word in words)
     return next((near[0] for near in found if near), None)
 
 
 def _flags(kind: type, prefix: str) -> Iterator[str]:
-    """Every flag of a dataclass or a schema, those of what is inside it as ``--model.depth``."""
+    """Yield every flag of a dataclass or a schema, those of an inner one as ``--model.depth``."""
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = getattr(kind, "model_fields", None)  # of a schema; a dataclass has them elsewhere
     for name in fields or [field.name for field in dataclasses.fields(kind)]:
@@ -109,7 +109,7 @@ def _flags(kind: type, prefix: str) -> Iterator[str]:
         inside: Any = getattr(hints[name], "__origin__", hints[name])
         if not hasattr(inside, "__dataclass_fields__") and not hasattr(inside, "model_fields"):
             yield flag.replace("_", "-")
-        else:  # marked ones here are all marked to do without the prefix
+        else:  # every mark here omits the prefix
             yield from _flags(inside, prefix if marks else f"{flag}.")
 
 

@@ -1,4 +1,4 @@
-"""``--dry-run``: what a run will be and cost, before it is begun."""
+"""``--dry-run``: print what a run will be and cost, before it begins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MIB, MILLION, GIGA = 2**20, 1e6, 1e9
 def dry_run(
     request: Request, make_trainer: Callable[..., Trainer[Any, Any, Any]], console: Console
 ) -> int:
-    """Build everything, take two steps on random images, and print what was found; writes nothing.
+    """Build everything, take two steps on random images, print the results, and write nothing.
 
     Returns:
         0.
@@ -62,7 +62,7 @@ def dry_run(
 
 
 def _examples(request: Request) -> tuple[int | None, str]:
-    """How many examples are trained on, and where the number is from; None, and why, if unknown."""
+    """Return the number of training examples, and a note on its origin; None, and why, if unknown."""
     name, fraction = request.job.data, request.job.recipe.validation_fraction
     try:
         dataset = open_dataset(name, request.data_dir)

@@ -1,4 +1,4 @@
-"""How tyro reads a dataclass of flags: field by field, with their docstrings as help."""
+"""The rule by which tyro reads a dataclass of flags: field by field, with docstrings as help."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ registry = constructors.ConstructorRegistry()
 
 @registry.struct_rule
 def dataclass_rule(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """A dataclass's fields, their docstrings as running text: tyro keeps the lines of the source."""
+    """Return a dataclass's flags with docstrings as running text: tyro keeps the lines of the source."""
     if not (isinstance(info.type, type) and dataclasses.is_dataclass(info.type)):
         return None
     defaults = {field.name: _default_of(field, info) for field in dataclasses.fields(info.type)}
@@ -29,7 +29,7 @@ def dataclass_rule(info: constructors.StructTypeInfo) -> constructors.StructCons
 def fields_spec(
     info: constructors.StructTypeInfo, defaults: dict[str, typing.Any]
 ) -> constructors.StructConstructorSpec:
-    """A flag for each of these fields of a class, with its type, its docstring and this default."""
+    """Return a flag for each of these fields of a class: its type, its docstring and this default."""
     hints = typing.get_type_hints(info.type, include_extras=True)
     return constructors.StructConstructorSpec(
         instantiate=info.type,
@@ -54,13 +54,13 @@ def _default_of(field: dataclasses.Field, info: constructors.StructTypeInfo) -> 
 
 
 def docstring_of(name: str, kind: type) -> str | None:
-    """What stands below a field, in its class or one above, as running text."""
+    """Return the docstring below a field, in its class or a base class, as running text."""
     return next((docs[name] for each in kind.__mro__[:-1] if name in (docs := _docstrings(each))), None)
 
 
 @cache
 def _docstrings(kind: type) -> dict[str, str]:
-    """What stands below each field that a class itself has, as running text."""
+    """Return the docstring below each field that a class itself has, as running text."""
     body = _classes(kind.__module__).get(kind.__qualname__, [])
     return {
         field.target.id: " ".join(below.value.value.split())
@@ -75,9 +75,9 @@ def _docstrings(kind: type) -> dict[str, str]:
 
 @cache
 def _classes(module: str) -> dict[str, list[ast.stmt]]:
-    """The statements of each class at the top of a module, which is parsed once for all of them."""
+    """Return the statements of each class at the top of a module, which is parsed once for all."""
     try:
         source = Path(sys.modules[module].__file__ or "").read_bytes()
-    except OSError:  # installed without its source: flags without words
+    except OSError:  # installed without its source: flags without help
         return {}
     return {each.name: each.body for each in ast.parse(source).body if isinstance(each, ast.ClassDef)}

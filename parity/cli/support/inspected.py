@@ -1,4 +1,4 @@
-"""What `parity inspect` shows: the facts of a preset or a checkpoint, on screen and as plain data."""
+"""The facts of a preset or a checkpoint that `parity inspect` shows, on screen and as plain data."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ JSON_VERSION = 3
 
 
 class Subject(NamedTuple):
-    """What is inspected."""
+    """The inspected preset or checkpoint."""
 
     name: str
     config: ViTConfig
     metadata: Metadata
     tag: str | None
-    """The pretrained tag of timm's that the preprocessing is of."""
+    """timm's pretrained tag that the preprocessing belongs to."""
     checkpoint: Checkpoint | None = None
     anomalies: tuple[str, ...] | None = None
-    """Of a checkpoint; None where nobody looked."""
+    """Anomalies of a checkpoint's values; None if nobody looked."""
 
 
 def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
-    """The preset or checkpoint of that name.
+    """Read the preset or checkpoint of that name.
 
     Args:
-        values: whether to look for what is odd about a checkpoint's values.
+        values: whether to look for anomalies of a checkpoint's values.
 
     Raises:
         ConfigError: there is no such preset or tag, or something has to be stated.
@@ -59,7 +59,7 @@ def read_subject(name: str, reading: Reading, *, values: bool) -> Subject:
 
 
 def print_facts(console: Console, subject: Subject, model: Part) -> None:
-    """What is known of the subject as a whole."""
+    """Print the facts of the subject as a whole."""
     table = facts.facts_table()
     if subject.checkpoint is None:
         table.add_row(
@@ -91,7 +91,7 @@ def _preprocessing(subject: Subject) -> str:
 
 
 def _metadata(metadata: Metadata) -> dict[str, Any]:
-    """How pixels are prepared, the names of classes and the licence, each once."""
+    """Return the preprocessing, the names of classes and the licence, each once."""
     elsewhere = {"class_names", "license"}
     return {
         "preprocess": metadata.pixels and metadata.pixels.model_dump(mode="json", exclude=elsewhere),
@@ -101,7 +101,7 @@ def _metadata(metadata: Metadata) -> dict[str, Any]:
 
 
 def to_dict(subject: Subject, parts: Sequence[Part]) -> dict[str, Any]:
-    """Everything that is known of the subject as plain data."""
+    """Return all facts of the subject as plain data."""
     model, checkpoint = parts[0], subject.checkpoint
     return {
         "version": JSON_VERSION,

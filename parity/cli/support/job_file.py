@@ -1,4 +1,4 @@
-"""What a run is by default: a preset, a file that describes it, or the model of a checkpoint."""
+"""The job that a run starts from: a preset's, a file's, or the model of a checkpoint."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class JobFile(Schema, frozen=True):
 
     preset: str = "digits"
     data: str | dict[str, Any] = "digits"
-    """The name of a data set; a run also knows what is in it."""
+    """Name of a data set; a run's file also describes its contents."""
     model: dict[str, Any] = Field(default_factory=dict)
     recipe: dict[str, Any] = Field(default_factory=dict)
     init: str | dict[str, Any] | None = None
-    """A checkpoint to start from; a run also knows what is in it."""
+    """Checkpoint to start from; a run's file also describes its contents."""
     freeze: NameTuple = ()
     best: Literal["none", "loss", "accuracy"] = "none"
     patience: int | None = None
     lora: Lora | None = None
     teacher: str | dict[str, Any] | None = None
-    """A checkpoint to learn from; a run also knows what is in it."""
+    """Checkpoint to learn from; a run's file also describes its contents."""
     format: int | None = None
-    """A run's; not looked at, as `versions` and `environment`."""
+    """Format of a run's file; ignored, like `versions` and `environment`."""
     versions: dict[str, Any] = Field(default_factory=dict)
     environment: dict[str, Any] = Field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class JobFile(Schema, frozen=True):
 
     @property
     def start(self) -> dict[str, Any]:
-        """The fields of a job that say what its parameters begin as."""
+        """Fields of a job that state its initial parameters."""
         found = self.init if isinstance(self.init, dict) else {"name": self.init}
         new_head = bool(found.get("new_head"))
         return {"init": found.get("name"), "init_part": found.get("part"), "new_head": new_head}
@@ -59,10 +59,10 @@ def base_job(
     part: str | None = None,
     images: Callable[[], int | None] = lambda: None,
 ) -> Job:
-    """The job that a file describes, or a preset's own, or the model of a checkpoint.
+    """Return the job that a file describes, a preset's own, or one for the model of a checkpoint.
 
     Args:
-        images: how many there are to train on, for a checkpoint that nothing gives a recipe.
+        images: returns the number of training images, for a checkpoint without a recipe.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
@@ -95,12 +95,12 @@ def base_job(
 
 
 def tunes(preset: str | None, config: Path | None, init: str | None) -> bool:
-    """Whether a run starts from weights, and neither a file nor a preset gives it a recipe."""
+    """Return whether a run starts from weights, and neither a file nor a preset gives it a recipe."""
     return bool(init) and config is None and preset not in RECIPES
 
 
 def _override(schema: S, changes: dict[str, Any]) -> S:
-    """Replace fields of a schema; fields of a schema inside it one by one."""
+    """Replace fields of a schema; those of an inner schema one by one."""
     nested = {
         name: _override(getattr(schema, name), value)
         for name, value in changes.items()

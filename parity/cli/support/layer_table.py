@@ -28,11 +28,11 @@ class Line(NamedTuple):
 
 
 def lines(parts: Sequence[Part], *, depth: int, everything: bool) -> Iterator[Line]:
-    """The rows of the table.
+    """Yield the rows of the table.
 
     Args:
         depth: levels to show below the model.
-        everything: whether to show repeated blocks one by one, and what does nothing.
+        everything: whether to show repeated blocks one by one, and layers that do nothing.
     """
     if everything:
         runs = [Run(part, part.path, 1) for part in parts]
@@ -55,7 +55,7 @@ def lines(parts: Sequence[Part], *, depth: int, everything: bool) -> Iterator[Li
 
 
 def layer_table(rows: Sequence[Line]) -> Table:
-    """The rows as a table to print."""
+    """Return the rows as a table to print."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name in ("layer", "type", "input", "output"):
         table.add_column(name, no_wrap=True)
@@ -75,7 +75,7 @@ def layer_table(rows: Sequence[Line]) -> Table:
 
 
 def totals(model: Part) -> str:
-    """Parameters and FLOPs of the whole model, in words."""
+    """Return the parameters and FLOPs of the whole model, in words."""
     batch = (model.input_shape or (1,))[0]
     images = "1 image" if batch == 1 else f"{batch} images"
     return (
@@ -86,7 +86,7 @@ def totals(model: Part) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A size, in the unit that suits it."""
+    """Return a number of bytes as text, in the unit that suits it."""
     for power, unit in ((9, "GB"), (6, "MB")):
         if count >= 10**power:
             return f"{count / 10**power:.1f} {unit}"
@@ -94,15 +94,15 @@ def bytes_text(count: int) -> str:
 
 
 def flops_text(count: float) -> str:
-    """A number of operations, in the unit that suits it."""
+    """Return a number of FLOPs as text, in the unit that suits it."""
     return f"{count / 1e9:,.2f} GFLOPs" if count >= 1e8 else f"{count / 1e6:,.2f} MFLOPs"
 
 
 def per_image(model: Part) -> float:
-    """Operations for one image of the batch."""
+    """Return the FLOPs for one image of the batch."""
     return model.flops / (model.input_shape or (1,))[0]
 
 
 def shape_text(shape: Sequence[int] | None) -> str:
-    """A shape such as 2x197x768."""
+    """Return a shape as text, such as 2x197x768."""
     return "-" if shape is None else "x".join(map(str, shape))

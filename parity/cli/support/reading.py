@@ -1,4 +1,4 @@
-"""What every command that reads a checkpoint may be told about it."""
+"""The flags by which every command that reads a checkpoint is told about it."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from vit_config.files.foreign import parse_json
 
 
 def shown_as(metavar: str, default: str = "", *, name: str | None = None) -> Any:
-    """How the help shows a flag that has no default, or one that is computed."""
+    """Make the help of a flag that has no default, or a computed one."""
     hint = f"(default: {default})" if default else ""
     return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, name=name)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file does not say itself."""
+    """Facts that the file leaves open."""
 
     fields: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...", name="set")] = ()
     """Fields of the schema that the file leaves open, such as num_heads=12 norm_eps=1e-6 act=gelu;
-    values are JSON, a bare word, or of a size HxW. What contradicts the file is refused."""
+    values are JSON, a bare word, or HxW for a size. A contradiction of the file is refused."""
     override: Annotated[tuple[str, ...], shown_as("FIELD=VALUE ...")] = ()
-    """Fields of the schema in which the file is wrong, as with --set; what was overridden is written
-    into the provenance. Tensors cannot be overridden."""
+    """Fields of the schema in which the file is wrong, written as for --set; the provenance records
+    them. Tensors cannot be overridden."""
     like: Annotated[str | None, shown_as("PRESET")] = None
-    """The preset that the model was built from, for everything that its file leaves open."""
+    """Preset that the model was built from; it gives every field that the file leaves open."""
     dialect: Annotated[str | None, shown_as("NAME")] = None
-    """The file's dialect, if it is not recognised by itself; `parity list --dialects` shows all."""
+    """Dialect of the file, if it is not recognised by itself; `parity list --dialects` shows all."""
     part: Annotated[str | None, shown_as("NAME")] = None
-    """Which model to take where a file holds several, such as state_dict_ema."""
+    """Model to take from a file that holds several, such as state_dict_ema."""
     preprocess: Annotated[Path | None, shown_as("FILE")] = None
-    """How pixels are prepared, as JSON: mean, std, interpolation, crop_fraction, crop_mode; also
+    """JSON or TOML file of the preprocessing: mean, std, interpolation, crop_fraction, crop_mode; also
     class_names."""
     license: Annotated[str | None, shown_as("NAME")] = None
-    """The licence of the weights, if the file does not state it."""
+    """Licence of the weights, if the file does not state it."""
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `parity.porting.checkpoint.read_checkpoint`.
+        """Return the arguments of `parity.porting.checkpoint.read_checkpoint`.
 
         Raises:
             ConfigError: a field or value that is not valid.
@@ -64,7 +64,7 @@ class Reading:
 
 
 def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
-    """FIELD=VALUE as fields of a schema.
+    """Parse texts FIELD=VALUE as fields of a schema.
 
     Raises:
         ConfigError: not of that form, no such field, or one given twice.
@@ -85,7 +85,7 @@ def parse_fields(texts: Sequence[str], flag: str = "--set") -> dict[str, Any]:
     known = ViTConfig.fields()
     for name in found:
         if name not in known:
-            ViTConfig(**{name: found[name]})  # says which field was meant
+            ViTConfig(**{name: found[name]})  # its error suggests the field
     return found
 
 

@@ -1,4 +1,4 @@
-"""Where a comparison is written besides the screen; the same flags for every command that compares."""
+"""The files that a comparison is written to; the same flags for every command that compares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Reporting:
     sarif: Annotated[Path | None, shown_as("FILE")] = None
     """Also write the findings as SARIF 2.1.0, which code hosts and editors show beside the lines."""
     html: Annotated[Path | None, shown_as("FILE")] = None
-    """Also write a page for a browser, which loads nothing else."""
+    """Also write the report as one HTML page, which loads nothing else."""
 
     def check(self) -> None:
         """Refuse files that cannot be written, before anything is compared.
@@ -44,7 +44,7 @@ class Reporting:
                 raise ConfigError(f"{other} and {flag} are both to be written to {path}")
 
     def write(self, report: Report) -> None:
-        """Write what was asked for."""
+        """Write the files that were asked for."""
         from parity.measure.shown import write_json
         from parity.verifier.reports.page import to_html
         from parity.verifier.reports.sarif import to_sarif

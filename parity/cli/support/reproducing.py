@@ -1,4 +1,4 @@
-"""``--repro FILE.py``: the first place that was found, as a program of its own."""
+"""``--repro FILE.py``: write the first place that was found as a program of its own."""
 
 from __future__ import annotations
 

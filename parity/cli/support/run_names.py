@@ -1,4 +1,4 @@
-"""What the folder of a run is called where nobody says it."""
+"""The default names of run folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vit_config.job import Job
 
 
 def first_name(preset: str | None, config: Path | None, init: str | None) -> str:
-    """How the name begins: after the file, the preset, or the start point."""
+    """Return the beginning of the name: after the file, the preset, or the checkpoint to start from."""
     if config:
         return config.stem
     if preset or not init:
@@ -21,7 +21,7 @@ def first_name(preset: str | None, config: Path | None, init: str | None) -> str
 
 
 def run_name(name: str, base: Job, job: Job) -> str:
-    """`name`, and each field in which `job` differs from `base`; a digest where that is too long."""
+    """Join `name` and each field in which `job` differs from `base`; a digest if that is too long."""
     before = base.flat()
     changed = {field: value for field, value in job.flat().items() if value != before.get(field)}
     parts = [f"{field.rpartition('.')[2]}={_plain(value)}" for field, value in changed.items()]

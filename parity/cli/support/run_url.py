@@ -1,4 +1,4 @@
-"""The folder of a training run that is on object storage, for the commands that read one."""
+"""Local copies of training runs on object storage, for the commands that read a run."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _URL = re.compile(r"[a-z0-9]+://")
 
 
 def runs_here(words: Sequence[str]) -> list[str]:
-    """A command line with the folder on this machine in place of each run's URL.
+    """Return a command line with the local folder in place of each run's URL.
 
     Raises:
-        ConfigError: what the scheme needs is not installed.
+        ConfigError: a package that the URL's scheme needs is not installed.
         CheckpointError: the storage cannot be read.
         MissingFileError: there is no run.
     """
@@ -23,7 +23,7 @@ def runs_here(words: Sequence[str]) -> list[str]:
 
 
 def _folder(url: str) -> str:
-    """Copy what is complete there, unless a run in it is going on here, which has no less."""
+    """Return the local folder, with all complete files copied to it, unless the run goes on in it."""
     from vit_train.manifest import FILE, locked
     from vit_train.mirror import make_mirror
 

@@ -1,4 +1,4 @@
-"""The folder of a training run in place of a checkpoint, whether the run has ended or not."""
+"""Weights of a training run's folder, in place of a checkpoint, whether the run has ended or not."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
 
-from parity.cli.support.reading import shown_as
 from vit_config import ConfigError
 from vit_config.terminal import complain
 
-Step = Annotated[int | None, shown_as("N", "what it ended with, else the best or newest")]
-"""The flag that chooses a checkpoint of a run."""
-
 
 def is_run(source: str | Path) -> bool:
-    """Whether a path is the folder of a training run."""
+    """Return whether a path is the folder of a training run."""
     from vit_train.manifest import FILE
 
     return (Path(source) / FILE).is_file()
@@ -25,17 +20,19 @@ def is_run(source: str | Path) -> bool:
 
 @contextmanager
 def weights_of(source: str, step: int | None = None) -> Iterator[str]:
-    """The weights file of a run folder; of one without, for the duration, that of a checkpoint, which is
-    named on stderr; of anything else, itself.
+    """Yield the weights file of a run folder, or `source` itself if it is anything else.
+
+    If the run has none yet, or a step is given, the file is made from a checkpoint, which is named on
+    stderr, and removed afterwards.
 
     Args:
         step: the checkpoint of the run to take.
 
     Raises:
-        ConfigError: a step of what is no run.
+        ConfigError: a step is given, but no run.
         MissingFileError, CheckpointError: see `parity.runs.weights.write_run_weights`.
     """
-    if not is_run(source):  # which needs nothing that trains
+    if not is_run(source):  # needs no package of training
         if step is not None:
             raise ConfigError(f"--step {step}: {source} is no folder of a training run; leave it out")
         yield source

@@ -1,4 +1,4 @@
-"""How tyro reads the flags of schemas: field by field, sizes as one or two numbers."""
+"""The rules by which tyro reads the flags of schemas: field by field, sizes as one or two numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ registry.struct_rule(dataclass_rule)
 
 @registry.primitive_rule
 def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstructorSpec | None:
-    """A size is one integer, or two."""
+    """Read a size from one integer, or two."""
     sides_given = typing.get_args(info.type)
     if typing.get_origin(info.type) is not tuple or len(sides_given) != 2 or ... in sides_given:
         return None
@@ -42,7 +42,7 @@ def _size(info: constructors.PrimitiveTypeInfo) -> constructors.PrimitiveConstru
 def _optional_schema(
     info: constructors.PrimitiveTypeInfo,
 ) -> constructors.PrimitiveConstructorSpec | None:
-    """A schema that may be absent is one word of JSON."""
+    """Read a schema that may be absent from one word of JSON."""
     kinds = [kind for kind in typing.get_args(info.type) if kind is not type(None)]
     if len(kinds) != 1 or not (isinstance(kinds[0], type) and issubclass(kinds[0], Schema)):
         return None
@@ -61,7 +61,7 @@ def _optional_schema(
 
 @registry.struct_rule
 def _schema(info: constructors.StructTypeInfo) -> constructors.StructConstructorSpec | None:
-    """A schema's fields, their docstrings as running text."""
+    """Return a schema's flags, with docstrings as running text."""
     if not (isinstance(info.type, type) and issubclass(info.type, BaseModel)):
         return None
     return fields_spec(info, {name: getattr(info.default, name) for name in info.type.model_fields})

@@ -7,14 +7,14 @@ import re
 from vit_config import ConfigError
 
 MAX_SIDE = 2**13
-"""Pixels; beyond it the bytes of attention weights no longer fit in 64 bits."""
+"""Most pixels of a side; beyond it the bytes of attention weights no longer fit in 64 bits."""
 
 
 def parse_size(text: str | None, flag: str = "--image-size") -> tuple[int, int] | None:
-    """Height and width of "HxW", or of one number for both; None for None.
+    """Parse height and width from "HxW", or from one number for both; None for None.
 
     Raises:
-        ConfigError: neither, or a side of more than `MAX_SIDE` pixels.
+        ConfigError: another text, or a side of more than `MAX_SIDE` pixels.
     """
     if text is None:
         return None

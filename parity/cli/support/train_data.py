@@ -1,4 +1,4 @@
-"""What the flags of a training run say of its data, before they are all understood."""
+"""The data that the flags of a training run name, read before all flags are parsed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ PUBLISHED = {
     "tfds:cifar100": 50_000,
     "tfds:mnist": 60_000,
 }
-"""Training images of sets that recipes name, for where the set is not on this machine."""
+"""Number of training images of sets that recipes name, for machines without the set."""
 
 
 def word_after(flag: str, argv: Sequence[str]) -> str | None:
-    """The value of a flag, given as ``FLAG VALUE`` or ``FLAG=VALUE``; None where it is not there."""
+    """Return the value of a flag, given as ``FLAG VALUE`` or ``FLAG=VALUE``; None if it is absent."""
     for place, word in enumerate(argv):
         name, equals, value = word.partition("=")
         if name.replace("_", "-") == flag:
@@ -26,15 +26,15 @@ def word_after(flag: str, argv: Sequence[str]) -> str | None:
 
 
 def data_folder(given: Path | None) -> Path:
-    """Where prepared data sets are."""
+    """Return the folder of prepared data sets."""
     folder = given or Path(os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets")
     return folder.expanduser().absolute()
 
 
 def count_images(argv: Sequence[str]) -> int | None:
-    """How many images flags give to train on; None where that is not known."""
+    """Return how many training images the data set of the flags has; None if that is unknown."""
     spec = word_after("--data", argv) or "digits"
-    if spec == "digits":  # opening them would prepare them
+    if spec == "digits":  # opening the digits would prepare them
         return PUBLISHED[spec]
     from vit_train.sources.opening import open_dataset
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Request(typing.NamedTuple):
-    """What the command line asks for."""
+    """A run as the command line asks for it."""
 
     job: Job
     data_dir: Path
@@ -45,36 +45,36 @@ class Request(typing.NamedTuple):
     process: str | None
     framework: Framework
     stop_after: int | None
-    """How many steps in all are enough; None for the recipe's."""
+    """Steps in all after which the run ends; None for the recipe's."""
     damaged: OnDamage
-    """What to do with an image that cannot be read."""
+    """Treatment of an image that cannot be read."""
     workers: int
     """Processes that read and augment training images."""
     keep: int
-    """How many of the newest checkpoints are kept."""
+    """Number of the newest checkpoints to keep."""
     save_every: SaveEvery
-    """How much work may be lost, besides the recipe's checkpoints."""
+    """The most work between checkpoints, besides the recipe's."""
     profile: str | None
-    """Which steps are traced, as ``A:B``."""
+    """Steps to trace, as ``A:B``."""
     dry_run: bool
-    """Whether only to see what the run will be."""
+    """Whether to print what the run will be, and not run it."""
     dry_run_batch: int | None = None
-    """Images in a batch of that; None for the recipe's."""
+    """Images in a batch of a dry run; None for the recipe's."""
     compiled: Path | None = None
-    """Where compiled programs are kept."""
+    """Folder of compiled programs."""
     mirror: Mirror | None = None
-    """The run folder on object storage, of which `run_dir` is the one that the run works in."""
+    """Mirror of the run folder on object storage; the run works in `run_dir`."""
     notes: tuple[str, ...] = ()
-    """What the user is told before the first step, a sentence each."""
+    """Sentences to print before the first step."""
 
     @property
     def home(self) -> str:
-        """The run's folder, wherever it is."""
+        """The run's folder as text, with its URL if it is on object storage."""
         return f"{self.mirror.url}, worked on in {self.run_dir}" if self.mirror else str(self.run_dir)
 
     @property
     def options(self) -> dict[str, Any]:
-        """How the task differs from that of its job alone; reads the weights to start from."""
+        """Options of `make_task` beyond the job; reads the weights to start from."""
         from vit_train.profiling import read_steps
 
         return {
@@ -90,7 +90,7 @@ class Request(typing.NamedTuple):
         }
 
     def read_start(self) -> Start | None:
-        """The weights to start from; None for random ones.
+        """Read the weights to start from; None for random ones.
 
         Raises:
             WeightsError: they do not fit the model.
@@ -103,7 +103,7 @@ class Request(typing.NamedTuple):
         return read_start(job.init, job.model, part=job.init_part, new_head=job.new_head)
 
     def read_teacher(self) -> TeacherWeights | None:
-        """The model to learn from; None where there is none."""
+        """Read the model to learn from; None if there is none."""
         if self.job.teacher is None:
             return None
         from parity.porting.start import read_teacher
@@ -112,7 +112,7 @@ class Request(typing.NamedTuple):
 
     @property
     def spread(self) -> dict[str, Any]:
-        """How JAX spreads a step over its devices; PyTorch uses one."""
+        """Options of spreading a step over JAX's devices; none for PyTorch, which uses one device."""
         if self.framework != "jax":
             return {}
         names = ("parallel", "sharding", "mesh", "scan", "remat")
@@ -120,10 +120,10 @@ class Request(typing.NamedTuple):
 
     @contextmanager
     def together(self) -> Iterator[bool]:
-        """Join the other processes of the run, if any, and keep its folder on object storage, if it has
-        one there; gives whether this one speaks for all."""
+        """Join the other processes of the run and keep its folder on object storage, if it has them;
+        yield whether this process speaks for all."""
         mirror = None if self.dry_run else self.mirror
-        with ExitStack() as last:  # sends what is left when the others have been let go
+        with ExitStack() as last:  # sends the last files after all else is closed
             if self.framework != "jax":
                 if mirror:
                     last.enter_context(mirror.kept())
@@ -141,7 +141,7 @@ class Request(typing.NamedTuple):
 
 
 def parse(argv: Sequence[str], *, prog: str) -> Request:
-    """Understand a command line.
+    """Parse a command line.
 
     Raises:
         ConfigError: an unknown flag, values that are not valid, or too little memory to map.
@@ -228,17 +228,17 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
 
 
 def _shortened(recipe: Recipe, argv: Sequence[str]) -> Recipe:
-    """A recipe whose warm-up fits the epochs that flags ask for, unless they speak of it, too."""
+    """Return a recipe whose warm-up fits the flags' epochs, unless flags set the warm-up, too."""
     epochs = word_after("--recipe.epochs", argv) or ""
     warm = any(word.replace("_", "-").startswith("--recipe.warmup") for word in argv)
     return recipe.shortened(int(epochs)) if epochs.isdecimal() and not warm else recipe
 
 
 def _mirror(options: Options) -> Mirror | None:
-    """That of a run folder on object storage.
+    """Make the mirror of a run folder on object storage; None for a local folder.
 
     Raises:
-        ConfigError: what it needs is not installed.
+        ConfigError: a package that it needs is not installed.
     """
     if options.run_dir is None or "://" not in options.run_dir:
         return None

@@ -1,9 +1,9 @@
-"""Which value of a compiled program is which.
+"""Matching the values that a compiled program hands out with the places they were traced at.
 
-A compiled program hands out its values in no particular order, and as often as they are computed: once
-for each iteration of a loop, for each time a function is called that was compiled once, and again in the
-backward pass for what was not kept until then. The order in which they were traced, and how often each
-arrived, tell the order of the forward pass.
+A compiled program hands out its values in no particular order, and as often as they are computed:
+once for each iteration of a loop, for each call of a function that was compiled once, and again in
+the backward pass for values that were not kept. The order of tracing, and how often each value
+arrived, determine the order of the forward pass.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from parity.measure.traces.stream import Kept
 
 @dataclass
 class Source:
-    """One value of a program that was traced."""
+    """One traced value of a program."""
 
     stage: Stage
     run: int
-    """Which call of the whole model it was traced in."""
+    """Number of the call of the whole model in which it was traced."""
     spots: list[tuple[Where, int]]
-    """Where it is seen, and the place of each among all that was traced."""
+    """Where the value is seen, each with its place in the order of tracing."""
     replayed: bool = False
-    """Whether it is not kept for the backward pass but computed again."""
+    """Whether the backward pass computes the value again, as it was not kept."""
     arrived: list[tuple[int, Kept | Part]] = field(default_factory=list)
-    """When, and what, in the step that runs."""
+    """When the value arrived in the running step, and what arrived."""
 
 
 class _Seen(NamedTuple):
     """One value at one spot, sorted by its place in the forward pass."""
 
     began: int
-    """When the execution of the program began that it belongs to."""
+    """When the execution that the value belongs to began."""
     loop: int
-    """Where the loop begins that it is in."""
+    """Place at which the value's loop begins."""
     iteration: int
     order: int
     where: Where
@@ -49,7 +49,7 @@ class _Seen(NamedTuple):
 
 
 class Arrivals:
-    """What arrived in one step; from any thread."""
+    """The values that arrived in one step; used from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Arrivals:
         self._plan: _Plan | None = None
 
     def add(self, source: Source, kept: Kept | Part) -> None:
-        """A value was computed."""
+        """Note that a value was computed."""
         with self._lock:
             if not source.arrived:
                 self._sources.append(source)
@@ -66,7 +66,7 @@ class Arrivals:
             self._clock += 1
 
     def settle(self) -> Iterator[tuple[Stage, Where, Kept | Part]]:
-        """What arrived, each stage in the order of the forward pass, calls numbered; forget it."""
+        """Yield and forget what arrived, each stage in the order of the forward pass, calls numbered."""
         with self._lock:
             sources, self._sources, self._clock = self._sources, [], 0
         if self._plan is None or not self._plan.fits(sources):
@@ -83,7 +83,7 @@ _Row = tuple[Stage, Where, Source, int]
 
 
 class _Plan:
-    """The rows of one step, which are those of the next where each source has one value."""
+    """The rows of one step, reused in the next step if each source has one value."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self.rows = list(_settled(sources))
@@ -91,13 +91,13 @@ class _Plan:
         self._sources = {id(source) for source in sources}
 
     def fits(self, sources: Sequence[Source]) -> bool:
-        """Whether sources that have arrived now yield the same rows."""
+        """Return whether the sources that have arrived now yield the same rows."""
         same = len(sources) == len(self._sources) and self.once and _arrived_once(sources)
         return same and self._sources.issuperset(map(id, sources))
 
 
 def _arrived_once(sources: Sequence[Source]) -> bool:
-    """Whether no order among several values of a source, or among several runs, is to be found."""
+    """Return whether each source has one value, and each stage one run: no order has to be found."""
     runs = {(source.stage, source.run) for source in sources}
     alone = len(runs) == len({stage for stage, _ in runs})
     return alone and all(len(source.arrived) == 1 for source in sources)
@@ -124,7 +124,7 @@ def _settled(sources: Sequence[Source]) -> Iterator[_Row]:
 def _in_order(
     sources: Iterable[Source], differentiated: set[int], loops: dict[tuple[int, int], int]
 ) -> list[tuple[int, _Seen]]:
-    """The values of one stage with the runs they were traced in."""
+    """Return the values of one stage in order, each with the run it was traced in."""
     runs: dict[int, list[Source]] = defaultdict(list)
     for source in sources:
         runs[source.run].append(source)
@@ -160,7 +160,7 @@ def _find_loops(
     arrived: list[list[tuple[int, Kept | Part]]],
     loops: dict[tuple[int, int], int],
 ) -> None:
-    """Neighbours that arrived equally often are in one loop: the place of its first, for each place."""
+    """Note where the loop of each place begins: neighbours that arrived equally often share a loop."""
     count, start = 0, 0
     for source, values in zip(members, arrived, strict=True):
         for _, order in source.spots:
@@ -170,7 +170,7 @@ def _find_loops(
 
 
 def _without_replays(source: Source, members: list[Source]) -> list[tuple[int, Kept | Part]]:
-    """Only what arrived in the forward pass: the first half of each execution."""
+    """Return only what arrived in the forward pass: the first half of each execution."""
     values = source.arrived
     if not source.replayed:
         return values

@@ -1,19 +1,19 @@
-"""Parameters of Flax by the names and in the layouts that PyTorch has."""
+"""Translation of Flax's parameters to PyTorch's names and layouts."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _CONVOLUTIONS = {3: (2, 1, 0), 4: (3, 2, 0, 1), 5: (4, 3, 0, 1, 2)}
-"""From (space..., in, out) to (out, in, space...), by the number of axes."""
+"""Axes that turn (space..., in, out) into (out, in, space...), by the number of axes."""
 
 
 def common_parameter(path: str, array: Any) -> tuple[str, Any]:
-    """A parameter of Flax, an array of NumPy or JAX, by PyTorch's name for it, in PyTorch's layout.
+    """Translate a Flax parameter, an array of NumPy or JAX, to PyTorch's name and layout.
 
-    ``kernel`` (in, out) becomes ``weight`` (out, in), a convolution's (h, w, in, out) becomes
-    (out, in, h, w), and attention's by heads - (in, heads, d) of query, key and value, (heads, d, out)
-    of out - become matrices; ``scale`` and ``embedding`` become ``weight``.
+    ``kernel`` (in, out) becomes ``weight`` (out, in), a convolution's (h, w, in, out) becomes (out,
+    in, h, w), and attention's kernels by heads - (in, heads, d) of query, key and value, (heads, d,
+    out) of out - become matrices; ``scale`` and ``embedding`` become ``weight``.
     """
     module, _, leaf = path.rpartition(".")
     last = module.rpartition(".")[2]

@@ -1,4 +1,4 @@
-"""What a trace says. docs/traces.md describes the files, for who reads them without this package.
+"""The schema of a trace. docs/traces.md describes the files for readers without this package.
 
 A trace is a folder: ``index.json``, and safetensors files that its events point into.
 """
@@ -33,42 +33,41 @@ class Event(Schema, frozen=True):
     port: str = ""
     call: int = Field(default=0, ge=0)
     file: str = Field(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}$")
-    """The safetensors file that holds it, in the trace's folder."""
+    """The safetensors file that holds the tensor, in the trace's folder."""
     tensor: str
-    """Its name there; events that saw the same tensor share it."""
+    """The tensor's name in that file; events that saw the same tensor share it."""
     begin: int | None = Field(default=None, ge=0)
-    """If given, `tensor` is a row of numbers, and this the place of the first."""
+    """If given, `tensor` holds the numbers of several tensors, and this is the index of the first."""
     shape: _Shape
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     dtype: str
     spacing: _Shape | None = None
-    """If given, the file holds only a sample: along each axis one element in so many, the first
-    included."""
+    """If given, the file holds only a sample: every n-th element along each axis, from the first on."""
 
     @property
     def site(self) -> Site:
-        """Where it was seen."""
+        """The site at which the tensor was seen."""
         return Site(self.step, self.stage, self.path, self.port, self.call)
 
     @property
     def kept_shape(self) -> tuple[int, ...]:
-        """The shape of what the file holds."""
+        """Shape of the elements that the file holds."""
         return sampled_shape(self.shape, self.spacing) if self.spacing else self.shape
 
     @property
     def size(self) -> int:
-        """How many numbers the whole tensor has."""
+        """Number of elements of the whole tensor."""
         return math.prod(self.shape)
 
 
 class ModuleFacts(Schema, frozen=True):
-    """One module of the model, as far as its attributes tell."""
+    """One module of the model, described by its attributes."""
 
     path: str
     kind: str
-    """Its class, with the module it is from: ``torch.nn.modules.linear.Linear``."""
+    """Its class, with its Python module: ``torch.nn.modules.linear.Linear``."""
     facts: dict[str, Any] = Field(default_factory=dict)
-    """Public attributes that are numbers, texts, truth values, or lists of these: ``eps``."""
+    """Public attributes that are numbers, texts, truth values, or lists of these, such as ``eps``."""
 
     @property
     def name(self) -> str:
@@ -82,10 +81,10 @@ class Index(Schema, frozen=True):
     format: Literal["vit-parity trace"] = FORMAT
     version: Literal[2, 3] = VERSION
     framework: Literal["torch", "jax", ""] = ""
-    """Which one ran; empty for arrays from elsewhere."""
+    """The framework that ran; empty for arrays from elsewhere."""
     versions: dict[str, str] = Field(default_factory=dict)
     precision: dict[str, str] = Field(default_factory=dict)
-    """What could make products less precise than their types: flags of the framework."""
+    """Flags of the framework that could make products less precise than their types."""
     modules: Annotated[
         tuple[ModuleFacts, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
     ] = ()

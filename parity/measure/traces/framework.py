@@ -1,4 +1,4 @@
-"""What recording needs to know of a framework."""
+"""The interface through which a recording sees a framework."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 class Framework(Protocol):
-    """What recording needs to know of the framework that runs."""
+    """The interface of the framework whose program is recorded."""
 
     name: Literal["torch", "jax", ""]
 
     def versions(self) -> dict[str, str]:
-        """Of the framework, and the device it computes on."""
+        """Return the versions of the framework, and the device it computes on."""
         ...
 
     def precision(self) -> dict[str, str]:
-        """The flags that could make products less precise than their types."""
+        """Return the flags that could make products less precise than their types."""
         ...
 
     def watch(self, recorder: Recorder) -> AbstractContextManager[Any]:
@@ -34,25 +34,25 @@ class Framework(Protocol):
         ...
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
-        """What a value holds, as (path, port, array) by common names in the common layout."""
+        """Yield the arrays in a value as (path, port, array), by common names in the common layout."""
         ...
 
     def begin_step(self, recorder: Recorder) -> None:
-        """Report what is there before a step."""
+        """Report the tensors that exist before a step."""
         ...
 
     def end_step(self, recorder: Recorder) -> None:
-        """Report what is there after a step."""
+        """Report the tensors that exist after a step."""
         ...
 
     def abandon_step(self, recorder: Recorder) -> None:
-        """Report what is there when a step ends in an exception; raises nothing."""
+        """Report the tensors that exist when a step ends in an exception; raise nothing."""
         ...
 
     def modules(self) -> Iterator[tuple[str, Any]]:
-        """Every module of the model with its path, as far as it is known without a call."""
+        """Yield every module of the model with its path, as far as it is known without a call."""
         ...
 
     def facts(self, module: Any) -> dict[str, Any]:
-        """The attributes of a module."""
+        """Return the attributes of a module."""
         ...

@@ -1,4 +1,4 @@
-"""Seeing the gradients that arrive at arrays while anybody's `jax.grad` runs."""
+"""Observing the gradients that arrive at arrays, inside any `jax.grad`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from jax.custom_derivatives import SymbolicZero
 
 
 def watch_gradient(x: jax.Array, seen: Callable[[jax.Array], None]) -> jax.Array:
-    """An array that differentiation takes for `x`; `seen` is given the gradient that arrives at it, as
-    it is traced."""
+    """Return a stand-in for `x` with the same values; `seen` is called with the gradient that
+    arrives at it, as it is traced."""
     if not jnp.issubdtype(x.dtype, jnp.floating):
         return x
 
@@ -29,27 +29,27 @@ def watch_gradient(x: jax.Array, seen: Callable[[jax.Array], None]) -> jax.Array
 
 
 def is_differentiated(x: jax.Array) -> bool:
-    """Whether a value is known to be followed by `jax.grad` or its like, where it is traced.
+    """Return whether `jax.grad` or its like is known to differentiate a value, where it is traced.
 
-    JAX has no public word on this; were its private one to change, no value would be known to be.
+    JAX has no public API for this; if its private one changed, the answer would be no for every value.
     """
-    alike = not getattr(jax.typeof(x), "vma", ())  # on all devices, not only on this one
+    alike = not getattr(jax.typeof(x), "vma", ())  # the same on all devices of a mesh
     return hasattr(x, "tangent") and alike and jnp.issubdtype(x.dtype, jnp.floating)
 
 
 def link_gradients(
     x: jax.Array, link: jax.Array, seen: Callable[[jax.Array], None], last: Callable[[], None]
 ) -> tuple[jax.Array, jax.Array]:
-    """`watch_gradient` for one after the other of several arrays, which tells when all are seen.
+    """Watch the gradients of several arrays, one per call, and tell when all were seen.
 
     Args:
-        x: see `is_differentiated`.
-        link: a number; that which was returned with the array before, or any for the first.
-        seen: is given the gradient that arrives at `x`, as it is traced.
-        last: called after all `seen` of this array and those behind it, if it is the first.
+        x: an array that `is_differentiated`.
+        link: a number: the link returned with the array before, or any for the first.
+        seen: called with the gradient that arrives at `x`, as it is traced.
+        last: called after every `seen` of this array and the later ones, if this array is the first.
 
     Returns:
-        What differentiation takes for `x`, and the link for the next.
+        The stand-in for `x`, and the link for the next array.
     """
     followed: list[tuple[bool, bool]] = []
 
@@ -69,7 +69,7 @@ def link_gradients(
             seen(gradient)
         if not link_followed:
             last()
-        # no symbolic zero: it would end the backward pass before the first of the arrays
+        # not a symbolic zero, which would end the backward pass before the first of the arrays
         return None if stopped else gradient, jnp.zeros_like(link) if link_followed else None
 
     pass_on.defvjp(forward, backward, symbolic_zeros=True)

@@ -1,4 +1,4 @@
-"""Small tensors of one step, side by side: files of thousands of tensors are slow."""
+"""Pools: a step's small tensors side by side, since files of thousands of tensors are slow."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 SMALL = 4096
-"""Numbers of a tensor, or of its sample, that goes into a pool."""
+"""Largest size of a tensor, or of its sample, that goes into a pool."""
 
 ROOM_BYTES = 2**22
 
 
 class Pool(Protocol):
-    """Numbers of one type."""
+    """Numbers of one type, side by side."""
 
     def taken(self) -> np.ndarray:
-        """All of them, (n,); in the next step others may lie there."""
+        """Return all numbers, (n,); the next step may overwrite them."""
         ...
 
 
@@ -27,37 +27,37 @@ class Part(NamedTuple):
 
     pool: Pool
     begin: int
-    """The place of its first number."""
+    """Index of its first number in the pool."""
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     spacing: tuple[int, ...] | None = None
-    """As `parity.measure.traces.sample.Sample` has it."""
+    """Spacing of the sample, as in `parity.measure.traces.sample.Sample`."""
 
 
 class Flat:
-    """Numbers that came together, never to be written to again."""
+    """Numbers that arrived together, never to be overwritten."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         self._numbers = numbers
 
     def taken(self) -> np.ndarray:
-        """All of them, (n,)."""
+        """Return all numbers, (n,)."""
         return self._numbers
 
 
 def memory(size: int, dtype: np.dtype) -> np.ndarray:
-    """Room for `size` numbers, (size,), outside of the C library's heap.
+    """Return room for `size` numbers, (size,), outside of the C library's heap.
 
-    There are thousands of tensors in a step, and each is where a large activation was just freed. Any
-    block of the heap that stays there leaves it no room for the next activation: a process would grow by
-    hundreds of MiB a step.
+    A step has thousands of tensors, and each would lie where a large activation was just freed. Any
+    block that stays in the heap there leaves no room for the next activation: a process would grow
+    by hundreds of MiB a step.
     """
     count = size * dtype.itemsize
     return np.frombuffer(mmap(-1, max(count, 1)), np.uint8)[:count].view(dtype)
 
 
 class Room:
-    """Memory into which numbers of one type are copied, step by step; used from any thread."""
+    """Memory that numbers of one type are copied to, reused in each step; used from any thread."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._numbers = memory(ROOM_BYTES // dtype.itemsize, dtype)
@@ -65,7 +65,7 @@ class Room:
         self._lock = threading.Lock()
 
     def put(self, array: np.ndarray) -> int | None:
-        """Copy an array; the place of its first number, or None where no room is left."""
+        """Copy an array; return the index of its first number, or None where no room is left."""
         with self._lock:
             begin, end = self._end, self._end + array.size
             if end > self._numbers.size:
@@ -75,22 +75,22 @@ class Room:
         return begin
 
     def taken(self) -> np.ndarray:
-        """What was copied since it was empty, (n,)."""
+        """Return all numbers copied since the room was empty, (n,)."""
         return self._numbers[: self._end]
 
     def empty(self) -> None:
-        """Begin anew."""
+        """Mark the room as empty."""
         self._end = 0
 
 
 class Rooms:
-    """One after the other, of all types, as many as a step needs."""
+    """Rooms for all types, as many as a step needs."""
 
     def __init__(self) -> None:
         self._rooms: dict[np.dtype, list[Room]] = {}
 
     def put(self, array: np.ndarray) -> tuple[Room, int]:
-        """Copy a small array: where it is, and the place of its first number."""
+        """Copy a small array; return its room, and the index of its first number there."""
         rooms = self._rooms.setdefault(array.dtype, [])
         for room in rooms:
             begin = room.put(array)
@@ -100,7 +100,7 @@ class Rooms:
         return self.put(array)
 
     def empty(self) -> None:
-        """Begin anew: what was copied is written."""
+        """Mark all rooms as empty, once their numbers are written."""
         for rooms in self._rooms.values():
             for room in rooms:
                 room.empty()

@@ -1,4 +1,4 @@
-"""Small tensors of PyTorch, copied where they lie: a GPU is waited for once a step."""
+"""Pools of PyTorch's small tensors, on the tensors' own device: a GPU is waited for once a step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parity.measure.traces.pool import SMALL, Part, memory
 from parity.measure.traces.sample import Sample, sampled_shape, spacing
 
 NUMBERS = 2**20
-"""Of one room."""
+"""Numbers that one room holds."""
 
 
 _AS_BITS = {
@@ -23,27 +23,27 @@ _AS_BITS = {
     torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
     torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
 }
-"""Types that numpy does not have of its own."""
+"""Types that numpy lacks, with the type to view their bits as and the type of ml_dtypes."""
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """The values of a tensor of any type that numpy knows, bit for bit; they may share its memory."""
+    """Return a tensor's values bit for bit, of any type in numpy or ml_dtypes; memory may be shared."""
     tensor = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
     bits, dtype = _AS_BITS.get(tensor.dtype, (tensor.dtype, None))
     return tensor.numpy() if dtype is None else tensor.view(bits).numpy().view(dtype)
 
 
 class _Plan(NamedTuple):
-    """How a tensor of one shape in memory is copied."""
+    """The plan for copying tensors of one shape and strides."""
 
     size: int
-    """How many numbers are kept."""
+    """Number of elements kept."""
     shape: tuple[int, ...]
-    """Of them."""
+    """Shape of the kept elements."""
     source: tuple[int, ...]
-    """How far apart they lie, along each axis."""
+    """Their strides in the tensor."""
     target: tuple[int, ...]
-    """How far apart they will lie."""
+    """Their strides in the room."""
     spacing: tuple[int, ...] | None
 
 
@@ -61,11 +61,11 @@ def _planned(shape: torch.Size, strides: tuple[int, ...], keep: int | None) -> _
 
 
 class TensorRoom:
-    """Memory of one type on one device."""
+    """Room for numbers of one type on one device."""
 
     def __init__(self, kind: tuple[torch.dtype, torch.device], size: int = NUMBERS) -> None:
         dtype, device = kind
-        with torch.inference_mode(False):  # what is made within may not be written to without
+        with torch.inference_mode(False):  # inference tensors may not be written to later
             self.numbers = (
                 torch.from_numpy(memory(size * dtype.itemsize, np.dtype(np.uint8))).view(dtype)
                 if device.type == "cpu"
@@ -74,35 +74,35 @@ class TensorRoom:
         self.end = 0
 
     def place(self, x: torch.Tensor, plan: _Plan) -> tuple[Part, torch.Tensor]:
-        """Where a tensor will lie, and the memory to copy it to."""
+        """Reserve a tensor's place; return it, and the memory to copy the tensor to."""
         begin = self.end
         self.end += plan.size
         target = self.numbers.as_strided(plan.shape, plan.target, begin)
         return Part(self, begin, tuple(x.shape), plan.spacing), target
 
     def taken(self) -> np.ndarray:
-        """What was copied since it was empty, (n,)."""
+        """Return all numbers copied since the room was empty, (n,)."""
         return as_numpy(self.numbers[: self.end])
 
 
 class TensorRooms:
-    """Rooms of all types, as many as a step needs."""
+    """Rooms for all types and devices, as many as a step needs."""
 
     def __init__(self, keep: int | None) -> None:
-        """Nothing is taken yet.
+        """Start without rooms.
 
         Args:
-            keep: numbers of one tensor that are kept, at most. None keeps everything.
+            keep: largest number of elements kept of one tensor. None keeps everything.
         """
         self._keep = keep
         self._rooms: dict[tuple[torch.dtype, torch.device], list[TensorRoom]] = {}
         self._plans: dict[tuple[torch.Size, tuple[int, ...]], _Plan] = {}
         self._groups: dict[tuple[str, int], _Group] = {}
         self._taken: Counter[str] = Counter()
-        """How often each group came in this step."""
+        """Number of times each group came in this step."""
 
     def take(self, x: torch.Tensor) -> Part | Sample:
-        """A tensor, or its sample: copied if it is small, or else as it lies there."""
+        """Return a tensor or its sample: copied to a room if it is small, or else where it lies."""
         x = _plain(x)
         plan = self._plan(x)
         sampled = x.as_strided(plan.shape, plan.source)
@@ -113,10 +113,10 @@ class TensorRooms:
         return part
 
     def take_all(self, group: str, tensors: Mapping[str, torch.Tensor]) -> dict[str, Part | Sample]:
-        """Tensors that come together in every step, such as all parameters: small ones in one call.
+        """Take tensors that come together in every step, such as all parameters, small ones in one call.
 
         Args:
-            group: what they are, of any name.
+            group: any name for these tensors.
         """
         plain = {name: _plain(x) for name, x in tensors.items()}
         like = [(name, x.shape, x.stride(), x.dtype, x.device) for name, x in plain.items()]
@@ -130,7 +130,7 @@ class TensorRooms:
         return {name: parts.get(name) or self.take(x) for name, x in plain.items()}
 
     def empty(self) -> None:
-        """Begin anew: what was copied is written."""
+        """Mark all rooms as empty, once their numbers are written."""
         self._taken.clear()
         for rooms in self._rooms.values():
             for room in rooms:
@@ -156,7 +156,7 @@ def _plain(x: torch.Tensor) -> torch.Tensor:
 
 
 class _Group:
-    """Tensors of which each has its own place, from step to step."""
+    """A group of tensors, each with a place of its own that lasts from step to step."""
 
     def __init__(
         self, like: Sequence[Any], tensors: Mapping[str, torch.Tensor], plans: Mapping[str, _Plan]
@@ -177,7 +177,7 @@ class _Group:
             self._sources.append((name, plan.shape, plan.source))
 
     def take(self, tensors: Mapping[str, torch.Tensor]) -> Mapping[str, Part]:
-        """Copy those that are small."""
+        """Copy the small tensors, and return their places."""
         sources = [tensors[name].as_strided(shape, strides) for name, shape, strides in self._sources]
         if sources:
             torch._foreach_copy_(self._targets, sources)  # type: ignore[attr-defined]

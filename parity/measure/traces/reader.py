@@ -17,7 +17,7 @@ from vit_config.files.seal import tensors_of
 from vit_config.files.stored import Stored
 
 _LONGEST = 1000
-"""Letters of a complaint: a file that is damaged in one place may be wrong in all."""
+"""Longest error message, in characters: a file damaged in one place may be wrong everywhere."""
 
 
 class Trace:
@@ -46,7 +46,7 @@ class Trace:
         self._load = lru_cache(maxsize=8)(self._read)
         called = {event.path for event in self.events if event.stage == "forward"}
         self.holders = frozenset(each[:i] for each in called for i, c in enumerate(each) if c == ".")
-        """Paths below which modules are called."""
+        """Paths of modules below which modules are called."""
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -60,15 +60,15 @@ class Trace:
         return self._sites[site]
 
     def of(self, stage: Stage, step: int | None = None) -> Iterator[Event]:
-        """The events of one stage, of one step if given, in the order in which they were seen."""
+        """Return the events of one stage, of one step if given, in the order in which they were seen."""
         return (e for e in self.events if e.stage == stage and step in (None, e.step))
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
-        """Where something was seen, in order; of one stage if given."""
+        """Return the sites in order, of one stage if given."""
         return (event.site for event in self.events if stage in (None, event.stage))
 
     def read(self, event: Event | Site) -> np.ndarray:
-        """The tensor that an event saw, or what was kept of it.
+        """Return the tensor that an event saw, or its sample.
 
         Raises:
             WeightsError: its bytes are damaged.
@@ -82,7 +82,7 @@ class Trace:
 
     def _read(self, file: str, tensor: str) -> np.ndarray:
         array = self._tensors(file)[tensor].load()
-        array.flags.writeable = False  # it is given out again
+        array.flags.writeable = False  # it is cached and handed out again
         return array
 
     def _tensors(self, file: str) -> dict[str, Stored]:
@@ -114,7 +114,7 @@ def _fits(shape: tuple[int, ...], event: Event) -> bool:
 
 
 def is_trace(path: str | Path) -> bool:
-    """Whether a path is a folder that holds a trace, or the remains of one."""
+    """Return whether a path is a folder that holds a trace, or the remains of one."""
     folder = Path(path)
     return folder.is_dir() and ((folder / INDEX).is_file() or folder.suffix == ".trace")
 

@@ -16,24 +16,24 @@ from vit_config import InputError
 
 
 class Arrays:
-    """No framework: values are arrays, or dictionaries of them, in whatever layout the user gives."""
+    """No framework: values are arrays or dictionaries of them, in whatever layout the user gives."""
 
     name: Literal["torch", "jax", ""] = ""
 
     def versions(self) -> dict[str, str]:
-        """Of numpy."""
+        """Return numpy's version."""
         return {"numpy": np.__version__}
 
     def precision(self) -> dict[str, str]:
-        """Nothing is known."""
+        """Report nothing."""
         return {}
 
     def watch(self, recorder: Recorder) -> AbstractContextManager[Any]:
-        """Nothing is seen by itself."""
+        """Watch nothing: there is no model."""
         return nullcontext()
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
-        """The arrays in nested dictionaries, names joined by dots."""
+        """Yield the arrays in nested dictionaries, with names joined by dots."""
         if isinstance(value, Mapping):
             for name, part in value.items():
                 for below, port, array in self.named(stage, part):
@@ -49,18 +49,18 @@ class Arrays:
         yield "", "", array
 
     def begin_step(self, recorder: Recorder) -> None:
-        """Nothing is known."""
+        """Report nothing."""
 
     def end_step(self, recorder: Recorder) -> None:
-        """Nothing is known."""
+        """Report nothing."""
 
     def abandon_step(self, recorder: Recorder) -> None:
-        """Nothing is known."""
+        """Report nothing."""
 
     def modules(self) -> Iterator[tuple[str, Any]]:
-        """There are none."""
+        """Return no modules."""
         return iter(())
 
     def facts(self, module: Any) -> dict[str, Any]:
-        """There are no modules."""
+        """Return no attributes."""
         return {}

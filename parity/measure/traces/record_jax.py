@@ -1,4 +1,4 @@
-"""Recording a Flax program; what is inside compiled functions comes out through callbacks."""
+"""Recording a Flax program; values inside compiled functions come out through callbacks."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from parity.measure.traces.watch_jax import is_array, side_by_side, watch
 from vit_config import InputError
 
 MOMENTS = {"mu": "exp_avg", "nu": "exp_avg_sq", "trace": "momentum_buffer", "count": "step"}
-"""What optax and PyTorch call the same."""
+"""Names of moments in optax, with PyTorch's names for the same."""
 
 
 _Place = tuple[int, int, tuple[int, ...], tuple[int, ...] | None]
-"""Which row of numbers a sample is in, where it begins, and its tensor's shape and spacing."""
+"""The row of numbers that holds a sample, its first index there, and its tensor's shape and spacing."""
 
 _Program = tuple[Callable[[list[jax.Array]], list[jax.Array]], list[str], list[_Place]]
-"""Takes leaves, returns rows of numbers; the names of the leaves, and where each is."""
+"""A function from leaves to rows of numbers, the names of the leaves, and where each leaf is."""
 
 
 class Jax(Arrays):
@@ -57,27 +57,27 @@ class Jax(Arrays):
         self._programs: dict[Any, _Program] = {}
 
     def versions(self) -> dict[str, str]:
-        """Of JAX and Flax, and the device they compute on."""
+        """Return the versions of JAX and Flax, and the device they compute on."""
         device = jax.devices()[0].device_kind
         return {"jax": jax.__version__, "flax": flax.__version__, "device": device}
 
     def precision(self) -> dict[str, str]:
-        """The flags of JAX."""
+        """Return the flags of JAX."""
         return jax_precision()
 
     def modules(self) -> Iterator[tuple[str, Any]]:
-        """The tree of an NNX model; one of Linen has none before it is called."""
+        """Yield the modules of an NNX model; a Linen model has none before it is called."""
         if isinstance(self._model, nnx.Module):
             for path, module in nnx.iter_modules(self._model):
                 yield ".".join(map(str, path)), module
 
     def facts(self, module: Any) -> dict[str, Any]:
-        """The attributes of a module."""
+        """Return the attributes of a module."""
         return {name: value for name, value in vars(module).items() if name not in ("parent", "name")}
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
-        """The modules, and the gradients that an `nnx.Optimizer` is given."""
+        """Watch the modules, and the gradients that an `nnx.Optimizer` is given."""
         self._tap = RecordingTap(recorder)
         self._keep = recorder.keep
         with ExitStack() as stack:
@@ -91,7 +91,7 @@ class Jax(Arrays):
     def _watch_update(
         self, kind: type[nnx.Optimizer], recorder: Recorder, tap: RecordingTap
     ) -> Iterator[None]:
-        """Wrap ``update`` of the optimiser's class: in a compiled function it is another object."""
+        """Wrap ``update`` of the optimiser's class: a compiled function has another instance."""
         kept, original = vars(kind).get("update"), kind.update
 
         def update(optimizer: nnx.Optimizer, model: Any, gradients: Any, **kwargs: Any) -> Any:
@@ -115,25 +115,26 @@ class Jax(Arrays):
                 kind.update = kept  # type: ignore[method-assign]
 
     def begin_step(self, recorder: Recorder) -> None:
-        """The parameters that the step starts from, if the optimiser holds them."""
-        jax.effects_barrier()  # what was begun before is not of this step
+        """Record the parameters that the step starts from, if there is an optimiser."""
+        jax.effects_barrier()  # earlier computations are not of this step
         if self._optimizer is not None:
             recorder.log("parameters", self._parameters())
 
     def end_step(self, recorder: Recorder) -> None:
-        """Moments and parameters, if the optimiser holds them; and wait for what still computes."""
+        """Wait for running computations; record moments and parameters, if there is an optimiser."""
         self._settle()
         if self._optimizer is not None:
             recorder.log("moments", self._optimizer.opt_state)
             recorder.log("updated", self._parameters())
 
     def abandon_step(self, recorder: Recorder) -> None:
-        """What was computed until then."""
-        with suppress(Exception):  # the one that ended the step is the one to be seen
+        """Record what was computed until then."""
+        with suppress(Exception):  # the exception that ended the step is raised
             self._settle()
 
     def _parameters(self) -> Any:
-        """By name, each once. `nnx.state` takes ten times as long, and goes where no tree leads."""
+        """Return the parameters by name, each once. `nnx.state` takes ten times as long, but finds
+        parameters that no tree leads to."""
         found: dict[int, tuple[str, nnx.Variable]] = {}
         is_variable = lambda node: isinstance(node, nnx.Variable)  # noqa: E731
         for keys, leaf in jax.tree_util.tree_flatten_with_path(self._model, is_leaf=is_variable)[0]:
@@ -149,13 +150,13 @@ class Jax(Arrays):
             self._tap.settle()
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
-        """The leaves of a tree; moments are found in any state of optax."""
+        """Yield the leaves of a tree; moments are found in any state of optax."""
         if isinstance(value, (nnx.Module, nnx.Optimizer)):
             value = nnx.state(value)
         yield from self._gather(self._known_leaves(stage, value))
 
     def _known_leaves(self, stage: Stage, value: Any) -> Iterator[tuple[list[str], str, Any]]:
-        """The arrays and numbers of a tree: the path, the port and the value of each."""
+        """Yield the path, the port and the value of each array and number in a tree."""
         counts: set[int] = set()
         for path, leaf in _leaves(value):
             if isinstance(leaf, Tracer):
@@ -172,7 +173,7 @@ class Jax(Arrays):
                     continue
                 port = MOMENTS[path[known[-1]]]
                 path = path[known[-1] + 1 :]
-                if port == "step":  # each part of a chain may count
+                if port == "step":  # each transformation in a chain may count
                     path = []
                     if int(leaf) in counts:
                         continue
@@ -182,7 +183,7 @@ class Jax(Arrays):
     def _gather(
         self, leaves: Iterable[tuple[list[str], str, Any]]
     ) -> Iterator[tuple[str, str, np.ndarray | Part]]:
-        """By common names in the common layout; small ones leave the device together."""
+        """Yield leaves by common names in the common layout; small ones leave the device together."""
         leaves = list(leaves)
         places: dict[Any, list[int]] = defaultdict(list)
         for i, (_, _, leaf) in enumerate(leaves):
@@ -198,14 +199,14 @@ class Jax(Arrays):
 
     def _is_small(self, leaf: jax.Array) -> bool:
         kept = leaf.size if self._keep is None else min(leaf.size, self._keep)
-        # wider than what JAX has at the moment: it would be cut; and other hosts may not take part
+        # JAX would cut types wider than it has enabled; and other hosts may not take part
         same = leaf.dtype == jax.dtypes.canonicalize_dtype(leaf.dtype)
         return kept <= SMALL and same and leaf.is_fully_addressable
 
     def _sampled(
         self, paths: tuple[tuple[str, ...], ...], leaves: list[jax.Array]
     ) -> list[tuple[str, Part]]:
-        """The common name and the sample of each leaf, by a program compiled once for all of them."""
+        """Return the common name and sample of each leaf, by one program compiled for all of them."""
         key = paths, tuple((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves)
         if key not in self._programs:
             self._programs[key] = self._program(paths, leaves)
@@ -243,7 +244,7 @@ class Jax(Arrays):
 
 
 def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
-    """The layouts of this project's twin, whose parameters go by PyTorch's names outside its tree."""
+    """Return the axes of the parameters of this project's twin by name; none for other models."""
     from vit_jax import ViT
     from vit_jax.leaves import leaves
 
@@ -251,14 +252,14 @@ def _own_axes(model: Any) -> dict[str, tuple[int, ...] | None]:
 
 
 def _leaves(value: Any) -> Iterator[tuple[list[str], Any]]:
-    """The leaves of a tree with their paths."""
+    """Yield the leaves of a tree with their paths."""
     for keys, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
         yield list(_path(keys)), leaf
 
 
 @lru_cache(maxsize=2**16)
 def _path(keys: tuple[Any, ...]) -> tuple[str, ...]:
-    """Without a variable's ``value`` and Linen's ``params``; the same in each step."""
+    """Return a path without a variable's ``value`` and Linen's ``params``, cached for later steps."""
     if keys and keys[-1] == jax.tree_util.GetAttrKey("value"):
         keys = keys[:-1]
     path = tuple(map(_name, keys))

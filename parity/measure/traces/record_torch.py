@@ -1,4 +1,4 @@
-"""Recording a PyTorch program: its model by hooks, its optimiser by hooks of its own."""
+"""Recording a PyTorch program through the hooks of its model and of its optimiser."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Torch(Arrays):
         """Prepare a model.
 
         Raises:
-            ConfigError: not an optimiser of torch.
+            ConfigError: `optimizer` is not an optimiser of torch.
         """
         if optimizer is not None and not hasattr(optimizer, "register_step_pre_hook"):
             raise ConfigError(
@@ -48,34 +48,34 @@ class Torch(Arrays):
         self._optimizer = optimizer
         self._names = {id(p): name for name, p in model.named_parameters()}
         self._parameters: dict[str, nn.Parameter] = {}
-        """Those that the step began with; to walk through all modules takes a millisecond."""
+        """Parameters at the start of the step; walking through all modules takes a millisecond."""
         self._gradients: dict[str, Part | Sample] = {}
         self._arrived: dict[str, torch.Tensor] = {}
-        """Parameters that the running backward pass has come to."""
+        """Parameters that the running backward pass has reached."""
         self._updated = False
-        """Whether the optimiser has come in this step."""
+        """Whether the optimiser has run in this step."""
         self._rooms = TensorRooms(None)
         self._tap: RecordingTap | None = None
 
     def versions(self) -> dict[str, str]:
-        """Of torch, and the device of the model."""
+        """Return torch's version, and the device of the model."""
         first = next(self._model.parameters(), torch.zeros(0))
         return {"torch": torch.__version__, "device": str(first.device)}
 
     def precision(self) -> dict[str, str]:
-        """The flags of torch."""
+        """Return the flags of torch."""
         return torch_precision()
 
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
-        """The whole tree; a module with two names has the first."""
+        """Yield all modules; a module with two names has the first."""
         return self._model.named_modules()
 
     def facts(self, module: Any) -> dict[str, Any]:
-        """The attributes of a module, buffers and parameters left out."""
+        """Return the attributes of a module, without buffers and parameters."""
         return vars(module)
 
     def named(self, stage: Stage, value: Any) -> Iterator[tuple[str, str, np.ndarray | Sample | Part]]:
-        """As for arrays."""
+        """Yield the tensors in a value, or its arrays as `Arrays` does."""
         if isinstance(value, torch.Tensor):
             yield "", "", self._rooms.take(value)
         elif isinstance(value, Mapping) and all(isinstance(x, torch.Tensor) for x in value.values()):
@@ -86,14 +86,14 @@ class Torch(Arrays):
 
     @contextmanager
     def watch(self, recorder: Recorder) -> Iterator[None]:
-        """Modules, gradients of parameters, and the steps of the optimiser."""
+        """Watch modules, gradients of parameters, and the steps of the optimiser."""
         self._rooms = TensorRooms(recorder.keep)
         self._tap = RecordingTap(recorder, self._rooms)
         handles = [
             self._watch_gradient(p, recorder) for p in self._model.parameters() if p.requires_grad
         ]
         if (optimizer := self._optimizer) is not None:
-            # the user has clipped the gradients when the optimiser is called
+            # by the time the optimiser is called, the user has clipped the gradients
             handles.append(optimizer.register_step_pre_hook(lambda *_: self._before_update(recorder)))
             handles.append(optimizer.register_step_post_hook(lambda *_: self._after_update(recorder)))
             recorder.describe(OPTIMIZER, optimizer, optimizer.defaults)
@@ -105,7 +105,7 @@ class Torch(Arrays):
                 handle.remove()
 
     def begin_step(self, recorder: Recorder) -> None:
-        """The parameters that the step starts from."""
+        """Record the parameters that the step starts from."""
         self._rooms.empty()
         self._gradients.clear()
         self._arrived.clear()
@@ -114,14 +114,14 @@ class Torch(Arrays):
         recorder.log("parameters", self._parameters)
 
     def end_step(self, recorder: Recorder) -> None:
-        """What modules saw; the gradients, if no optimiser has come for them; what it left behind."""
+        """Record what modules saw, the gradients unless logged before, and parameters if updated."""
         self._settle()
         if not recorder.logged("gradients"):
             recorder.log("gradients", self._all_gradients())
         self._log_updated(recorder)
 
     def abandon_step(self, recorder: Recorder) -> None:
-        """The gradients, as far as they were computed."""
+        """Record the gradients, as far as they were computed."""
         self._settle()
         self._keep_gradients()
         if not recorder.logged("gradients"):
@@ -129,7 +129,7 @@ class Torch(Arrays):
         self._log_updated(recorder)
 
     def _log_updated(self, recorder: Recorder) -> None:
-        if self._updated:  # another optimiser may come later in the step, or a limit on weights
+        if self._updated:  # at the step's end: another optimiser, or a limit on weights, may follow
             recorder.log("updated", dict(self._model.named_parameters()))
 
     def _settle(self) -> None:
@@ -142,21 +142,22 @@ class Torch(Arrays):
         def arrived(parameter: torch.Tensor) -> None:
             if recorder.running:
                 if not self._arrived:
-                    # when the backward pass ends: nobody has clipped anything in place yet
+                    # at the end of the backward pass, before anything is clipped in place
                     torch.autograd.Variable._execution_engine.queue_callback(self._keep_gradients)
                 self._arrived[name] = parameter
 
         return parameter.register_post_accumulate_grad_hook(arrived)
 
     def _keep_gradients(self) -> None:
-        """Of a backward pass that ended; of several, the last has the whole sums."""
+        """Keep the gradients of a backward pass that ended; of several, the last has the whole sums."""
         arrived, self._arrived = self._arrived, {}
         grads = {name: p.grad for name, p in arrived.items() if p.grad is not None}
         for name, kept in self._rooms.take_all("gradients", grads).items():
             self._gradients[name] = kept if isinstance(kept, Part) else kept.copied()
 
     def _all_gradients(self) -> dict[str, Sample | Part]:
-        """With zeros, as in JAX, for what the loss does not reach; nothing before a backward pass."""
+        """Return all gradients, zeros (as in JAX) where the loss does not reach; before backward,
+        none."""
         if not self._gradients:
             return {}
         return {
@@ -168,7 +169,7 @@ class Torch(Arrays):
         }
 
     def _before_update(self, recorder: Recorder) -> None:
-        # what takes a closure, such as LBFGS, computes its gradients later, and the step's end has them
+        # an optimiser that takes a closure, such as LBFGS, computes gradients later: end_step has them
         if recorder.running and self._gradients:
             grads = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
             recorder.log("gradients", self._all_gradients())
@@ -183,7 +184,7 @@ class Torch(Arrays):
         states = {
             self._names[id(parameter)]: state
             for parameter, state in self._optimizer.state.items()
-            if id(parameter) in self._names  # it may hold parameters of something else too
+            if id(parameter) in self._names  # the optimiser may hold other parameters too
         }
         moments: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
         for name, state in states.items():
@@ -196,13 +197,13 @@ class Torch(Arrays):
                 if name in taken[port]:
                     recorder.log("moments", taken[port][name], path=name, port=port)
         counts = {int(state["step"]) for state in states.values() if "step" in state}
-        if len(counts) == 1:  # torch counts for every parameter
+        if len(counts) == 1:  # torch counts steps for every parameter
             recorder.log("moments", counts.pop(), port="step")
         self._updated = True
 
 
 class RecordingTap:
-    """Records every tensor at the edge of a module, and the gradient that arrives at it."""
+    """Tap that records every tensor at the edge of a module, and the gradient that arrives at it."""
 
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
         self._recorder = recorder
@@ -210,17 +211,17 @@ class RecordingTap:
         self._seen: dict[Stage, list[tuple[Where, Kept | Part, int]]] = {"forward": [], "backward": []}
 
     def begin(self, path: str, module: nn.Module) -> int:
-        """A call of a module begins; negative within a backward pass."""
+        """Begin a call of a module; return its number, negative within a backward pass."""
         # torch.utils.checkpoint calls modules again there, for values that were seen before
         replayed = torch._C._current_graph_task_id() != -1
         return -1 if replayed else self._recorder.begin(path, module)
 
     def tensor(self, where: Where, value: torch.Tensor) -> torch.Tensor:
-        """Record it; pass on what stands for it in the graph."""
+        """Record a tensor; return its stand-in in the graph."""
         if not self._recorder.running or where.call < 0:
             return value
-        # between two large products each line of Python is slow: the rest is done when the step ends
-        order = len(self._seen["forward"])  # gradients come the other way round
+        # between two large products each line of Python is slow: settle() does the rest
+        order = len(self._seen["forward"])  # gradients come in reverse
         self._seen["forward"].append((where, self._forward.take(value), order))
 
         def arrived(gradient: torch.Tensor) -> None:
@@ -231,10 +232,10 @@ class RecordingTap:
         return passed
 
     def end(self, path: str) -> None:
-        """Nothing is left to be done."""
+        """Do nothing."""
 
     def settle(self) -> None:
-        """Record what was seen in this step, and let go of it."""
+        """Record the tensors seen in this step, and release them."""
         for stage, seen in self._seen.items():
             for where, kept, order in seen:
                 self._recorder.seen(stage, where, kept, order if stage == "backward" else None)
@@ -244,7 +245,7 @@ class RecordingTap:
 
 
 class _Taking:
-    """What one module returns is most often what the next is given, and is taken once."""
+    """Keeper of tensors, each once: what one module returns is most often what the next is given."""
 
     def __init__(self, recorder: Recorder, rooms: TensorRooms) -> None:
         self._recorder, self._rooms = recorder, rooms
@@ -253,7 +254,7 @@ class _Taking:
         self._kept: Kept | Part | None = None
 
     def take(self, x: torch.Tensor) -> Kept | Part:
-        """Have a tensor kept."""
+        """Keep a tensor; return where it is kept."""
         if x is not self._last or self._kept is None or x._version != self._version:
             taken = self._rooms.take(x)
             self._kept = taken if isinstance(taken, Part) else self._recorder.store(taken)
@@ -261,8 +262,8 @@ class _Taking:
         return self._kept
 
     def passed_on(self, x: torch.Tensor | None) -> None:
-        """What stands for the tensor that was taken last, until it is changed in place."""
-        if x is None or x.is_inference():  # those do not tell whether they were changed
+        """Set the stand-in for the tensor taken last; it counts until it is changed in place."""
+        if x is None or x.is_inference():  # these do not count changes in place
             self._last, self._version = None, 0
         else:
             self._last, self._version = x, x._version

@@ -30,7 +30,7 @@ from parity.measure.traces.writer import Writer
 from vit_config import ConfigError
 
 OPTIMIZER = "(optimizer)"
-"""The path under which the facts of an optimiser are kept."""
+"""Path under which the facts of an optimiser are kept."""
 
 
 class Recorder:
@@ -61,15 +61,15 @@ class Recorder:
         for path, module in self._framework.modules():
             self._describe_module(path, module)  # those that were never called
         self._stack.__exit__(kind, error, trace)
-        # what was recorded until a crash is what its author wants to see
+        # the record up to a crash is what the user wants to see
         self._writer.close(f"{kind.__name__}: {error}" if kind else None)
 
     @contextmanager
     def step(self, **batch: Any) -> Iterator[None]:
-        """One training step, or one forward pass; steps are counted from 0.
+        """Record one training step, or one forward pass; steps are counted from 0.
 
         Args:
-            batch: what the step is fed, by name.
+            batch: inputs of the step, by name.
 
         Raises:
             ConfigError: within another step, or outside of the ``with`` block of `record`.
@@ -95,18 +95,18 @@ class Recorder:
         except BaseException:
             if self._running:
                 self._framework.abandon_step(self)
-                with suppress(Exception):  # what ended the step is the one to be seen
+                with suppress(Exception):  # the exception that ended the step is raised
                     self._writer.end_step()
             raise
         finally:
             self._running = self._in_step = False
 
     def log(self, stage: Stage, value: Any, *, path: str = "", port: str = "") -> None:
-        """Record a value of the step that runs: an array, a number, or a tree of them.
+        """Record a value of the running step: an array, a number, or a tree of them.
 
         Args:
             stage: one of `parity.measure.site.STAGES`.
-            path: its name; the names within a tree are put behind it.
+            path: name of the value; names within a tree are appended to it.
 
         Raises:
             ConfigError: no such stage, no step is running, or a type that a trace cannot hold.
@@ -124,13 +124,13 @@ class Recorder:
             self._writer.add(Site(self._step, stage, whole, kind or port), array)
 
     def logged(self, stage: Stage) -> bool:
-        """Whether a value of that stage was recorded in this step."""
+        """Return whether a value of that stage was recorded in this step."""
         return stage in self._logged
 
-    # What the frameworks' own modules call.
+    # Methods for the frameworks' own modules.
 
     def begin(self, path: str, module: Any) -> int:
-        """A call of a module begins."""
+        """Begin a call of a module; return its number, counted from 0."""
         self._describe_module(path, module)
         self._calls[path] += 1
         return self._calls[path] - 1
@@ -140,15 +140,15 @@ class Recorder:
             self._writer.module(path, kind_of(module), facts_of(self._framework.facts(module)))
 
     def sample(self, value: Any) -> Sample:
-        """What is to be kept of a tensor, before it is copied from where it lies."""
+        """Return the elements of a tensor to keep, before they are copied."""
         return sample(value, self._writer.keep)
 
     def store(self, array: np.ndarray | Sample) -> Kept | Part:
-        """Keep an array whose site is not known yet, for `seen`; copied if need be."""
+        """Keep an array, copied if need be; its site is given to `seen` later."""
         return self._writer.store(array)
 
     def next_order(self) -> int:
-        """The place of the next site among those of this step."""
+        """Return the place of the next site within this step."""
         self._order += 1
         return self._order
 
@@ -166,19 +166,19 @@ class Recorder:
         """Record a tensor at the edge of a module, if a step is running; copied if need be.
 
         Args:
-            order: of the site among all sites of a step, where tensors come in another order.
+            order: place among all sites of a step, where tensors arrive in another order.
         """
         if self._running:
             self._writer.add(Site(self._step, stage, *where), array, order)
 
     @property
     def keep(self) -> int | None:
-        """Numbers of one tensor that are kept, at most; None is all."""
+        """Largest number of elements kept of one tensor; None keeps everything."""
         return self._writer.keep
 
     @property
     def running(self) -> bool:
-        """Whether a step that is recorded is running."""
+        """Whether a recorded step is running."""
         return self._running
 
 
@@ -191,22 +191,23 @@ def record(
     keep: int | None = None,
     force: bool = False,
 ) -> Recorder:
-    """Start recording a program, to be ended by leaving the ``with`` block.
+    """Start recording a program; leaving the ``with`` block ends the recording.
 
-    What is recorded without further help: of a PyTorch model, every module's inputs and outputs, the
-    gradients of both, the parameters and their gradients; with its `optimizer`, the clipped gradients,
-    learning rate, moments and updated parameters. Of an NNX or Linen model, the modules' inputs and
-    outputs and their gradients, inside compiled code too; with an `nnx.Optimizer`, parameters, moments
-    and the gradients that it is given. Everything else is handed to `Recorder.log`.
+    Recorded without further help: of a PyTorch model, every module's inputs and outputs, the
+    gradients of both, the parameters and their gradients; with its `optimizer`, the clipped
+    gradients, learning rate, moments and updated parameters. Of an NNX or Linen model, the modules'
+    inputs and outputs and their gradients, inside compiled code too; with an `nnx.Optimizer`,
+    parameters, moments and the gradients that it is given. Everything else is passed to
+    `Recorder.log`.
 
     Args:
-        path: the folder to write, by custom ``NAME.trace``.
+        path: the folder to write, by convention ``NAME.trace``.
         model: a torch.nn.Module, an nnx.Module or a linen.Module; None records only what is logged.
         optimizer: a torch.optim.Optimizer or an nnx.Optimizer.
         steps: which steps to record; None records all.
-        keep: numbers of one tensor that are kept, at most: along each axis one in so many. None keeps
+        keep: largest number of elements kept of one tensor, every n-th along each axis. None keeps
             everything.
-        force: replace a trace that exists.
+        force: replace an existing trace.
 
     Raises:
         ConfigError: a model of no known framework, `keep` is not positive, or there is something at

@@ -1,4 +1,4 @@
-"""What is kept of a tensor that is too large to be kept whole."""
+"""Samples of tensors that are too large to be kept whole."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class Sample(NamedTuple):
     """A tensor, or some of its elements."""
 
     values: Any
-    """Of NumPy, PyTorch or JAX."""
+    """An array of NumPy, PyTorch or JAX."""
     shape: tuple[int, ...]
-    """Of the whole tensor."""
+    """Shape of the whole tensor."""
     spacing: tuple[int, ...] | None = None
-    """Along each axis one element in so many is kept; None is all."""
+    """Every n-th element along each axis is kept; None keeps all."""
 
     def copied(self) -> Sample:
-        """The same in memory of its own, of NumPy's arrays."""
+        """Return the sample of a NumPy array in memory of its own."""
         return self._replace(values=self.values.copy())
 
 
 def sample(x: Any, keep: int | None) -> Sample:
-    """At most `keep` elements of a tensor, a view of it where its framework has views; None is all."""
+    """Return at most `keep` elements of a tensor, as a view where there are views; None keeps all."""
     shape = tuple(x.shape)
     if keep is None or math.prod(shape) <= keep:
         return Sample(x, shape)
@@ -32,7 +32,7 @@ def sample(x: Any, keep: int | None) -> Sample:
 
 
 def thinned(x: Any, steps: tuple[int, ...]) -> Any:
-    """Along each axis one element in so many, the first included."""
+    """Return every n-th element along each axis, from the first on."""
     if hasattr(x, "as_strided"):  # PyTorch's indexing is an operation for each axis
         return x.as_strided(
             sampled_shape(tuple(x.shape), steps),
@@ -42,17 +42,17 @@ def thinned(x: Any, steps: tuple[int, ...]) -> Any:
 
 
 def sampled_shape(shape: tuple[int, ...], steps: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a sample."""
+    """Return the shape of a sample."""
     return tuple(-(-size // step) for size, step in zip(shape, steps, strict=True))
 
 
 @lru_cache(maxsize=4096)
 def spacing(shape: tuple[int, ...], keep: int) -> tuple[int, ...]:
-    """How far apart the elements are, along each axis, of which there are at most `keep`.
+    """Return the distance between kept elements along each axis; at most `keep` are kept.
 
-    Odd, so that neither heads nor pairs nor anything else that repeats by a power of two falls through.
-    It depends on the lengths of the axes and not on their order, so that of (B, C, H, W) and
-    (B, H, W, C) the same elements are kept.
+    Distances are odd, so that a sample misses no head, no half of a pair, nor anything else that
+    repeats by a power of two. They depend on the lengths of the axes and not on their order, so
+    that of (B, C, H, W) and (B, H, W, C) the same elements are kept.
     """
     steps = [1] * len(shape)
     while math.prod(counts := sampled_shape(shape, tuple(steps))) > keep:

@@ -1,4 +1,4 @@
-"""Tensors on their way into the files of a trace, written beside the program that makes them."""
+"""Streaming tensors into the files of a trace, in a thread beside the recorded program."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from vit_config.files.seal import array_bytes
 from vit_config.files.stored import Stored, type_name
 
 FILE_BYTES = 2**26
-"""A file is written when its tensors take up so much."""
+"""Bytes of tensors at which a file is written."""
 
 WAITING_FILES = 2
-"""Files that may wait for the writing thread; what makes more of them waits with them."""
+"""Files that may wait for the writing thread; beyond these, the program waits."""
 
 _TYPES = frozenset(TYPES.values())
 
 
 @dataclass
 class Kept:
-    """Where a tensor lies in a trace, by itself."""
+    """The place of a tensor that lies in a trace by itself."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -41,13 +41,13 @@ class Kept:
 
 
 class Stream:
-    """Writes tensors in a thread of its own, equal ones once; used from any thread."""
+    """Writer of tensors in a thread of its own, equal ones once; used from any thread."""
 
     def __init__(self, folder: Path, keep: int | None) -> None:
         """Start with an empty folder.
 
         Args:
-            keep: numbers of one tensor that are kept, at most. None keeps everything.
+            keep: largest number of elements kept of one tensor. None keeps everything.
         """
         self.keep = keep
         self._folder = folder
@@ -55,14 +55,14 @@ class Stream:
         self._lock = threading.Lock()
         self._rooms = Rooms()
         self._tensors: dict[str, np.ndarray] = {}
-        """Of the file that is written next."""
+        """Tensors of the file that is written next."""
         self._bytes = 0
         self._writing: list[Future[None]] = []
-        """Each file, in order."""
+        """One write for each file, in order."""
         self._thread = ThreadPoolExecutor(1, "trace")
 
     def store(self, value: np.ndarray | Sample) -> Kept | Part:
-        """Copy what is to be kept of a tensor, and have it written: of large ones that are equal one.
+        """Copy the kept elements of a tensor, and have them written; of equal large ones only one.
 
         Raises:
             ConfigError: a type that the files cannot hold.
@@ -74,7 +74,7 @@ class Stream:
         _check(array.dtype)
         if array.size <= SMALL:
             return Part(*self._rooms.put(array), kept_of.shape, kept_of.spacing)
-        # what one module returned is what the next one is given, and so are their gradients
+        # one module's output is the next one's input, and so are their gradients
         known = (array.dtype, kept_of.shape, kept_of.spacing, xxh3_128_digest(array_bytes(array)))
         with self._lock:
             if known not in self._known:
@@ -83,12 +83,12 @@ class Stream:
             return self._known[known]
 
     def end_step(self) -> None:
-        """Small tensors are written now; raises what went wrong in the writing thread, if anything."""
+        """Reuse the memory of small tensors, now written; raise the writing thread's error, if any."""
         self._rooms.empty()
         self.check()
 
     def pooled(self, name: str, pool: Pool) -> Kept:
-        """Copy what lies in a pool, and have it written under a name that no other has.
+        """Copy the numbers in a pool, and have them written under a name that no other has.
 
         Raises:
             ConfigError: a type that the files cannot hold.
@@ -112,13 +112,13 @@ class Stream:
         return kept
 
     def check(self) -> None:
-        """Raise what went wrong in the writing thread, if anything did."""
+        """Raise the error of the writing thread, if there was one."""
         for each in self._writing:
             if each.done():
                 each.result()
 
     def close(self) -> None:
-        """Wait until everything is written; raises what went wrong."""
+        """Wait until everything is written; raise the error of the writing thread, if there was one."""
         if self._tensors:
             self._write()
         self._thread.shutdown()

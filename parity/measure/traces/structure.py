@@ -1,4 +1,4 @@
-"""The arrays in what modules are given and return: tuples, lists, dictionaries, dataclasses, nested."""
+"""Arrays in the inputs and outputs of modules: nested tuples, lists, dictionaries, dataclasses."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 Visit = Callable[[str, Any], Any]
-"""Takes the port of an array and the array; returns what takes its place."""
+"""Function of an array's port and the array; returns the array's replacement."""
 
 
 def visit_arrays(value: Any, port: str, is_array: Callable[[Any], bool], visit: Visit) -> Any:
     """Call `visit` for every array in a value, in order; return the value with the results in place.
 
-    Ports are ``out`` for a bare array, ``out[1]`` in a tuple or list, ``out.name`` in what has names.
-    What is not known to hold arrays is returned as it is, and so is everything that did not change.
+    Ports are ``out`` for a bare array, ``out[1]`` in a tuple or list, ``out.name`` in named fields.
+    A value not known to hold arrays is returned as it is, and so is everything that did not change.
     """
 
     def below(part: Any, step: str) -> Any:
@@ -47,9 +47,9 @@ def visit_arrays(value: Any, port: str, is_array: Callable[[Any], bool], visit: 
 def visit_call(
     args: tuple[Any, ...], kwargs: Mapping[str, Any], is_array: Callable[[Any], bool], visit: Visit
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The same for the arguments of a call: ports ``in``, ``in[1]`` ... and ``in.name``.
+    """Call `visit` for every array in a call's arguments: ports ``in``, ``in[1]`` ... and ``in.name``.
 
-    An array that is given more than once, as attention is given its queries, keys and values, is visited
+    An array that is passed more than once, as queries, keys and values are to attention, is visited
     once: the gradient that arrives at it is that of all its uses.
     """
     if len(args) == 1 and not kwargs and is_array(args[0]):

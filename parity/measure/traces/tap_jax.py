@@ -1,4 +1,4 @@
-"""What is done with the arrays of a watched Flax model that is recorded."""
+"""The tap that records the arrays of a watched Flax model."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from parity.measure.traces.pool import SMALL, Flat, Part
 from parity.measure.traces.recorder import Recorder
 from parity.measure.traces.sample import Sample
 from parity.measure.traces.watch_jax import report, side_by_side
+from parity.measure.versions.of_flax import LOOP_ON_TRIAL
+from parity.measure.versions.of_jax import REPLAY, purposes
 
 TOGETHER = 64
-"""Values that are handed over at once; as long they are kept by the program."""
+"""Number of values handed over in one callback; the program keeps them until then."""
 
 
 class _Waiting:
@@ -32,16 +34,16 @@ class _Waiting:
         self._values: list[tuple[Source, Sample]] = []
 
     def add(self, source: Source, kept: Sample) -> None:
-        """Have a value handed over with others."""
+        """Queue a value, to be handed over with others."""
         self._values.append((source, kept))
         if len(self._values) >= TOGETHER:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """One callback for each type."""
+        """Hand over all queued values, in one callback for each type."""
         values, self._values = self._values, []
         for places, begins, numbers in side_by_side([kept.values for _, kept in values]):
-            # what is compiled shall not keep what was traced
+            # a compiled program must not keep traced values
             known = [(source, kept.shape, kept.spacing) for source, kept in (values[i] for i in places)]
             report(numbers, partial(self._seen, known, begins))
 
@@ -57,7 +59,7 @@ class _Waiting:
 
 
 class RecordingTap:
-    """Records every array at the edge of a module, and the gradient that arrives at it."""
+    """Tap that records every array at the edge of a module, and the gradient that arrives at it."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -66,29 +68,31 @@ class RecordingTap:
         self._error: Exception | None = None
         self._last: tuple[jax.Array, Source] | None = None
         self._state: Any = None
-        """Of JAX, in which the model that runs is traced; inside of a loop or a branch it is another."""
+        """State of JAX in which the running model is traced; inside a loop or a branch it is another."""
         self._values = self._gradients = _Waiting(self.arrived)
-        """Small ones of that state, and of its backward pass."""
+        """Small values of that state, and of its backward pass."""
         self._link: jax.Array | None = None
 
     def begin(self, path: str, module: Any) -> int:
-        """A call of a module begins."""
+        """Begin a call of a module; return its number."""
         if not path:
             self.begin_run()
         return self._recorder.begin(path, module)
 
     def begin_run(self) -> None:
-        """What is traced from now on is executed together."""
+        """Begin a run: arrays traced from now on are executed together."""
         self._runs += 1
         self._last = self._link = None
         state = get_opaque_trace_state(convention="flax")
-        if self._state == state:  # within another run: what waits has no other end
+        if self._state == state:  # within another run, whose values have no other end
             self._values.hand_over()
         self._state = state
         self._values, self._gradients = _Waiting(self.arrived), _Waiting(self.arrived)
 
     def tensor(self, where: Where, value: jax.Array) -> jax.Array:
-        """Have it reported when it is computed; pass on what differentiation takes for it."""
+        """Report an array when it is computed; return its stand-in for differentiation."""
+        if LOOP_ON_TRIAL in purposes(value):
+            return value
         order = self._recorder.next_order()
         kept = self._recorder.sample(value)
         if self._last is not None and self._last[0] is value:
@@ -109,12 +113,12 @@ class RecordingTap:
         return passed
 
     def end(self, path: str) -> None:
-        """A call of a module is over."""
+        """End a call of a module."""
         if not path:
             self.end_run()
 
     def end_run(self) -> None:
-        """No value waits any more."""
+        """End a run: hand over the values that wait."""
         self._values.hand_over()
         self._state = None
 
@@ -122,7 +126,7 @@ class RecordingTap:
         return kept.values.size <= SMALL and get_opaque_trace_state(convention="flax") == self._state
 
     def report(self, source: Source, kept: Sample, *, waits: bool = False) -> None:
-        """Have what is kept of a value handed over when it is computed.
+        """Hand over the kept elements of a value when it is computed.
 
         Args:
             waits: a small value may wait until the run ends, or until there are enough of them.
@@ -130,15 +134,15 @@ class RecordingTap:
         if waits and self._waits(kept):
             self._values.add(source, kept)
         else:
-            known = kept._replace(values=None)  # what is compiled shall not keep what was traced
+            known = kept._replace(values=None)  # a compiled program must not keep traced values
             report(kept.values, lambda x: self.arrived(source, known._replace(values=x)))
 
     def source(self, stage: Stage, where: Where, order: int, value: jax.Array) -> Source:
-        """A value that is about to be reported."""
+        """Return the source of a value that is about to be reported."""
         return Source(stage, self._runs, [(where, order)], _is_replayed(value))
 
     def arrived(self, source: Source, value: np.ndarray | Sample | Part) -> None:
-        """A value was computed. What goes wrong is raised where the step ends, not in compiled code."""
+        """Keep a computed value; errors are raised where the step ends, not in compiled code."""
         if not self._recorder.running or self._error is not None:
             return
         try:
@@ -148,7 +152,7 @@ class RecordingTap:
             self._error = error
 
     def settle(self) -> None:
-        """Record what arrived in this step.
+        """Record the values that arrived in this step.
 
         Raises:
             ConfigError: a type that a trace cannot hold.
@@ -163,14 +167,5 @@ class RecordingTap:
 
 
 def _is_replayed(value: jax.Array) -> bool:
-    """Whether it is traced by `jax.checkpoint`, and so computed again in the backward pass.
-
-    JAX has no public word on this; were its private one to change, a replay would be a further call.
-    """
-    trace: Any = getattr(value, "_trace", None)
-    while trace is not None:
-        about = getattr(getattr(trace, "frame", None), "debug_info", None)
-        if "checkpoint" in str(getattr(about, "traced_for", "")):
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    """Return whether `jax.checkpoint` traces a value, so that the backward pass computes it again."""
+    return any(REPLAY in purpose for purpose in purposes(value))

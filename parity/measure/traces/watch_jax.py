@@ -1,7 +1,7 @@
 """Watching Flax models: NNX by wrapping the calls of its classes, Linen by its interceptors.
 
-Values leave compiled code through callbacks that know where they are seen, so a model can be watched
-inside anybody's `jax.jit` and `jax.grad`.
+Values leave compiled code through callbacks that know where each is seen, so a model can be watched
+inside any `jax.jit` and `jax.grad`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from parity.measure.traces.watching import Tap
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is an array of JAX, traced or not; keys of random streams do not count."""
+    """Return whether a value is an array of JAX, traced or not; keys of random streams do not count."""
     return isinstance(value, jax.Array) and not jnp.issubdtype(value.dtype, jax.dtypes.extended)
 
 
@@ -32,8 +32,7 @@ def is_array(value: Any) -> bool:
 def watch(model: nnx.Module | linen.Module, tap: Tap) -> Iterator[None]:
     """Show `tap` every array that enters or leaves `model` and each module below it, as they are traced.
 
-    What is already compiled would not be traced again, so compiled functions are forgotten, before and
-    after.
+    Compiled functions would not be traced again, so JAX's caches are cleared, before and after.
     """
     jax.clear_caches()
     try:
@@ -54,7 +53,7 @@ def watched(call: Callable[..., Any], path: str, number: int, tap: Tap, args: An
 
 @contextmanager
 def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
-    """The same for a model that is called for the first time: nothing compiled has to be forgotten."""
+    """Watch an NNX model that was never called: no caches have to be cleared."""
 
     def around(path: str, module: nnx.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         return watched(call, path, tap.begin(path, module), tap, args, kwargs)
@@ -65,7 +64,7 @@ def watch_nnx(model: nnx.Module, tap: Tap) -> Iterator[None]:
 
 @contextmanager
 def named_nnx(model: nnx.Module) -> Iterator[None]:
-    """Operations know the path of the module that traces them, as in Linen (`jax.named_scope`)."""
+    """Name operations by the path of the module that traces them, as Linen does (`jax.named_scope`)."""
     running = [""]
 
     def around(path: str, module: nnx.Module, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -82,16 +81,16 @@ def named_nnx(model: nnx.Module) -> Iterator[None]:
 
 
 _Around = Callable[[str, nnx.Module, Callable[..., Any], Any, Any], Any]
-"""Is given a module's path, the module, its method and the method's arguments, and calls it."""
+"""Function that calls a module's method, given the module's path, the module, method and arguments."""
 
 
 @contextmanager
 def _wrapped_nnx(model: nnx.Module, around: _Around) -> Iterator[None]:
-    """Call `around` in the place of each module's ``__call__``: NNX has no hooks, so that of each class
-    in the tree is wrapped.
+    """Call `around` in place of each module's ``__call__``, which is wrapped in each class of the
+    tree: NNX has no hooks.
 
-    The model that runs is often another object than the one given - merged from its parameters inside a
-    compiled function - so names are looked up anew whenever an instance of the root's class is called.
+    The running model is often another object than the one given - merged from its parameters inside
+    a compiled function - so names are looked up at each call of an instance of the root's class.
     """
     own = {id(module): _dotted(path) for path, module in nnx.iter_modules(model)}
     names: dict[int, str] = {}
@@ -103,7 +102,7 @@ def _wrapped_nnx(model: nnx.Module, around: _Around) -> Iterator[None]:
 
         def call(self: nnx.Module, *args: Any, **kwargs: Any) -> Any:
             if kind is not next(base for base in type(self).__mro__ if base in kept):
-                return original(self, *args, **kwargs)  # of a base, called by the class that extends it
+                return original(self, *args, **kwargs)  # a base's method, called by its subclass
             root = type(self) is type(model) and id(self) not in names
             if root:
                 names.clear()
@@ -138,13 +137,13 @@ def _dotted(path: tuple[Any, ...]) -> str:
 
 @contextmanager
 def _watch_linen(model: linen.Module, tap: Tap) -> Iterator[None]:
-    """Watch whatever is called below an instance of the root's class that is nobody's part."""
+    """Watch all calls below an instance of the root's class that is no other module's part."""
     running: list[linen.Module] = []
 
     def intercept(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
         module = context.module
         root = not module.path and type(module) is type(model)
-        base = bool(running) and running[-1] is module  # the class that is extended, called by it
+        base = bool(running) and running[-1] is module  # a base's method, called by its subclass
         if base or not (running or root):
             return call(*args, **kwargs)
         running.append(module)
@@ -161,10 +160,10 @@ def _watch_linen(model: linen.Module, tap: Tap) -> Iterator[None]:
 
 
 def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
-    """Hand a value to `seen` whenever it is computed, in compiled code too; to be copied if it is kept.
+    """Pass a value to `seen` whenever it is computed, in compiled code too; to be copied if it is kept.
 
-    Types of 64 bits travel as bytes: the callback runs in a thread of its own, where they are cut to 32
-    unless they are enabled for the whole program.
+    Types of 64 bits travel as bytes: the callback runs in a thread of its own, where they are cut
+    to 32 bits unless they are enabled for the whole program.
     """
     shape, dtype = value.shape, value.dtype
     if dtype.itemsize < 8 or dtype.kind not in "fiu":
@@ -178,7 +177,7 @@ def report(value: jax.Array, seen: Callable[[np.ndarray], None]) -> None:
 
 
 def side_by_side(values: Sequence[jax.Array]) -> Iterator[tuple[list[int], list[int], jax.Array]]:
-    """For each type among small values their places, where each begins, and all of its numbers, (n,)."""
+    """Yield for each type among small values their indices, where each begins, and all numbers, (n,)."""
     by_type: dict[np.dtype, list[int]] = {}
     for i, value in enumerate(values):
         by_type.setdefault(value.dtype, []).append(i)

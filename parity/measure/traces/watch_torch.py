@@ -15,7 +15,7 @@ from parity.measure.traces.watching import Tap
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a dense tensor; what `torch.func` computes with stands for one alone."""
+    """Return whether a value is a dense tensor; the wrapped tensors of `torch.func` do not count."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(value)  # type: ignore[attr-defined]
@@ -66,13 +66,13 @@ def watch(model: nn.Module, tap: Tap) -> Iterator[None]:
 
 
 class _Seen(torch.autograd.Function):
-    """The identity, whose gradient is seen."""
+    """The identity, which shows the gradient that passes it."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
         ctx.seen = seen
-        # the same memory, and no view for autograd, which would refuse to have it changed in place; what
-        # changes it changes x, as it does where nothing is recorded
+        # the same memory, but no view, which autograd would refuse to have changed in place;
+        # changing it changes x, as it does without recording
         return x.data
 
     @staticmethod
@@ -83,7 +83,7 @@ class _Seen(torch.autograd.Function):
 
 
 def watch_gradient(x: torch.Tensor, seen: Callable[[torch.Tensor], None]) -> torch.Tensor:
-    """A tensor that the graph takes for `x`; `seen` is given the gradient that arrives at it."""
+    """Return the stand-in of `x` in the graph; `seen` is called with the gradient that arrives at it."""
     if not x.is_floating_point() or not (torch.is_grad_enabled() and x.requires_grad):
         return x
     return _Seen.apply(x, seen)  # type: ignore[no-any-return]

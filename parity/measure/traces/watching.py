@@ -1,4 +1,4 @@
-"""What a watched model reports, whichever framework it is in."""
+"""The interface through which a watched model, of either framework, reports its tensors."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from parity.measure.site import Where
 
 
 class Tap(Protocol):
-    """What is done with every tensor that enters or leaves a module."""
+    """Observer of every tensor that enters or leaves a module."""
 
     def begin(self, path: str, module: Any) -> int:
-        """A call of a module begins; returns the number of the call, counted from 0."""
+        """Begin a call of a module; return its number, counted from 0."""
         ...
 
     def tensor(self, where: Where, value: Any) -> Any:
-        """See a tensor; what is returned takes its place."""
+        """See a tensor; return its replacement."""
         ...
 
     def end(self, path: str) -> None:
-        """A call of a module is over; not told when an exception ended it."""
+        """End a call of a module; not called when an exception ended it."""
         ...
 
 
 def is_main(port: str) -> bool:
-    """Whether it is a module's first input, or an output of its that has no name."""
+    """Return whether a port is a module's first input, or an output that has no name."""
     return re.fullmatch(r"in|out(\[\d+\])?", port) is not None
 
 
 def kind_of(module: Any) -> str:
-    """The class of a module, with the Python module it is from."""
+    """Return the class of a module, with its Python module."""
     return f"{type(module).__module__}.{type(module).__qualname__}"
 
 
 def facts_of(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Attributes that JSON can hold: numbers, texts, truth values, lists of them, names of functions."""
+    """Return the attributes that JSON can hold: numbers, texts, truth values, lists, function names."""
     found = {name: _plain(value) for name, value in attributes.items() if not name.startswith("_")}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -40,8 +40,8 @@ class Writer:
         """Start a trace.
 
         Args:
-            keep: numbers of one tensor that are kept, at most. None keeps everything.
-            force: replace a trace that exists.
+            keep: largest number of elements kept of one tensor. None keeps everything.
+            force: replace an existing trace.
 
         Raises:
             MissingFileError: the folder to write in does not exist.
@@ -63,11 +63,11 @@ class Writer:
         self._index.write(f'{{"format":"{FORMAT}","version":{VERSION},"events":[')
         self._written = 0
         self._added: list[Any] = []
-        """Of the step that runs, as `_Events` has it: no object for each, which would have Python look
-        for garbage all the time."""
+        """Tensors of the running step, as `_Events` reads them: an object for each would keep
+        Python's garbage collector busy."""
         self._places: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         self._texts: _Texts | None = None
-        """Of the step before, which is most often the same."""
+        """Texts of the step before, which is most often the same."""
         self._lock = threading.Lock()
 
     def module(self, path: str, kind: str, facts: Mapping[str, Any]) -> None:
@@ -76,16 +76,16 @@ class Writer:
             self._modules[path] = ModuleFacts(path=path, kind=kind, facts=dict(facts))
 
     def described(self, path: str) -> bool:
-        """Whether a module of that path was described."""
+        """Return whether a module of that path was described."""
         return path in self._modules
 
     @property
     def keep(self) -> int | None:
-        """How many numbers of one tensor are kept."""
+        """Largest number of elements kept of one tensor; None keeps everything."""
         return self._stream.keep
 
     def store(self, array: np.ndarray | Sample) -> Kept | Part:
-        """Keep a tensor whose site is not known yet; copied if need be.
+        """Keep a tensor, copied if need be, whose site is not known yet.
 
         Raises:
             ConfigError: a type that the files cannot hold.
@@ -95,13 +95,12 @@ class Writer:
     def add(
         self, site: Site, value: np.ndarray | Sample | Kept | Part, order: int | None = None
     ) -> None:
-        """Write down a tensor, which is copied if need be.
+        """Add a tensor, copied if need be, at its site.
 
-        A site that was seen before in the same step is a further call of the same module.
+        A site seen before in the same step is a further call of the same module.
 
         Args:
-            order: its place among the tensors of its step and stage, where that is not the order in
-                which they come.
+            order: place among the tensors of its step and stage, where they arrive in another order.
 
         Raises:
             ConfigError: a type that the files cannot hold.
@@ -112,11 +111,11 @@ class Writer:
             self._added += (site.step, self._places.setdefault(place, place), order, kept)
 
     def end_step(self) -> None:
-        """Write what was added since the last step: tensors of steps that are over come no more.
+        """Write the tensors added since the last step; none of a step that is over may follow.
 
         Raises:
             ConfigError: a type that the files cannot hold.
-            OSError: what went wrong in writing, if anything did.
+            OSError: writing failed.
         """
         with self._lock:
             added, self._added = self._added, []
@@ -134,7 +133,7 @@ class Writer:
         self._stream.end_step()
 
     def close(self, ended_by: str | None = None) -> None:
-        """Write what is left, and the index; the trace has its name from now on."""
+        """Write the remaining tensors and the index, and give the folder its name."""
         with self._stack:
             self.end_step()
             self._stream.close()
@@ -145,14 +144,14 @@ class Writer:
 
 
 class _About(NamedTuple):
-    """What is said of the events of one step: the first of each list is of the first that came."""
+    """The fields of the events of one step, each a list in the order of arrival."""
 
     steps: list[int]
-    """After the first event's."""
+    """Number of steps after the first event's."""
     places: list[tuple[Any, ...]]
     """Stage, path, port and call."""
     orders: list[int | None]
-    """The place among the others, if it is not that in which they came."""
+    """Place among the others, if it is not that of arrival."""
     begins: list[int | None]
     shapes: list[tuple[int, ...]]
     spacings: list[tuple[int, ...] | None]
@@ -163,9 +162,9 @@ class _Events(NamedTuple):
     """The events of one step."""
 
     first: int
-    """The step."""
+    """The step of the first event."""
     wholes: list[Kept]
-    """The tensor that each lies in."""
+    """The stored tensor that holds each event's."""
     about: _About
 
     @classmethod
@@ -185,7 +184,7 @@ class _Events(NamedTuple):
 
 
 class _Texts:
-    """The events of one step as JSON, and of others of which the same is said."""
+    """The events of one step as JSON, reused for other steps whose events have the same fields."""
 
     def __init__(self, about: _About) -> None:
         self.about = about
@@ -202,7 +201,7 @@ class _Texts:
         self._rows = [row for _, *row in sorted(rows, key=lambda row: row[0])]
 
     def lines(self, events: _Events) -> Iterator[str]:
-        """Each event, in the order of a trace."""
+        """Yield the JSON of each event, in the order of a trace."""
         for i, step, text in self._rows:
             whole, step = events.wholes[i], events.first + step
             yield f'{{"step":{step},"file":"{whole.file}","tensor":"{whole.tensor}",{text}'
@@ -215,7 +214,7 @@ def _text(
     spacing: tuple[int, ...] | None,
     dtype: str,
 ) -> str:
-    """The fields of an `Event` that are not the default, but for step, file and tensor."""
+    """Return an `Event`'s fields other than the defaults as JSON, without step, file and tensor."""
     fields = dict(zip(("stage", "path", "port", "call"), site[1:], strict=True))
     fields |= {"begin": begin, "shape": shape, "dtype": dtype, "spacing": spacing}
     fields = {

@@ -1,5 +1,5 @@
-"""What depends on the version of a library: one module for each library, nothing of it elsewhere.
+"""Facts that depend on a library's version: one module for each library, and none of them elsewhere.
 
-Each names the versions in which its facts were seen. Of another version a command says so once, and
-goes on where a wrong guess would be noticed.
+Each module names the versions in which its facts were seen. With another version a command warns
+once, and goes on where a wrong guess would be noticed.
 """

@@ -1,11 +1,11 @@
-"""What depends on the version of JAX: flags of its compiler, parameters of its programs, private names.
+"""Facts that depend on the version of JAX: compiler flags, parameters of its primitives, private names.
 
-Nothing here imports JAX before it is asked for something that JAX made: flags are set before that.
+This module imports JAX only when given an object of JAX's: flags must be set before that import.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from vit_config.errors import InputError
 
 JAX = Seen("jax", "0.10.0", "0.12.0.1")
 JAXLIB = Seen("jaxlib", "0.10.0", "0.12.0.1")
-"""The compiler: each JAX goes with several."""
+"""Versions of the compiler; each JAX works with several."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class _Flag:
     usual: Any
     """XLA's own default."""
     last: str = JAXLIB.newest
-    """The last version that knows it: an unknown one in `XLA_FLAGS` ends the interpreter."""
+    """The last jaxlib that knows the flag: an unknown flag in `XLA_FLAGS` ends the interpreter."""
 
 
 _FLAGS = (
@@ -36,24 +36,24 @@ _FLAGS = (
 
 
 def quick_flags() -> dict[str, Any]:
-    """Flags of XLA with which it compiles quickly code that is slow; of an unknown version none."""
+    """Return XLA flags that compile quickly to slow code; none for an unknown version."""
     known = JAXLIB.say_if_unknown("programs are compiled with XLA's own flags, which takes longer")
     return {each.name: each.quick for each in _FLAGS if known and JAXLIB.upto(each.last)}
 
 
 def usual_options() -> dict[str, Any]:
-    """The same as compiler options with XLA's own values, whatever the flags of the process."""
+    """Return the same flags as compiler options at XLA's own defaults, whatever the process's flags."""
     return {each.name: each.usual for each in _FLAGS if each.name in quick_flags()}
 
 
 def say_how_programs_are_read() -> None:
-    """Say once of an unknown version that its jaxprs are taken for those of the known ones."""
+    """Warn once, for an unknown version, that its jaxprs are read like those of known ones."""
     JAX.say_if_unknown("its programs are read as those of these; an operation that changed is an error")
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What a `scan` of a jaxpr does: its operands are constants, what it carries, what it runs over."""
+    """A `scan` in a jaxpr: its operands are constants, then the carry, then the arrays it runs over."""
 
     body: Any
     """A jaxpr, closed or open."""
@@ -64,10 +64,10 @@ class Scan:
 
 
 def read_scan(params: Mapping[str, Any]) -> Scan:
-    """The parameters of a `scan`: counts until jax 0.10, a tree of the operands since 0.11.
+    """Read the parameters of a `scan`: counts until jax 0.10, a tree of the operands since 0.11.
 
     Raises:
-        InputError: they are neither.
+        InputError: the parameters are neither.
     """
     if "num_consts" in params:
         constants, carried = params["num_consts"], params["num_carry"]
@@ -81,20 +81,45 @@ def read_scan(params: Mapping[str, Any]) -> Scan:
     return Scan(params["jaxpr"], constants, carried, params["length"], params["reverse"])
 
 
+def purposes(value: Any) -> Iterator[str]:
+    """Yield the purpose of each trace around a traced value, innermost first, such as "jit"; none
+    for an array.
+
+    JAX has no public API for this. If the private one changed, no purpose would be found.
+    """
+    trace: Any = getattr(value, "_trace", None)
+    while trace is not None:
+        about = getattr(getattr(trace, "frame", None), "debug_info", None)
+        yield str(getattr(about, "traced_for", ""))
+        trace = getattr(trace, "parent_trace", None)
+
+
+REPLAY = "checkpoint"
+"""Part of the purpose of a trace that computes the forward pass again, in the backward pass."""
+
 SEALED = ("jax._src.stages", "jax._src.export")
-"""Where the classes of programs that are exported, or compiled ahead of time, are defined."""
+"""Modules that define the classes of programs exported or compiled ahead of time."""
 EXPORT_FOLDER = "/jax/_src/export/"
 BACKWARD_RULE = "custom_lin"
-"""The primitive of the tangent of a `jax.custom_vjp`, whose transposition runs the user's rule."""
+"""The primitive of a `jax.custom_vjp`'s tangent, whose transposition runs the user's rule."""
+
+
+def transpositions() -> Iterator[dict[Any, Any]]:
+    """The tables of functions that transpose a primitive: JAX's public one, and the private one, which
+    in 0.12.0.1 has those that add gradients up in place."""
+    from jax._src.interpreters import ad
+
+    yield ad.primitive_transposes
+    yield getattr(ad, "fancy_transposes", {})
 
 
 def is_of_jax(file: str) -> bool:
-    """Whether a function in that file is JAX's own, or of Optax, which is called like it."""
+    """Return whether a function in that file is JAX's own or Optax's, which is treated alike."""
     return "/jax/" in file or "/optax/" in file
 
 
 def file_of(program: Any) -> str:
-    """The file of the function that a jaxpr, or a wrapped function, was made from; empty if unknown.
+    """Return the file of the function behind a jaxpr or a wrapped function; empty if unknown.
 
     JAX keeps it as "backward at model.py:12".
     """

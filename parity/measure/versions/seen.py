@@ -1,4 +1,4 @@
-"""The versions of a library in which its private facts were seen."""
+"""The range of versions of a library in which its private facts were seen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vit_config.terminal import complain
 
 @dataclass(frozen=True)
 class Seen:
-    """A library, with the oldest and the newest version that were run."""
+    """A library, with the oldest and the newest version that were tested."""
 
     library: str
     oldest: str
@@ -20,20 +20,21 @@ class Seen:
 
     @property
     def version(self) -> str:
-        """The one that is installed."""
+        """The installed version."""
         return installed(self.library)
 
     @property
     def is_known(self) -> bool:
-        """Whether it is one of those."""
+        """Whether the installed version lies in the tested range."""
         return numbers(self.oldest) <= numbers(self.version) <= numbers(self.newest)
 
     def upto(self, last: str) -> bool:
-        """Whether the installed one is `last`, or older."""
+        """Return whether the installed version is `last` or older."""
         return numbers(self.version) <= numbers(last)
 
     def say_if_unknown(self, consequence: str) -> bool:
-        """Whether the installed version is known; of another, say in one line what follows, once."""
+        """Return whether the installed version is known; else warn once, in one line, of the
+        consequence."""
         if self.is_known:
             return True
         _say(self, consequence)
@@ -44,7 +45,7 @@ class Seen:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """A version by its numbers, "0.12.0.1" as (0, 12, 0, 1); a candidate counts as its release."""
+    """Return a version's numbers, (0, 12, 0, 1) for "0.12.0.1"; a candidate counts as its release."""
     found = re.match(r"\d+(\.\d+)*", version)
     parts = [int(each) for each in found[0].split(".")] if found else []
     while parts and not parts[-1]:  # 0.12 is 0.12.0

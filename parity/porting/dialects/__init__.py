@@ -1,7 +1,7 @@
-"""Every spelling of a Vision Transformer that is known here, a table each.
+"""The known dialects: each library's names and layouts for a Vision Transformer's tensors, as a table.
 
-A package adds its own by an entry point in the group ``parity.dialects`` that names a `Dialect` or a
-tuple of them; docs/dialects.md shows how.
+Another package adds its own by an entry point in the group ``parity.dialects`` that names a `Dialect` or
+a tuple of them; docs/dialects.md shows how.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ MODULES = (
     "google", "big_vision", "vit_pytorch", "hf.beit", "hf.deit", "hf.vit", "hf.dinov2", "hf.dinov3",
     "hf.clip", "hf.janus", "hf.siglip", "hf_flax",
 )  # fmt: skip
-"""The modules here that hold dialects, the more special spellings first."""
+"""Modules of this package that define dialects, the more specific ones first."""
 
 OWN_NAMES = {"jax": "parity", "torch": "parity"}
-"""Other names of the project's own file, which the twins of both frameworks load."""
+"""Aliases of the project's own dialect, which both twins load."""
 
 
 @cache
 def dialects() -> tuple[Dialect, ...]:
-    """Every dialect: those of other packages, then those here, in the order in which they are tried.
+    """Return every dialect in the order in which they are tried: other packages', then those here.
 
     Raises:
-        ConfigError: an entry point that is no dialect, or a name that is taken.
+        ConfigError: an entry point is no dialect, or two dialects have the same name.
     """
     found: list[Dialect] = []
     for entry in entry_points(group="parity.dialects"):
@@ -47,10 +47,10 @@ def dialects() -> tuple[Dialect, ...]:
 
 
 def called(name: str) -> tuple[Dialect, ...]:
-    """The dialect of that name, or those of that family.
+    """Return the dialect of this name, or the dialects of this family.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: no dialect or family has this name.
     """
     name = OWN_NAMES.get(name, name)
     by_name = tuple(each for each in dialects() if each.name == name)

@@ -1,7 +1,7 @@
-"""The axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
+"""Axis order of a patch projection: PyTorch keeps channels second, tools of MLX last.
 
-Names are the same, and so are the shapes of some models: (D, 16, 16, 3) is sixteen channels in patches
-of 16x3, or three channels in patches of 16x16.
+Names do not tell the two apart, nor do all shapes: (D, 16, 16, 3) is sixteen channels in patches of
+16x3, or three channels in patches of 16x16.
 """
 
 from __future__ import annotations
@@ -19,29 +19,35 @@ from parity.porting.formats.base import Container
 from vit_config.errors import UnstatedError
 
 MLX = "mlx"
-"""What MLX writes as the format into the header of safetensors."""
+"""Value of ``format`` that MLX writes into the header of safetensors."""
 CHANNELS_FIRST = ("pt", "torch")
-"""Formats, and kinds of file, whose convolutions have channels second."""
+"""Values of ``format``, and kinds of file, whose convolutions have channels second."""
+
+OPEN_CLIP = "open_clip_model.safetensors"
+"""File name that OpenCLIP alone writes, from PyTorch and without a format."""
 
 
 def channels_first(
     found: Found, bound: list[Bound], container: Container, origins: Origins
 ) -> tuple[Found, tuple[str, ...]]:
-    """A model whose patch projection has its channels second, and a sentence if it had them last.
+    """Move the channels of a model's patch projection to the second axis if they are last.
 
     Args:
-        bound: the rows that the model fills, one of which has the patch projection.
-        origins: whoever says something of the schema, such as its channels.
+        bound: the matched rows, one of which has the patch projection.
+        origins: sources of the schema's fields, such as its channels.
+
+    Returns:
+        The model, and a note if the channels were last.
 
     Raises:
-        UnstatedError: both orders fit, and nothing says which it is.
+        UnstatedError: both orders fit, and no source decides.
     """
     rows = [one for one in bound if PATCHES in one.ours and not one.row.layout]
     name = rows[0].theirs[0] if rows else ""
     shape = found.tensors[name].shape if name else ()
     if len(shape) != 4 or found.dialect.header == {}:  # the project's own file
         return found, ()
-    said = _says_last(shape, container, origins)
+    said = _says_last(shape, container, origins, found.asked)
     if not said:
         return found, ()
     D, height, width, channels = shape
@@ -52,12 +58,16 @@ def channels_first(
     return found._replace(tensors={**found.tensors, name: stored}), (note,)
 
 
-def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -> str:
-    """What says that channels are last; empty where they are second."""
+def _says_last(
+    shape: tuple[int, ...], container: Container, origins: Origins, dialect_is_named: bool
+) -> str:
+    """Return the source that says that channels are last, in words; empty if they are second."""
     told = container.metadata.get("format", "")
     if told == MLX:
         return f"format = {MLX} in its header says"
-    if told in CHANNELS_FIRST or container.kind.startswith(CHANNELS_FIRST):
+    if told in CHANNELS_FIRST or container.kind.lower().startswith(CHANNELS_FIRST):
+        return ""
+    if all(file.name == OPEN_CLIP for file in container.files) and container.files:
         return ""
     _, first, second, last = shape
     for where, stated in _stated(origins):
@@ -65,14 +75,27 @@ def _says_last(shape: tuple[int, ...], container: Container, origins: Origins) -
         as_last = _fits(stated, last, (first, second))
         if as_second != as_last:
             return where if as_last else ""
-    if first == second != last:
-        raise UnstatedError(
-            f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
-            f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
-            " in_channels=N",
-            ("in_channels",),
+    if second == last != first or (dialect_is_named and first == second == last):
+        return ""  # square patches; or by the user's word a library's own file, and these are PyTorch's
+    raise _question(shape)
+
+
+def _question(shape: tuple[int, ...]) -> UnstatedError:
+    """Ask for whatever tells the two readings apart."""
+    _, first, second, last = shape
+    if first == second == last:
+        return UnstatedError(
+            f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
+            " them; give --dialect NAME if the library of these names wrote the file, or save it as"
+            f' safetensors with metadata={{"format": "{MLX}"}}'
         )
-    return ""
+    name, letters = ("patch_size", "HxW") if first == last else ("in_channels", "N")
+    return UnstatedError(
+        f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
+        f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
+        f" {name}={letters}",
+        (name,),
+    )
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -83,7 +106,7 @@ def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 def _fits(stated: Mapping[str, Any], channels: int, patch: tuple[int, int]) -> bool:
-    """Whether nothing that is stated contradicts an order."""
+    """Return whether the stated fields allow these channels and this patch size."""
     size = stated.get("patch_size", patch)
     size = (size, size) if isinstance(size, int) else tuple(size)
     return stated.get("in_channels", channels) == channels and size == patch

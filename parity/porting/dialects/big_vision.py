@@ -1,7 +1,7 @@
 """Google's Big Vision: ``.npz`` files of its ViT, AugReg2, SigLIP and so on, unrolled or scanned.
 
-Positions are added before the class token is put in front, so that token has no row. With ``scan`` each
-tensor of the encoder holds all blocks, one after another. In a file of SigLIP the image tower is under
+Positions are added before the class token is prepended, so that token has no row in the table. With
+``scan`` each tensor of the encoder stacks all blocks. In a file of SigLIP the image tower is under
 ``params/img/``.
 """
 
@@ -40,7 +40,7 @@ def _table(blocks: Table) -> Table:
 
 TABLE = _table(encoder(BLOCKS, LINEN))
 SCAN = _table(encoder("Transformer/encoderblock", LINEN, stack="L "))
-# its fix_old_checkpoints has these: the table inside the encoder, the pool's parts at the top
+# older names, as in its fix_old_checkpoints: positions inside the encoder, the pool's tensors at the top
 POSITIONS = ("Transformer/posembed_input/pos_embedding", "Transformer/pos_embedding", "pos_embedding")
 OLDER = tuple(
     respelled(table, {**({"pos_embedding": place} if place != "pos_embedding" else {}), **inlined})
@@ -57,7 +57,7 @@ def _limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """Where there is no table, positions are sines and cosines."""
+    """Return sines and cosines as the positions if there is no position table."""
     return {} if "pos_embed" in fields else by_code(f"{CODE}: get_posemb", pos_embed="sincos2d_simple")
 
 

@@ -1,4 +1,4 @@
-"""Tensors that a library keeps beside its parameters: the schema says what is in them."""
+"""Buffers: tensors stored beside a library's parameters, whose values the schema determines."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from parity.porting.formats.base import Stored
 from vit_config import ViTConfig, WeightsError
 
 ROUNDING = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2
-"""How far, relatively, a value may be from the schema's: some libraries keep them in bfloat16."""
+"""Relative tolerance of a buffer's values: some libraries store them in bfloat16."""
 
 
 def make_buffers(dialect: Dialect, cfg: ViTConfig, dtype: np.dtype) -> dict[str, Stored]:
-    """The buffers of a model, by the dialect's names; numbers with a fraction in the given type."""
+    """Build a model's buffers by the dialect's names; floating-point ones have type `dtype`."""
     found = {}
     for name, made in _made(dialect, cfg):
         found[name] = Stored.of(made.astype(dtype) if made.dtype.kind == "f" else made)
@@ -25,13 +25,13 @@ def make_buffers(dialect: Dialect, cfg: ViTConfig, dtype: np.dtype) -> dict[str,
 
 
 def compare_buffers(dialect: Dialect, cfg: ViTConfig, tensors: Mapping[str, Stored]) -> list[str]:
-    """Look whether the buffers in a file are those of its schema.
+    """Compare the buffers in a file with those that its schema determines.
 
     Returns:
-        A sentence for those that are only nearly.
+        A note on buffers that are equal only up to rounding.
 
     Raises:
-        WeightsError: one says something else than the schema.
+        WeightsError: a buffer contradicts the schema.
     """
     rounded = []
     for name, made in _made(dialect, cfg):

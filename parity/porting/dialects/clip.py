@@ -1,7 +1,7 @@
 """Image towers of OpenAI's CLIP and of open_clip.
 
-Their head is the projection into the space shared with texts. open_clip has OpenAI's names, but more
-switches: its config file says how a tower is built, or which model of timm's it is.
+Their head is the projection into the embedding space shared with text. open_clip uses OpenAI's names but
+has more options: its config file says how a tower is built, or which timm model it is.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BLOCK = "visual.transformer.resblocks.{i}"
 
 
 def _table(norm: str) -> Table:
-    """`norm` is ours of the last one."""
+    """Build the table; `norm` is the twins' name of the last norm."""
     return (
         *row("patch_embed.proj.weight", "visual.conv1.weight"),
         *row("cls_token", "visual.class_embedding", "D -> 1 1 D"),
@@ -53,7 +53,7 @@ TEXT = (
     "transformer.resblocks.*", "ln_final.*", "text.*", "attn_mask", "text_decoder.*",
     "context_length", "vocab_size",
 )  # fmt: skip
-"""The text tower and what is beside the towers."""
+"""Tensors of the text tower, and those of neither tower."""
 ATTENTION_POOL = {"*attn_pool*": "a model that pools by attention (CoCa and others)"}
 MARKS = ("visual.conv1.weight", "visual.class_embedding", "visual.ln_post.weight")
 PIXELS = Preprocess(mean=MEAN, std=STD)
@@ -77,7 +77,7 @@ def _openai_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _input_resolution(cfg: ViTConfig) -> np.ndarray:
-    """A number that its archives keep, and that nobody else's files have."""
+    """Return the ``input_resolution`` that OpenAI's archives keep, and no other library's files have."""
     return np.array(cfg.image_size[0])
 
 
@@ -120,7 +120,7 @@ NORMS_AFTER = "open-clip-norm-after-mean"
 
 
 def _mistaken_for(cfg: ViTConfig) -> str:
-    """With final_ln_after_pool a mean is normalised, not what it is of; names do not tell."""
+    """Return the dialect that normalises the pooled mean instead of the tokens, with the same names."""
     return NORMS_AFTER if cfg.pool == "mean" else ""
 
 

@@ -1,4 +1,4 @@
-"""What a dialect is: a table of names, the schemas it can say, and what its code takes for granted."""
+"""Definition of a dialect: its table of names, the schemas it can express, what its code decides."""
 
 from __future__ import annotations
 
@@ -15,57 +15,56 @@ from vit_config import Preprocess, ViTConfig
 T = TypeVar("T")
 
 ANY = object()
-"""Every value that a field may have."""
+"""Stands for every value of a field."""
 
 SIZES = (
     "image_size", "patch_size", "in_channels", "hidden_size", "depth", "num_heads", "mlp_dim",
     "num_classes",
 )  # fmt: skip
-"""Fields that every format has."""
+"""Fields that every dialect can have at any value."""
 
 NEUTRAL = (
     "pos_embed_resize", "dynamic_image_size", "patch_remainder", "init",
     "dropout_embed", "dropout_patch", "dropout_attention", "dropout_attention_out",
     "dropout_mlp_inner", "dropout_mlp_outer", "dropout_head", "stochastic_depth",
 )  # fmt: skip
-"""Fields that act in training alone, or when an image of another size comes."""
+"""Fields that act in training only, or on images of another size."""
 
 INITIAL = ("layer_scale",)
-"""Fields whose number is where training began: of a trained model the function is the same, whatever it
-is, as long as there is one."""
+"""Fields that hold an initial value: a trained model's function does not depend on it, only on whether
+it is None."""
 
 FALLBACK_FIELDS = (
     "image_size", "patch_remainder", "num_classes", "pos_embed_prefix", "head_bias", "head_hidden",
 )  # fmt: skip
-"""Fields in which a fine-tuned model may differ from the preset it began as."""
+"""Fields in which a fine-tuned model may differ from the preset that it started from."""
 
 Buffer = Callable[[ViTConfig], np.ndarray | None]
-"""Makes a tensor that a library keeps beside its parameters and that the schema determines; None where
-the library's model has none."""
+"""Computes a buffer's value from the schema; None if the library's model has no such buffer."""
 
 
 class Unsaid(NamedTuple):
-    """In place of a field's value: what a file states and no schema says, though it does not matter."""
+    """A field's value that a file states and no schema can express, but that another may replace."""
 
     said: str
-    """The entry."""
+    """The file's entry."""
     why: str
-    """Why another value may be given."""
+    """Why another value may replace it."""
 
 
 class Fixed(NamedTuple):
-    """What a library's code gives a field in every model of a format."""
+    """A field's value that a library's code fixes for every model of a dialect."""
 
     value: Any
     by: str
-    """Where in that code."""
+    """Place in the library's code."""
 
 
 def by_code(where: str, **values: Any) -> dict[str, Fixed]:
-    """Fields that one place of a library's code decides for every file of a format.
+    """Return `Fixed` fields that one place in a library's code decides.
 
     Args:
-        where: the place, for a reader who wants to look.
+        where: the place, for readers who want to check.
     """
     return {name: Fixed(value, where) for name, value in values.items()}
 
@@ -74,125 +73,124 @@ class Trained(NamedTuple):
     """Fields of the schema that a training script's records state."""
 
     stated: Mapping[str, Any]
-    """Of the model."""
+    """Fields of the model itself."""
     fallback: Mapping[str, Any]
-    """Of the architecture that the model began as, where nothing else says them."""
+    """Fields of the architecture that the model started from, used where no other source states them."""
 
 
 class Settings(Protocol):
-    """The config files that an ecosystem keeps beside the weights."""
+    """Reads and writes the config files that a library keeps beside the weights."""
 
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
-        """Whether these are this dialect's; the other methods are asked of such only."""
+        """Return whether the files are this dialect's; the other methods take only such files."""
         ...
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
-        """The schema's fields that they state.
+        """Return the schema's fields that the files state.
 
         Raises:
-            ConfigError: they state what no schema can say.
+            ConfigError: they state a model that no schema can express.
         """
         ...
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
-        """What they state of pixels, names of classes and licence, given the fields that they state."""
+        """Return the files' preprocessing, class names and licence, given the fields that they state."""
         ...
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """The files to write beside the weights, their contents by name; without what they cannot say
-        of the metadata."""
+        """Return the contents of the files to write beside the weights, by name; metadata that they
+        cannot express are left out."""
         ...
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One way to spell a Vision Transformer."""
+    """One library's names and layouts for a Vision Transformer's tensors, and its conventions."""
 
     name: str
-    """What `--to` calls it."""
+    """Name for `--to`."""
     title: str
-    """Whose it is, in words."""
+    """Name of the library, in words."""
     family: str
-    """What `--to` calls it and its relatives; the first that can say a schema is taken."""
+    """Name for `--to` of a group of related dialects; the best that can express the schema is taken."""
     tables: tuple[Table, ...]
-    """The one that leaves the fewest tensors over is read or written, the first of several."""
+    """Alternative tables; the one that leaves the fewest tensors over is used, the first of several."""
     marks: tuple[str, ...]
-    """Tensors by which it is recognised: each must be there. A mark that starts with ``!`` must not; one
-    that ends with ``:2`` must have two axes; of several with ``|`` between them one is enough."""
+    """Tensors by which the dialect is recognised: each must be there. A mark that starts with ``!`` must
+    not; one that ends with ``:2`` must have two axes; of several joined by ``|`` one is enough."""
     told: tuple[str, ...] = ()
-    """The marks that are enough where a config file says that it is of this dialect, if fewer are."""
+    """Weaker marks that are enough if a config file names this dialect; empty means `marks`."""
     can: Mapping[str, Any] = field(default_factory=dict)
-    """Which values of a field the library computes, `ANY` for all; of a field that is not named and not
-    in `SIZES` or `NEUTRAL`, only the schema's default. Where it depends on other fields, a function
-    from the schema to the values."""
+    """Values of each field that the library can compute, `ANY` for all; a field that is neither here nor
+    in `SIZES` or `NEUTRAL` can only have the schema's default. Values that depend on other fields are a
+    function of the schema."""
     older: Mapping[str, Any] = field(default_factory=dict)
-    """Other values of fields that its older files have, `ANY` for all: read, and never written."""
+    """More values of fields, `ANY` for all, that older files have: read, and never written."""
     limits: Callable[[ViTConfig], Iterator[str]] = lambda cfg: iter(())
-    """What else it cannot say, a sentence each."""
+    """Yields further reasons why the dialect cannot express a schema, a sentence each."""
     fixed: Mapping[str, Fixed] = field(default_factory=dict)
-    """Fields that the library's code decides for every file of the format, where no file states them;
-    what its authors' own models happen to have is none of them."""
+    """Fields that the library's code fixes for every file, used where no file states them. Values that
+    merely all of its authors' models share do not belong here."""
     follows: Callable[[Mapping[str, Any]], Mapping[str, Fixed]] = lambda fields: {}
-    """Fields that the library's code derives from the others, given as far as they are known."""
+    """Returns fields that the library's code derives from the fields known so far."""
     square: str = ""
-    """Where the library's code takes a position table of unknown grid for a square; empty where no code
-    does, so that the image size is asked for."""
+    """Place in the library's code that takes a position table of unknown grid for a square; empty if
+    there is none, and the image size is asked for."""
     mistaken_for: Callable[[ViTConfig], str] = lambda cfg: ""
-    """The dialect whose files have the same names and shapes where the schema is this one, and another
-    function; empty where there is none. Then the user has to say which it is."""
+    """Returns the name of a dialect that has the same names and shapes for this schema but computes
+    another function, so that the user has to choose; empty if there is none."""
     stated: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Any]] = lambda shapes: {}
-    """Fields that the shapes of its own tensors state and those of the twins' tensors do not."""
+    """Returns fields that follow from the shapes of the dialect's tensors but not of the twins'."""
     asks: tuple[str, ...] = ()
-    """Fields in which files of these names differ though the library's code has one value: another model
-    class spells its tensors alike."""
+    """Fields to ask for although the library's code has one value: another model class uses the same
+    tensor names with another value."""
     unshown: tuple[str, ...] = ()
-    """Fields that shapes show in other formats and not in this one, as its code makes several functions
-    of the same shapes."""
+    """Fields that follow from shapes in other dialects but not here, where the code computes several
+    functions with the same shapes."""
     trained: Callable[[Mapping[str, Any]], Trained] = lambda objects: Trained({}, {})
-    """What the numbers and names say that a training script keeps beside the tensors."""
+    """Reads fields from the objects that a training script stores beside the tensors."""
     settings: Settings | None = None
-    """Its config files; None where it has none."""
+    """Reads and writes the config files; None if there are none."""
     code: Callable[[ViTConfig, Metadata], dict[str, str]] = lambda cfg, metadata: {}
-    """Makes Python files, by name, to write where `settings.files` raises because no config file can say
-    a model; nothing where no code can either."""
+    """Returns Python files, by name, to write where `settings.files` raises because no config file can
+    express the model; empty if code cannot either."""
     made_by: Callable[[ViTConfig], str] = lambda cfg: ""
-    """The call in Python that makes the library's model of a schema, where one does and it is worth
+    """Returns the Python call that builds the library's model of a schema; empty if there is none worth
     telling."""
     preprocess: Preprocess | None = None
-    """How the library's code prepares pixels of so many channels, where no file states it."""
+    """Preprocessing by the library's code for its number of channels, used where no file states one."""
     buffers: Mapping[str, Buffer] = field(default_factory=dict)
-    """Templates of tensors that are not parameters. What is in one that is also `ignored` does not
-    matter."""
+    """Buffers by template of their names. The values of one that is also `ignored` are not checked."""
     body: str = ""
-    """What the names of the encoder begin with where a head stands beside it, such as ``vit.``; the
-    tables are without it. Read with and without."""
+    """Prefix of the encoder's names in a model with a head beside it, such as ``vit.``; the tables leave
+    it out, and files are read with and without it."""
     beside: tuple[str, ...] = ()
-    """What the names of such heads begin with."""
+    """Prefixes of the names of such heads."""
     ignored: tuple[str, ...] = ()
-    """Shell patterns of tensors that are no part of the encoder, left out and said."""
+    """Shell patterns of tensors that are no part of the encoder, left out with a note."""
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """Shell patterns of tensors that only another model has, and what that model is."""
+    """Shell patterns of tensors that only another model has, and that model in words."""
     container: Literal["safetensors", "npz", "torch", "msgpack"] = "safetensors"
-    """The kind of file it is written to."""
+    """File format to write."""
     wrapper: str = ""
-    """The key under which its library's own torch files hold the tensors. It is written around them, and
-    without it a file is taken for one of this dialect only if the user says so."""
+    """Key under which the library's own torch files hold the tensors. It is written around them; a file
+    without it is taken for this dialect only if the user says so."""
     weights_name: str = "model.safetensors"
-    """The name of that file in a folder; of a dialect without settings the file stands alone."""
+    """Name of the weights file in a folder; a dialect without settings writes no other file."""
     header: Mapping[str, str] = field(default_factory=lambda: {"format": "pt"})
-    """What the library wants to see in the header of safetensors."""
+    """Entries that the library expects in the header of safetensors."""
     writes: bool = True
-    """Whether it is written too."""
+    """Whether the dialect can be written too."""
     note: str = ""
-    """What whoever reads such a file is told: something of the schema that its library does not do."""
+    """Note for readers of such files on a part of the schema that the library does not implement."""
 
     def within_body(self, tensors: Mapping[str, T]) -> dict[str, T]:
-        """Tensors of a file by the names that the tables have."""
+        """Strip `body` from a file's names, giving the names of the tables."""
         short = {name.removeprefix(self.body): tensor for name, tensor in tensors.items()}
         return short if len(short) == len(tensors) else dict(tensors)
 
     def with_body(self, tensors: Mapping[str, T]) -> dict[str, T]:
-        """Tensors that the tables made by the names that a file has."""
+        """Add `body` to the encoder's names if there is a head beside it, giving a file's names."""
         if not any(name.startswith(self.beside) for name in tensors):
             return dict(tensors)
         return {
@@ -201,7 +199,7 @@ class Dialect:
         }
 
     def problems(self, cfg: ViTConfig) -> dict[str, str]:
-        """What keeps this dialect from saying a schema: a sentence for each field in the way.
+        """Return why this dialect cannot express a schema: a sentence by each field in the way.
 
         Sentences of `limits` are under the key "".
         """
@@ -217,7 +215,7 @@ class Dialect:
         return found
 
     def allowed(self, name: str, cfg: ViTConfig) -> Any:
-        """The values of a field that this dialect can say beside the others of a schema."""
+        """Return the values of a field that this dialect can express, given a schema's other fields."""
         if name in self.can:
             values = self.can[name]
             return values(cfg) if callable(values) else values
@@ -225,12 +223,12 @@ class Dialect:
 
 
 def agree(name: str, one: Any, other: Any) -> bool:
-    """Whether two values of a field are the same, or make the same function of the same tensors."""
+    """Return whether two values of a field are equal, or give the same function of the same tensors."""
     return one == other or (name in INITIAL and None not in (one, other))
 
 
 def _spellings(cfg: ViTConfig, name: str) -> tuple[Any, ...]:
-    """The values of a field that mean the same in this schema, its own first."""
+    """Return a field's value in a schema, followed by other values that mean the same there."""
     value = getattr(cfg, name)
     if name == "pos_embed_prefix" and value in ("auto", "none"):
         auto = cfg if value == "auto" else cfg.replace(pos_embed_prefix="auto")

@@ -1,7 +1,7 @@
 """Facebook's own checkpoints of DINOv2 and DINOv3: backbones, with a linear classifier or without.
 
-DINOv2's position table has a row for the class token and none for registers. DINOv3 turns queries and
-keys instead; where its keys have no bias, theirs is masked in the joint one.
+DINOv2's position table has a row for the class token and none for registers. DINOv3 uses rotary
+positions instead; if its keys have no bias, the bias of queries, keys and values is masked there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SPLIT = (
 )
 WITHOUT_KEYS = row(("blocks.{i}.attn.q_bias", None, "blocks.{i}.attn.v_bias"), BIAS)
 V2 = _table("register_tokens", row(BIAS, BIAS), PACKED)
-CHUNKED = respelled(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # blocks are numbered through, in every chunk
+CHUNKED = respelled(V2, {"blocks.{i}": "blocks.{j}.{i}"})  # block numbers run on across chunks
 TRAINING = ("mask_token", "dino_head.*", "ibot_head.*")
 V2_CODE, V3_CODE = "dinov2/models/vision_transformer.py", "dinov3/models/vision_transformer.py"
 
@@ -60,7 +60,7 @@ def _rope(theta: float) -> Rope:
 
 
 def _periods(cfg: ViTConfig) -> np.ndarray:
-    """Of one axis, (d / 4,)."""
+    """Compute the rotary periods of one axis, (d / 4,)."""
     assert cfg.rope is not None
     quarter = cfg.head_dim // 4
     return cfg.rope.theta ** (np.arange(quarter) / quarter)
@@ -86,7 +86,7 @@ def _follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
 
 
 def _heads(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """One period turns two pairs, one along each axis."""
+    """Return num_heads from the number of rotary periods: each rotates one pair of values per axis."""
     periods, width = (math.prod(shapes.get(name, (0,))[-1:]) for name in (PERIODS, "cls_token"))
     if not periods or width % (4 * periods):
         raise WeightsError(f"{PERIODS}: {periods} periods, which does not fit heads of {width} values")
@@ -142,12 +142,12 @@ def _v3(name: str, qkv_bias: Table, *, mark: str, can: Mapping[str, Any], buffer
             "rope": lambda cfg: (_rope(cfg.rope.theta if cfg.rope else 100.0),),
             **can,
         },
-        older={"norm_eps": (1e-6,)},  # `layernorm`, of a training whose config asks for it
+        older={"norm_eps": (1e-6,)},  # where the training's config asks for `layernorm`
         code=V3_CODE,
         fixed={
             **by_code("dinov3/hub/backbones.py: norm_layer = layernormbf16", norm_eps=1e-5),
             **by_code(f"{V3_CODE}: no position table; rope_embed", pos_embed="none", rope=_rope(100.0)),
-            # positions are relative to whatever image comes
+            # positions are relative to the image's own size
             **by_code(f"{V3_CODE}: img_size = 224, which nothing depends on", image_size=224),
         },
         follows=_follows,

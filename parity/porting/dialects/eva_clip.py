@@ -1,7 +1,7 @@
 """EVA-02's image towers by the names of EVA-CLIP's own code, which timm renames when it loads them.
 
-Beside its parameters the code keeps the cosines and sines of its rotary positions, once for the model
-and once for each block. The grid of pretraining, to which they are scaled, is nowhere else.
+The files also hold the cosines and sines of the rotary positions, once for the model and once for each
+block. Only these show the grid of pretraining, to which the positions are scaled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROTARY = ("rope", f"{BLOCK}.attn.rope")
 
 
 def _angles(cfg: ViTConfig) -> np.ndarray | None:
-    """What the values of a head are turned by, (patches, d): rows turn the first half of them."""
+    """Compute the rotation angles of a head's values, (patches, d): the row turns the first half."""
     if cfg.rope is None:
         return None
     side, half = cfg.grid[0], cfg.head_dim // 2

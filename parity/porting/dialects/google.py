@@ -1,8 +1,8 @@
 """google-research/vision_transformer: the ``.npz`` files of the paper, of AugReg, and of its Flax code.
 
-A released file numbers the layers of a block through (LayerNorm_0, MultiHeadDotProductAttention_1,
+A released file numbers the layers of a block consecutively (LayerNorm_0, MultiHeadDotProductAttention_1,
 LayerNorm_2, MlpBlock_3), as Flax did before Linen; a file that today's code saves numbers each kind of
-layer for itself. Both come bare, under ``params/`` or under ``opt/target/``.
+layer separately. Both come without a prefix, under ``params/`` or under ``opt/target/``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ PATCH: Table = (
 )
 HEADS: Table = (*dense("pre_logits", "pre_logits"), *dense("head", "head"))
 PRE_LINEN, LINEN = (0, 1, 2, 3), (0, 0, 1, 0)
-"""The numbers of a block's norm, attention, norm and MLP."""
+"""Numbers in the names of a block's first norm, attention, second norm and MLP."""
 CODE = "vision_transformer/vit_jax"
 RESIZES = f"{CODE}/checkpoint.py: interpolate_posembed"
 HYBRID = "a hybrid, whose tokens a ResNet makes"
 
 
 def encoder(theirs: str, numbers: tuple[int, int, int, int], *, stack: str = "") -> Table:
-    """The blocks, and the norm behind them.
+    """Build the rows of the blocks and of the norm after them.
 
     Args:
-        theirs: what a block is under; a template, or of a stack the name alone.
-        numbers: of its norm, attention, norm and MLP.
-        stack: "L " where all blocks are in one tensor.
+        theirs: prefix of a block: a template, or the plain name of a stack.
+        numbers: numbers of its first norm, attention, second norm and MLP.
+        stack: "L " if each tensor stacks all blocks.
     """
     norm1, attention, norm2, mlp = numbers
     ours, attn = "blocks.{i}", f"{theirs}/MultiHeadDotProductAttention_{attention}"
@@ -47,7 +47,7 @@ def encoder(theirs: str, numbers: tuple[int, int, int, int], *, stack: str = "")
 
 
 def table(numbers: tuple[int, int, int, int]) -> Table:
-    """A whole model, its blocks' layers so numbered."""
+    """Build the table of a whole model whose block layers have these numbers."""
     return (
         *PATCH,
         *row("pos_embed", "Transformer/posembed_input/pos_embedding"),
@@ -57,7 +57,7 @@ def table(numbers: tuple[int, int, int, int]) -> Table:
 
 
 def pooled_by_token(cfg: ViTConfig) -> Iterator[str]:
-    """What keeps a model from this code: it pools a class token if there is one."""
+    """Yield a reason if class token and pooling disagree: this code pools the token if there is one."""
     if cfg.class_token != (cfg.pool == "class"):
         yield f"its model has a class token if that is pooled, and none if not; here pool = {cfg.pool}"
 

@@ -1,6 +1,6 @@
-"""Trained classifiers that no schema holds: several layers, or a layer outside of the model taken.
+"""Trained classifiers that no schema can express: several layers, or a layer outside the model read.
 
-They are not dropped without the user's word.
+They are dropped only if the user allows it.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ WORDS = {
     "head", "heads", "classifier", "classification_head", "cls_head", "mlp_head", "linear_head",
     "linear_classifier", "fc", "probe", "score",
 }  # fmt: skip
-"""What people call the classifier that stands on an encoder."""
+"""Usual names of a classifier on an encoder."""
 OF_PRETRAINING = {"last_layer", "momentum_encoder", "teacher", "predictor"}
-"""Keys of self-supervised training, whose projectors are called heads too and classify nothing."""
+"""Keys of self-supervised training, whose heads are projectors and no classifiers."""
 
 
 def classifiers(left: Mapping[str, tuple[int, ...]], branch: str, width: int) -> tuple[str, ...]:
-    """The names of a trained classifier's tensors among those that are not taken along.
+    """Return the names of a trained classifier's tensors among those that are left out.
 
     Args:
-        left: shapes, by their names in the file.
-        branch: where the model lies in the file.
-        width: the values of a token.
+        left: shapes of the tensors left out, by their names in the file.
+        branch: prefix of the model in the file.
+        width: width of a token.
     """
     prefix = _keys(branch)
     if OF_PRETRAINING & {*prefix, *(key for name in left for key in _keys(name))}:

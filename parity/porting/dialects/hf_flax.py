@@ -1,7 +1,7 @@
 """The Flax models that transformers had up to version 4: ``flax_model.msgpack`` beside ``config.json``.
 
-Their modules had the names of the PyTorch ones, so their tables follow from those of PyTorch: levels are
-joined by ``/``, a layer's ``weight`` is a ``kernel`` with its inputs first, a norm's a ``scale``.
+Their modules had the names of the PyTorch ones, so their tables are derived from those: levels are
+joined by ``/``, a layer's ``weight`` is a ``kernel`` with inputs first, a norm's ``weight`` a ``scale``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONV, DENSE = "p q c o -> o c p q", "i o -> o i"
 
 
 def _spelled(name: str) -> str:
-    """A name of a PyTorch tensor as Flax has it; a pattern of names too."""
+    """Return the Flax name of a PyTorch tensor; also works on patterns of names."""
     *path, leaf = name.split(".")
     if leaf == "weight" and path:
         layer = path[-1]
@@ -41,7 +41,7 @@ def _row(row: Row) -> Row:
 
 
 def _flax(dialect: Dialect, *tables: Table) -> Dialect:
-    """The Flax twin of a dialect, with the tables that its files have."""
+    """Derive the Flax dialect of a PyTorch one, given the tables that its files can have."""
     return replace(
         dialect,
         name=dialect.name.replace("hf-", "hf-flax-"),
@@ -60,7 +60,7 @@ def _flax(dialect: Dialect, *tables: Table) -> Dialect:
 
 
 def _rooted(dialect: Dialect) -> Dialect:
-    """A dialect whose encoder is in its body always, not only where a head stands beside it."""
+    """Return the dialect with `body` always in its names, not only beside a head."""
 
     def place(name: str) -> str:
         return name if name.startswith(dialect.beside) else f"{dialect.body}{name}"
@@ -78,14 +78,15 @@ def _rooted(dialect: Dialect) -> Dialect:
 
 
 def _scaled_twice(told: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
-    """Its ``FlaxDinov2LayerScale`` multiplied what it learned by the initial value, and once more."""
+    """Yield a reason if ``FlaxDinov2LayerScale`` changed layer scales: it multiplied them twice by their
+    initial value."""
     value = told.get("layerscale_value", 1.0)
     if value != 1:
         yield f"layerscale_value = {value}, by whose square its Flax code multiplied its layer scales"
 
 
 def _ungated(dialect: Dialect) -> Dialect:
-    """DINOv2 as the Flax code could build it: the one with a gated MLP never ran."""
+    """Restrict DINOv2 to models that the Flax code could build: one with a gated MLP never ran."""
     assert isinstance(dialect.settings, HfSettings)
     settings = replace(dialect.settings, differs=_scaled_twice, only={"use_swiglu_ffn": (False,)})
     can = {**dialect.can, "mlp": ("mlp",), "layer_scale": (1.0,)}

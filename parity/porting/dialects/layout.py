@@ -1,7 +1,7 @@
 """Layouts written as text: ``"D h d -> (h d) D"`` says how another format's tensor becomes ours.
 
-Each letter is an axis; letters in parentheses are one axis that holds them all, the first slowest; ``1``
-is an axis of one. Both sides have the same letters, so the same text is read in both directions.
+Each letter is an axis; letters in parentheses are merged into one axis, the first varying slowest; ``1``
+is an axis of length one. Both sides have the same letters, so a text works in both directions.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ Axes = tuple[tuple[str, ...], ...]
 
 
 class Layout(NamedTuple):
-    """Both sides of such a text, each axis as its letters."""
+    """Both sides of a layout, each axis as a tuple of letters."""
 
     theirs: Axes
     ours: Axes
 
     @classmethod
     def parse(cls, text: str) -> Layout:
-        """Read a text such as ``"i o -> o i"``."""
+        """Parse a text such as ``"i o -> o i"``."""
         return _parse(text)
 
     @property
     def inverse(self) -> Layout:
-        """The way back."""
+        """The layout in the other direction."""
         return Layout(self.ours, self.theirs)
 
     def bind(self, shape: Shape, known: Mapping[str, int]) -> dict[str, int]:
-        """The size of each letter of a tensor of theirs.
+        """Return the size of each letter, given the shape of a tensor of theirs.
 
         Raises:
-            WeightsError: a shape that the text does not describe, or leaves open.
+            WeightsError: the shape does not fit the text, or leaves a size open.
         """
         sizes: dict[str, int] = {}
         if len(shape) != len(self.theirs):
@@ -50,12 +50,12 @@ class Layout(NamedTuple):
         return sizes
 
     def shape(self, shape: Shape, known: Mapping[str, int] | None = None) -> Shape:
-        """The shape of ours for a shape of theirs."""
+        """Return the shape of our tensor for a shape of theirs."""
         sizes = self.bind(shape, known or {})
         return tuple(math.prod(sizes[letter] for letter in axis) for axis in self.ours)
 
     def apply(self, array: np.ndarray, known: Mapping[str, int] | None = None) -> np.ndarray:
-        """A tensor of theirs as ours."""
+        """Rearrange a tensor of theirs into ours."""
         sizes = self.bind(array.shape, known or {})
         source = [letter for axis in self.theirs for letter in axis]
         target = [letter for axis in self.ours for letter in axis]
@@ -80,7 +80,7 @@ def _axes(side: str) -> Axes:
 def _bind_axis(
     size: int, letters: tuple[str, ...], known: Mapping[str, int], shape: Shape, axes: Axes
 ) -> dict[str, int]:
-    """Sizes of the letters that share one axis; at most one of them may be unknown."""
+    """Return the sizes of the letters that share one axis; at most one of them may be unknown."""
     if len(letters) == 1:
         return {letters[0]: size}
     sizes = {letter: known[letter] for letter in letters if letter in known}

@@ -1,4 +1,4 @@
-"""Which rows of a dialect's table a model fills, and what to make of the tensors that fill none."""
+"""Matches a model's tensors with the rows of a dialect's table, and checks the tensors left over."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from vit_config.errors import OtherModelError
 
 
 class Matched(NamedTuple):
-    """A file's tensors with their meaning."""
+    """A file's tensors, matched with the rows of a table."""
 
     bound: list[Bound]
-    """The rows that they fill."""
+    """The matched rows."""
     tensors: dict[str, Stored]
-    """Those of the model, by the dialect's names; buffers that the schema determines among them."""
+    """The model's tensors by the dialect's names, buffers included."""
     notes: list[str]
-    """What was left out, a sentence each."""
+    """Notes on tensors left out."""
     ignored: tuple[str, ...] = ()
-    """The names of that."""
+    """Names of the tensors left out."""
 
 
 def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
-    """The rows that a model's parameters fill, in the table that has a place for all of them.
+    """Match a model's parameters with the rows of the table that has a place for all of them.
 
     Raises:
-        ConfigError: none has.
+        ConfigError: no table has.
     """
     names = list(names)
     tried = [bind_ours(table, cfg, names) for table in dialect.tables]
@@ -43,10 +43,10 @@ def bind(dialect: Dialect, cfg: ViTConfig, names: Iterable[str]) -> list[Bound]:
 
 
 def match(found: Found) -> Matched:
-    """Give every tensor of a model its meaning.
+    """Match every tensor of a model with a row of its dialect's table.
 
     Raises:
-        WeightsError: a tensor that has none in this dialect, or that only another kind of model has.
+        WeightsError: a tensor is unknown to this dialect, or only another kind of model has it.
     """
     bound, left = _bind(found)
     for name in left:
@@ -67,7 +67,7 @@ def match(found: Found) -> Matched:
 
 
 def _bind(found: Found) -> tuple[list[Bound], list[str]]:
-    """The rows of the table that leaves the fewest tensors over."""
+    """Match tensors with the table that leaves the fewest over; return rows and names left over."""
     shapes = {name: stored.shape for name, stored in found.tensors.items()}
 
     def try_table(table: Table) -> tuple[list[Bound], list[str]]:
@@ -75,7 +75,7 @@ def _bind(found: Found) -> tuple[list[Bound], list[str]]:
         return bound, left
 
     bound, left = min(map(try_table, found.dialect.tables), key=lambda result: len(result[1]))
-    # the last row of a table takes whatever comes
+    # a table's last row may take every tensor, also those to ignore or refuse
     ignored = (*found.dialect.ignored, *found.dialect.foreign)
     out = [one for one in bound if one.row == REST and _matches(one.theirs[0], ignored)]
     return [one for one in bound if one not in out], [*left, *(one.theirs[0] for one in out)]
@@ -91,5 +91,5 @@ def _matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names, as text."""
+    """Join the first six names to a text."""
     return ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")

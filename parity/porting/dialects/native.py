@@ -1,8 +1,8 @@
-"""The authors' own files of DeiT, DeiT III and MAE, which timm's names come from.
+"""The authors' own files of DeiT, DeiT III and MAE, from which timm's names come.
 
-Each holds its tensors under ``model``, and says nothing else. Every constructor there has the same
-epsilon, activation and pooling; heads vary, and have to be said. Only those of DeiT III and MAE's
-pretraining can be told by their names.
+Each holds its tensors under ``model`` and states nothing else. All constructors of one code base share
+epsilon, activation and pooling; the number of heads varies and has to be given. Only files of DeiT III
+and of MAE's pretraining can be recognised by their names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _mae_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
 
 
 def _dialect(name: str, title: str, table: Any, *, code: str, resized: str, **own: Any) -> Dialect:
-    """`code` is the file whose constructors share an epsilon, `resized` what fits its tables."""
+    """Build a dialect; `code` is the file of its constructors, `resized` what resizes positions."""
     return Dialect(
         name=name,
         title=title,

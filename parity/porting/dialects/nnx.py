@@ -1,8 +1,8 @@
 """The JAX twin as Flax saves it: the state of its modules, by Orbax or in an archive of arrays.
 
-``ocp.StandardCheckpointer().save(path, nnx.state(model))`` keeps the twin's own tree and says nothing of
-the schema. The table is made from the parameters that schemas have: a name's levels are joined by ``/``,
-and the kind of layer says how its tensors are called and laid out.
+``ocp.StandardCheckpointer().save(path, nnx.state(model))`` keeps the twin's own tree and states nothing
+of the schema. The table is built from the parameters of example schemas: levels of a name are joined by
+``/``, and the kind of layer determines the names and layouts of its tensors.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ SCHEMAS = (
     SMALL.replace(rel_pos_bias=True, pos_embed="none", pool="map", mlp_norm=True, head_hidden=4),
     SMALL.replace(rel_pos_bias=True, pos_embed="none", num_parallel=2),
 )
-"""Together they have every parameter that a schema may have."""
+"""Example schemas that together have every possible parameter."""
 
 LEAVES = {
     "linear": ("kernel", "i o -> o i"),
     "conv": ("kernel", "p q c o -> o c p q"),
     "norm": ("scale", ""),
 }
-"""By the kind of layer: what Flax calls its weight, and how that is laid out."""
+"""Flax's name and layout of a weight, by kind of layer."""
 
 
 def _table() -> Table:
@@ -80,7 +80,7 @@ DIALECTS = (
             "patch_embed/proj/kernel",
             "blocks/0/norm1/scale|blocks/0/in_norm/scale|blocks/0/attns/0/norm/scale",
         ),
-        can=dict.fromkeys(ViTConfig.fields(), ANY),  # so that whatever no shape shows is asked for
+        can=dict.fromkeys(ViTConfig.fields(), ANY),  # so that fields that no shape shows are asked for
         follows=_follows,
         container="msgpack",
         weights_name="model.msgpack",

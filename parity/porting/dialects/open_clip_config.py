@@ -1,6 +1,6 @@
-"""``open_clip_config.json``: the image tower's sizes, and how pixels are prepared.
+"""Reading and writing ``open_clip_config.json``: the image tower's sizes and the preprocessing.
 
-open_clip leaves out what has its default, and some things have it in the code that reads the file.
+The file leaves out entries at their defaults, and some defaults are in the code that reads the file.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from vit_config import ConfigError, Preprocess, ViTConfig, preset
 FILE = "open_clip_config.json"
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 MODES: dict[str, Literal["center", "squash"]] = {"shortest": "center", "squash": "squash"}
-"""Its resize_mode by ours; "longest" puts black bars beside the image, which a `Preprocess` has not."""
+"""Our crop_mode by its resize_mode; "longest" pads with black, which a `Preprocess` cannot express."""
 FILTERS = ("bicubic", "bilinear")
-"""Of its interpolations those that mean one filter."""
+"""Those of its interpolations that mean one filter."""
 POOLS = {"tok": "class", "avg": "mean"}
 TIMM_POOLS = {"token": "class", "avg": "mean", "map": "map"}
 VISION = {
     "layers": 12, "width": 768, "head_width": 64, "mlp_ratio": 4.0, "patch_size": 16, "image_size": 224,
     "ls_init_value": None, "patch_dropout": 0.0, "no_ln_pre": False, "pool_type": "tok",
 }  # fmt: skip
-"""Entries of vision_cfg with open_clip's defaults."""
+"""Defaults of the entries of vision_cfg."""
 PLAIN = (
     "attentional_pool", "qk_norm", "scaled_cosine_attn", "scale_heads", "scale_attn_inner", "scale_attn",
     "scale_fc",
 )  # fmt: skip
-"""Entries that change the function into what is not read here."""
+"""Entries that change the function to one that is not supported."""
 
 
 @dataclass(frozen=True)
 class OpenClipSettings:
-    """Those of one kind of tower."""
+    """The config file of one kind of tower."""
 
     tower: Literal["vit", "vit_norm_after_mean", "timm"] = "vit"
 
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
-        """Whether the file is there and of this kind of tower."""
+        """Return whether the file exists and describes this kind of tower."""
         vision = _model(sidecars).get("vision_cfg")
         if not isinstance(vision, dict) or isinstance(vision.get("layers"), list):
-            return False  # numbers of layers are those of a ResNet's stages
+            return False  # a list counts the layers of a ResNet's stages
         after = vision.get("final_ln_after_pool", False) and vision.get("pool_type") == "avg"
         kind = "timm" if vision.get("timm_model_name") else ("vit_norm_after_mean" if after else "vit")
         return kind == self.tower
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that the file states.
+        """Return the schema's fields that the file states.
 
         Raises:
-            ConfigError: it states what no schema can say.
+            ConfigError: it states a model that no schema can express.
         """
         model = _model(sidecars)
         vision = model["vision_cfg"]
@@ -63,7 +63,7 @@ class OpenClipSettings:
             raise ConfigError(f"{FILE}: not a config of open_clip ({error})") from None
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
-        """How pixels are prepared, if a `Preprocess` can say it; a tower has no classes."""
+        """Return the preprocessing, if a `Preprocess` can express it; a tower has no classes."""
         told = sidecars[FILE].get("preprocess_cfg") or {}
         mode = MODES.get(told.get("resize_mode", "shortest"))
         name = told.get("interpolation", "bicubic")
@@ -71,12 +71,12 @@ class OpenClipSettings:
             return Metadata()
         size = _model(sidecars)["vision_cfg"].get("image_size")
         if mode == "center" and isinstance(size, list) and len(set(size)) > 1:
-            name = "bicubic"  # whatever is asked for
+            name = "bicubic"  # open_clip ignores the entry then
         mean, std = tuple(told.get("mean", MEAN)), tuple(told.get("std", STD))
         return Metadata(pixels=Preprocess(mean=mean, std=std, interpolation=name, crop_mode=mode))
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """The file of a model whose text tower is not there."""
+        """Return the config file of a model without its text tower."""
         width = cfg.hidden_size
         vision: dict[str, Any] = {
             "image_size": _side(cfg.image_size),
@@ -132,18 +132,18 @@ def _vit_fields(vision: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str
 
 
 def _timm_fields(vision: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of timm's architecture, but for what is put behind it."""
+    """Return the fields of timm's architecture, without those of the head that open_clip replaces."""
     cfg = preset(vision["timm_model_name"])
-    open_ = ("num_classes", "head_bias", "final_norm")  # by the tensors
+    open_ = ("num_classes", "head_bias", "final_norm")  # the tensors show them
     fields = {name: getattr(cfg, name) for name in cfg.fields() if name not in open_}
     pool = vision.get("timm_pool", "avg")
     return {**fields, "pool": TIMM_POOLS.get(pool, cfg.pool)}
 
 
 def _entries(pixels: Preprocess) -> dict[str, Any]:
-    """As much as the file can say; of what it does not say open_clip takes its default.
+    """Return the preprocessing entries that the file can express; open_clip uses defaults for the rest.
 
-    open_clip resizes to the model's size, never crops what it has squashed, and has two filters.
+    open_clip resizes to the model's size, never crops a squashed image, and has two filters.
     """
     modes = {ours: theirs for theirs, ours in MODES.items()}
     found: dict[str, Any] = {"mean": list(pixels.mean), "std": list(pixels.std)}
@@ -155,7 +155,7 @@ def _entries(pixels: Preprocess) -> dict[str, Any]:
 
 
 def _ratio(cfg: ViTConfig) -> float:
-    """The number for which ``int(width * number)`` is the width of the MLP."""
+    """Return a ratio for which ``int(width * ratio)`` is the width of the MLP."""
     ratio = cfg.mlp_dim / cfg.hidden_size
     return (
         ratio if int(cfg.hidden_size * ratio) == cfg.mlp_dim else (cfg.mlp_dim + 0.5) / cfg.hidden_size

@@ -1,6 +1,6 @@
 """OpenMMLab's ViT: mmpretrain's (MMClassification's before) and mmsegmentation's.
 
-Their config is Python code beside the file; heads, epsilon, activation and pooling are in it alone.
+Their config is Python code beside the file; only it states heads, epsilon, activation and pooling.
 """
 
 from __future__ import annotations

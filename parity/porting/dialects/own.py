@@ -1,4 +1,4 @@
-"""The project's own files: the twins' names, and a header that says everything."""
+"""The project's own files: the twins' names, and a header that states schema and metadata."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWN = Dialect(
     title="this project",
     family="parity",
     tables=((REST,),),
-    marks=(),  # told by its header alone
+    marks=(),  # recognised by its header alone
     can=dict.fromkeys(ViTConfig.fields(), ANY),
     header={},
 )

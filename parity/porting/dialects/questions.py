@@ -1,4 +1,4 @@
-"""Fields that no shape shows: which of them a dialect's code decides, and how the rest is asked for."""
+"""Fields that no shape shows: some follow from a dialect's code, the user is asked for the others."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ SILENT = {
     "image_size": "HxW", "pos_embed": "POSITIONS", "rope": "ROPE", "block": "BLOCK",
     "patch_embed": "ORDER", "pool_prefix": "BOOL", "pool_num_heads": "N", "head_activation": "ACT",
 }  # fmt: skip
-"""Fields that decide the function and that no shape shows, in the order in which they are asked for;
-each with the letters that stand for its value in a question."""
+"""Fields that change the function but that no shape shows, in the order in which they are asked for;
+each with the placeholder for its value in a question."""
 
 
 ROPE = ("kind", "theta", "axes", "pairs")
-"""What has to be said of rotary positions."""
+"""Entries that rotary positions must state."""
 
 
 def decided(dialect: Dialect, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The silent fields of which the library's code has one value alone.
+    """Return the silent fields for which the library's code has a single value.
 
     Args:
-        fields: what is known already.
+        fields: the fields known already.
     """
     return {
         name: values[0]
@@ -40,17 +40,17 @@ def decided(dialect: Dialect, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unstated(dialect: Dialect, fields: Mapping[str, Any]) -> list[str]:
-    """The silent fields that nobody states, of those that have an effect."""
+    """Return the silent fields that are unknown and have an effect."""
     return [name for name in SILENT if name not in fields and _has_effect(name, fields)]
 
 
 def question(
     dialect: Dialect, names: Sequence[str], shapes: Shapes, like: Mapping[str, Any]
 ) -> UnstatedError:
-    """The error that asks the user for fields.
+    """Build the error that asks the user for fields.
 
     Args:
-        like: the fields that shapes show, by which presets are named.
+        like: the fields that shapes show, for the choice of presets to suggest.
     """
     flags = " ".join(f"{name}={SILENT[name]}" for name in names)
     said = [text for name in names if (text := _explained(dialect, name, shapes))]
@@ -62,7 +62,7 @@ def question(
 
 
 def _values(dialect: Dialect, name: str) -> Any:
-    """What a dialect's code can have in a field, as far as that is known without the other fields."""
+    """Return the values of a field that a dialect can express; `ANY` if they depend on other fields."""
     if name in SIZES:
         return ANY
     values = dialect.can.get(name, (ViTConfig.model_fields[name].default,))
@@ -70,7 +70,7 @@ def _values(dialect: Dialect, name: str) -> Any:
 
 
 def _has_effect(name: str, fields: Mapping[str, Any]) -> bool:
-    """Whether a field may change the function of a model of which some fields are known."""
+    """Return whether a field may change a model's function, given the fields known so far."""
     if name == "pool_prefix":
         prefix = ("class_token", "distill_token", "register_tokens")
         return fields.get("pool") in ("mean", "map") and any(fields.get(token) for token in prefix)
@@ -82,7 +82,7 @@ def _has_effect(name: str, fields: Mapping[str, Any]) -> bool:
 
 
 def _explained(dialect: Dialect, name: str, shapes: Shapes) -> str:
-    """What a field may be, where that is a choice or follows from a shape."""
+    """Describe a field's possible values, if they are a choice or follow from a shape."""
     if name == "patch_size":
         values = shapes["patch_embed.proj.weight"][-1]
         return f"a patch has {values} values, such as {' or '.join(_patches(values))}"
@@ -99,20 +99,20 @@ def _explained(dialect: Dialect, name: str, shapes: Shapes) -> str:
 
 
 def _words(name: str) -> tuple[Any, ...]:
-    """The values of a field that is a choice of words."""
+    """Return the values of a field that is a choice of words; empty for any other field."""
     kind = ViTConfig.model_fields[name].annotation
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _patches(values: int) -> Iterator[str]:
-    """The square patches of so many values that have the fewest channels."""
+    """Yield the largest square patches, up to three, that have this number of values."""
     fitting = [side for side in range(2, math.isqrt(values) + 1) if values % (side * side) == 0]
     for side in fitting[:-4:-1]:
         yield f"{side}x{side} in {values // (side * side)} channels"
 
 
 def _presets(like: Mapping[str, Any]) -> str:
-    """The first presets of the same shapes, in brackets."""
+    """Return the first presets of the same shapes, in brackets."""
     fit = [
         name
         for name, cfg in ((name, preset(name)) for name in PRESETS)

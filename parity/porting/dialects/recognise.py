@@ -1,4 +1,4 @@
-"""Finding a Vision Transformer among a file's tensors, and whose spelling it is."""
+"""Search for a Vision Transformer among a file's tensors, and recognition of its dialect."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from vit_config.errors import OtherModelError, UnstatedError
 
 PATCHES = "patch_embed.proj.weight"
 SEPARATORS = (".", "/")
-"""What joins the keys of a file; the second in those of JAX."""
+"""Separators between the levels of a name; JAX's files have the second."""
 
 WRAPPERS = re.compile(r"(?<![^.])(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-"""What torch.compile, FSDP and activation checkpointing put into names, wherever they wrap a module."""
+"""Levels that torch.compile, FSDP and activation checkpointing insert into names of wrapped modules."""
 BOXES = re.compile(r"[./](value|raw_value)$")
-"""What a variable of Flax puts behind its name when its state is saved as a tree."""
+"""Suffix that a Flax variable gets when its state is saved as a tree."""
 
 OPTIMIZER = {
     "mu", "nu", "trace", "exp_avg", "exp_avg_sq", "momentum_buffer", "acc_grads", "opt_state",
     "optimizer", "optimizer_state", "v_row", "v_col",
 }  # fmt: skip
-"""Keys under which tensors have the names of parameters and are none."""
+"""Keys of optimiser state, whose tensors have the names of parameters."""
 
 MOST_MODELS = 64
-"""Places in one file that are looked at."""
+"""Maximum number of prefixes in one file that are searched."""
 
 
 class Found(NamedTuple):
-    """A model in a file."""
+    """A model found in a file."""
 
     dialect: Dialect
     branch: str
-    """What was stripped of every name; empty if nothing was."""
+    """Prefix that was stripped from every name; empty if there was none."""
     tensors: dict[str, Stored]
-    """By the dialect's names."""
+    """The model's tensors by the dialect's names."""
     why: str
-    """How it was recognised."""
+    """How the dialect was recognised."""
     respelled: tuple[str, ...] = ()
-    """What was done to the names besides, a sentence each."""
+    """Notes on other changes to the names."""
     asked: bool = False
-    """Whether the user says that it is of this dialect."""
+    """Whether the user named the dialect."""
 
 
 def find(
@@ -57,16 +57,16 @@ def find(
     part: str | None = None,
     asked: bool = False,
 ) -> Found:
-    """The model in a file.
+    """Find the model in a file.
 
     Args:
-        dialects: those that it may be in, the more special ones first.
-        part: the branch to take, where a file has several; any stretch that names begin with.
-        asked: the user says that it is in one of these, so a patch projection of that name is enough.
+        dialects: the dialects to try, the more specific ones first.
+        part: the branch to take from a file that has several; any prefix of names.
+        asked: whether the user named these dialects; a patch projection by their names is then enough.
 
     Raises:
-        WeightsError: there is none, or none in `part`; or a model that is well known and not read.
-        UnstatedError: there are several and `part` does not choose.
+        WeightsError: there is no model, or none in `part`; or it is a known model that cannot be read.
+        UnstatedError: there are several models and `part` does not choose one.
     """
     tensors, respelled = unwrapped(opened.container.tensors)
     every = _models(tensors, opened, dialects, asked)
@@ -96,14 +96,14 @@ def find(
 def _models(
     tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect], asked: bool
 ) -> list[Found]:
-    """Every model among a file's tensors that lies in no other."""
+    """Find every model among a file's tensors that is not inside another."""
     every = list(_outermost(_marked(tensors, opened, dialects)))
     return every or (list(_outermost(_projecting(tensors, dialects))) if asked else [])
 
 
 def _joined_otherwise(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], str] | None:
-    """Tensors by names whose levels the other separator joins, and what that is in words; None where
-    names have both, or neither."""
+    """Replace the separator in every name by the other one, and return a note on it; None if the names
+    have both separators or neither."""
     found = [each for each in SEPARATORS if any(each in name for name in tensors)]
     if len(found) != 1:
         return None
@@ -114,8 +114,10 @@ def _joined_otherwise(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored],
 
 
 def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[str, ...]]:
-    """Tensors by names without what wraps modules and variables, and a sentence on each; all as it is if
-    names clash."""
+    """Remove the levels that wrappers of modules and variables add to names; return a note on each.
+
+    If that made two names equal, return the tensors unchanged.
+    """
     found = {BOXES.sub("", WRAPPERS.sub("", name)): each for name, each in tensors.items()}
     if len(found) != len(tensors):
         return dict(tensors), ()
@@ -124,10 +126,10 @@ def unwrapped(tensors: Mapping[str, Stored]) -> tuple[dict[str, Stored], tuple[s
 
 
 def marked(dialect: Dialect, tensors: Mapping[str, Stored], *, told: bool = False) -> bool:
-    """Whether the tensors by which a dialect is recognised are there.
+    """Return whether the tensors have the marks of a dialect.
 
     Args:
-        told: a config file says that they are of this dialect.
+        told: whether a config file names this dialect.
     """
     marks = dialect.told if told and dialect.told else dialect.marks
     fits = (_is_there(mark.removeprefix("!"), tensors) != mark.startswith("!") for mark in marks)
@@ -145,8 +147,10 @@ def _is_there(mark: str, tensors: Mapping[str, Stored]) -> bool:
 def _marked(
     tensors: Mapping[str, Stored], opened: Opened, dialects: Sequence[Dialect]
 ) -> Iterator[Found]:
-    """The models that have all the marks of a dialect; of several dialects the first, and one that a
-    config file tells before those."""
+    """Yield the models that have all marks of a dialect.
+
+    Of several dialects, one that a config file names is preferred, then the first.
+    """
     told = [each for each in dialects if opened.sidecars.are_of(each)]
     anchors = {each.name: [_names(each)[0]] for each in dialects if each.marks}
     for prefix, inside in _places(tensors, dialects, anchors):
@@ -162,7 +166,7 @@ def _marked(
 
 
 def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> Iterator[Found]:
-    """The models that a dialect's names make at least a patch projection of."""
+    """Yield the models that have at least a patch projection by a dialect's names."""
     anchors = {
         each.name: [
             row.theirs[0].removesuffix("*") + (PATCHES if row.ours == REST.ours else "")
@@ -183,7 +187,10 @@ def _projecting(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> I
 
 
 def _names(dialect: Dialect) -> list[str]:
-    """The tensors of its marks that must be there, those that have no other beside them first."""
+    """Return the tensors that a dialect's marks require, without those that have alternatives.
+
+    If all have alternatives, return the first of each.
+    """
     positive = [mark for mark in dialect.marks if not mark.startswith("!")]
     alone = [mark for mark in positive if "|" not in mark]
     return [re.split("[:|]", mark)[0] for mark in alone or positive]
@@ -192,11 +199,12 @@ def _names(dialect: Dialect) -> list[str]:
 def _places(
     tensors: Mapping[str, Stored], dialects: Sequence[Dialect], anchors: Mapping[str, Sequence[str]]
 ) -> Iterator[tuple[str, dict[str, Stored]]]:
-    """Where in a file models may be, the outermost first: each prefix with its separator, and what is
-    under it by the rest of its names.
+    """Yield where in a file models may be, the outermost first.
+
+    Each is a prefix with its separator, and the tensors under it by the rest of their names.
 
     Args:
-        anchors: by dialect, tensors one of which every model of it has.
+        anchors: by dialect, tensors of which every model of that dialect has at least one.
     """
     endings = {
         f"{body}{anchor}": None
@@ -218,7 +226,7 @@ def _places(
 
 
 def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
-    """Whether tensors that are named as parameters are an optimiser's moments of them."""
+    """Return whether the tensors under a prefix are an optimiser's moments of the parameters."""
     keys = _keys(prefix)
     beside = f"{prefix[:-2]}v_row/"  # Adafactor's
     return bool(OPTIMIZER & set(keys)) or (
@@ -227,7 +235,7 @@ def _is_of_optimizer(prefix: str, names: Iterable[str]) -> bool:
 
 
 def _outermost(found: Iterable[Found]) -> Iterator[Found]:
-    """Without those that lie in another."""
+    """Yield the models that are not inside another."""
     taken: list[str] = []
     for each in found:
         if not any(_is_under(each.branch, branch) for branch in taken):
@@ -236,7 +244,7 @@ def _outermost(found: Iterable[Found]) -> Iterator[Found]:
 
 
 def _is_under(name: str, branch: str) -> bool:
-    """Whether a name begins with a branch; ``.`` and ``/`` are the same."""
+    """Return whether a name begins with a branch, treating ``.`` and ``/`` alike."""
     keys = _keys(WRAPPERS.sub("", f"{branch}."))
     return _keys(name)[: len(keys)] == keys
 
@@ -246,13 +254,13 @@ def _keys(name: str) -> list[str]:
 
 
 def _tops(opened: Opened) -> list[str]:
-    """The first keys of all names, a few of them."""
+    """Return the first levels of all names, at most eight."""
     tops = list(dict.fromkeys(_keys(name)[0] for name in opened.container.tensors if _keys(name)))
     return [*tops[:8], *(["..."] if len(tops) > 8 else [])]
 
 
 def _nearest(tensors: Mapping[str, Stored], dialects: Sequence[Dialect]) -> str:
-    """The dialect all of whose tensors are there, and others beside them that its models have not."""
+    """Say which dialect's required tensors are all there beside tensors that it does not have."""
     for each in dialects:
         own = each.within_body(tensors)
         names = [mark for mark in each.marks if not mark.startswith("!")]
@@ -273,7 +281,7 @@ def _listed(found: Sequence[Found]) -> str:
 def _refusal(
     opened: Opened, dialects: Sequence[Dialect], part: str | None, every: Sequence[Found]
 ) -> str:
-    """Why there is no model, as truly as can be said."""
+    """Say why no model was found, as precisely as possible."""
     if not opened.container.tensors:
         return "there are no tensors in it"
     inside = [name for name in opened.container.tensors if part is None or _is_under(name, part)]
@@ -289,7 +297,7 @@ def _refusal(
     if said := stranger(opened.container.tensors) or unfit(opened.container.tensors):
         return said
     for each in dialects:
-        opened.sidecars.fields(each)  # a config file says more of what it is not
+        opened.sidecars.fields(each)  # raises a more precise error if a config file states another model
     if part is None and (said := _nearest(opened.container.tensors, dialects)):
         return said
     where = f" under {part!r}" if part else ""

@@ -1,4 +1,4 @@
-"""From shapes, config files and what the user says to a schema, with the origin of each field."""
+"""Resolves shapes, config files and the user's statements to a schema, with the origin of each field."""
 
 from __future__ import annotations
 
@@ -17,53 +17,53 @@ from vit_config.parameters import parameters
 from vit_config.rope import Rope
 
 SIDES = ("image_size", "patch_size")
-"""Pairs of a height and a width."""
+"""Fields that are pairs of a height and a width."""
 COUNTS = (*SIDES, "hidden_size", "num_heads", "attention_head_dim", "in_channels")
-"""Fields with which others are computed here."""
+"""Fields from which others are computed here."""
 
 SQUARE = "shapes, taking the grid to be square"
 SQUARE_PATCH = "shapes and in_channels, taking patches to be square"
 SHAPES, GIVEN, OVERRIDDEN, ASSUMED = "shapes", "given", "overridden", "assumed"
 """Origins of a field, beside the names of files and presets."""
 PRESET = "preset "
-"""What the origin begins with where `--like` says it."""
+"""Prefix of the origin of a field from a preset."""
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A schema and where each of its fields is from."""
+    """A schema and the origin of each of its fields."""
 
     config: ViTConfig
     origins: dict[str, str]
     overridden: tuple[str, ...] = ()
-    """What the user overrode, a sentence each."""
+    """Notes on statements that the user overrode."""
 
 
 @dataclass
 class Origins:
-    """Everything but the tensors that says something about a schema."""
+    """Every source of a schema's fields other than the tensors."""
 
     given: Mapping[str, Any] = field(default_factory=dict)
-    """By the user, by field, of what nothing else states."""
+    """Fields that the user states and that must not contradict another source."""
     override: Mapping[str, Any] = field(default_factory=dict)
-    """By the user, by field: goes before whatever is stated, and is said."""
+    """Fields that the user states and that replace what files state; a note says so."""
     stated: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """By files and presets: where, and the fields."""
+    """Fields that files and presets state, each with its source."""
     fallback: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-    """The same, for what nothing else says."""
+    """Fields, each with its source, that are used only where no other source states them."""
 
 
 def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: Origins) -> Resolved:
-    """The schema of a checkpoint.
+    """Determine the schema of a checkpoint.
 
     Args:
-        shapes: the checkpoint's tensors by the twins' names.
-        letters: what its layouts say, see `parity.porting.dialects.transfer.letters`.
+        shapes: shapes of the checkpoint's tensors by the twins' names.
+        letters: sizes found in its layouts, see `parity.porting.dialects.transfer.letters`.
 
     Raises:
         WeightsError: two origins contradict each other, or the tensors are not those of the schema.
-        ConfigError: what the user gives contradicts what is stated, and is no override.
-        UnstatedError: a field that nobody states and that must not be guessed; it names the flags.
+        ConfigError: a given field contradicts another source, and is no override.
+        UnstatedError: a field is unknown and must not be guessed; the message names the flags.
     """
     known = _Known()
     shown = _from_shapes(shapes, letters)
@@ -97,15 +97,15 @@ def resolve(dialect: Dialect, shapes: Shapes, letters: Mapping[str, int], told: 
 
 @dataclass
 class _Known:
-    """What is known so far, and from where."""
+    """The fields known so far, and their origins."""
 
     fields: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     overridden: dict[str, str] = field(default_factory=dict)
-    """By field, the sentence about it."""
+    """Notes on overridden statements, by field."""
 
     def take(self, stated: Mapping[str, Any], where: str) -> None:
-        """Accept what a source states, unless a source before it stated something else."""
+        """Add the fields that a source states; refuse a contradiction of an earlier source."""
         for name, value in stated.items():
             value = _comparable(name, value)
             if isinstance(value, Unsaid):
@@ -118,7 +118,7 @@ class _Known:
                 continue
             before, origin = self.fields[name], self.origins[name]
             if before == value:
-                if where in (GIVEN, OVERRIDDEN):  # the user goes with the tensors, whatever a file says
+                if where in (GIVEN, OVERRIDDEN):  # the user confirms the tensors, whatever a file says
                     self.origins[name] = where
                 continue
             if origin == GIVEN:
@@ -145,19 +145,19 @@ class _Known:
                 )
 
     def _take_unsaid(self, name: str, value: Unsaid, where: str) -> None:
-        """Go with what the user states in place of what a file states and no schema says."""
+        """Keep the user's value in place of one that no schema can express; ask if there is none."""
         if self.origins.get(name) not in (GIVEN, OVERRIDDEN):
             raise UnstatedError(f"{where} says {value.said}, and {value.why}", (name,))
         said = f"{name} = {word(self.fields[name])} as stated, where {where} says {value.said}"
         self.overridden.setdefault(name, said)
 
     def fill(self, stated: Mapping[str, Any], where: str) -> None:
-        """Accept what a source states of fields that nothing is known of."""
+        """Add the fields that a source states and that are unknown so far."""
         self.take({name: v for name, v in stated.items() if name not in self.fields}, where)
 
 
 def _refuse_half_a_rope(stated: Mapping[str, Any]) -> None:
-    """Ask for what decides the angles and is left out, for a schema would have a default for it."""
+    """Ask for entries of rope that the user left out: the schema's defaults would fill them."""
     rope = stated.get("rope")
     left = [name for name in ROPE if name not in rope] if isinstance(rope, dict) else []
     if left:
@@ -166,15 +166,14 @@ def _refuse_half_a_rope(stated: Mapping[str, Any]) -> None:
 
 
 def _without_overruled(stated: Mapping[str, Any], override: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a source states, but for what it states of something that the user overrides: an activation
-    is that of the MLP beside it."""
+    """Drop a source's activation if the user overrides its MLP, to which the activation belongs."""
     if "mlp" in override and stated.get("mlp", override["mlp"]) != override["mlp"]:
         return {name: value for name, value in stated.items() if name != "act"}
     return stated
 
 
 def _comparable(name: str, value: Any) -> Any:
-    """One spelling of a value: a size is a pair."""
+    """Return a value in a comparable form: a size as a pair, rope as a `Rope`, a list as a tuple."""
     if name in SIDES and isinstance(value, int):
         return (value, value)
     if name == "rope" and isinstance(value, dict):
@@ -183,7 +182,7 @@ def _comparable(name: str, value: Any) -> Any:
 
 
 def _check_counts(name: str, value: Any, where: str) -> None:
-    """Refuse what cannot be counted with, where more follows from it; a schema checks the rest."""
+    """Refuse invalid values of fields from which others are computed; the schema checks the rest."""
     if name in COUNTS and value is not None:
         counts = value if isinstance(value, tuple) else (value,)
         number = 2 if name in SIDES else 1
@@ -207,7 +206,7 @@ def _from_shapes(shapes: Shapes, letters: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _settle_heads(known: _Known, shapes: Shapes) -> None:
-    """Heads from their width, or their width from how many they are: they need not fill a token."""
+    """Compute the number of heads from their width, or their width from the number of heads."""
     joined = shapes.get("blocks.0.attn.proj.weight", (0, 0))[1]
     heads, width = (known.fields.get(name) for name in ("num_heads", "attention_head_dim"))
     if width and not heads and joined % width == 0:
@@ -217,17 +216,17 @@ def _settle_heads(known: _Known, shapes: Shapes) -> None:
 
 
 def _settle_by_code(known: _Known, dialect: Dialect, shapes: Shapes) -> None:
-    """What the library's code decides, where nobody states it."""
+    """Fill fields that the library's code decides, where no source states them."""
     by_code = {name: each.value for name, each in dialect.fixed.items()}
     by_code |= {name: each.value for name, each in dialect.follows(known.fields).items()}
     if "pos_embed" not in shapes:
-        by_code.pop("pos_embed_resize", None)  # only a table can be fitted to another grid
+        by_code.pop("pos_embed_resize", None)  # only a table can be resized
     known.fill(by_code, f"code of {dialect.title}")
     known.fill(decided(dialect, known.fields), f"code of {dialect.title}")
 
 
 def _settle_patch(known: _Known, shapes: Shapes) -> None:
-    """Channels from the patch that a linear projection is for, or a square patch from its channels."""
+    """Compute channels from patch size, or a square patch size from channels, of a linear projection."""
     values = shapes["patch_embed.proj.weight"][1:]
     if len(values) != 1:
         return
@@ -242,7 +241,7 @@ def _settle_patch(known: _Known, shapes: Shapes) -> None:
 
 
 def _settle_image(known: _Known, shapes: Shapes) -> None:
-    """The image that the position table is for, if nothing states it and it can only be one square."""
+    """Compute an unknown image size from the position table, if only one square grid fits it."""
     patch = known.fields.get("patch_size")
     if patch and "image_size" not in known.fields and (grid := square_grid(shapes, known.fields)):
         size = (grid[0] * patch[0], grid[1] * patch[1])
@@ -250,7 +249,7 @@ def _settle_image(known: _Known, shapes: Shapes) -> None:
 
 
 def _settle_prefix(known: _Known, shapes: Shapes) -> None:
-    """Which tokens before the patches have a position row; whether patches cover the image."""
+    """Find which tokens before the patches have a position row, and whether patches cover the image."""
     patch, size = known.fields.get("patch_size"), known.fields.get("image_size")
     if not patch or not size:
         return
@@ -263,7 +262,7 @@ def _settle_prefix(known: _Known, shapes: Shapes) -> None:
 
 
 def _settle_scale(known: _Known, shapes: Shapes) -> None:
-    """Whether branches are scaled; with which gain their training began is over and done with."""
+    """Find whether there are layer scales; their initial value no longer matters."""
     scaled = any(name.endswith("gamma") for name in shapes)
     known.fill({"layer_scale": 1.0 if scaled else None}, SHAPES)
 
@@ -291,7 +290,7 @@ def _compare(cfg: ViTConfig, shapes: Shapes) -> None:
 
 
 def word(value: Any) -> str:
-    """A field's value as the command line takes it."""
+    """Format a field's value as the command line takes it."""
     if isinstance(value, tuple) and len(value) == 2:
         return f"{value[0]}x{value[1]}"
     if isinstance(value, Rope):
@@ -300,7 +299,7 @@ def word(value: Any) -> str:
 
 
 def _shown(known: _Known) -> dict[str, Any]:
-    """The fields that shapes show, but for those in which a fine-tuned model differs from its preset."""
+    """Return the fields from shapes, but not those that fine-tuning changes."""
     weak = ("image_size", "num_classes")
     return {
         name: each

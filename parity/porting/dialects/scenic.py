@@ -1,7 +1,7 @@
-"""Google's Scenic: the ViT of its baselines, Google's names but for the head, in a train state.
+"""Google's Scenic: the ViT of its baselines, with Google's names except for the head, in a train state.
 
-Without a class token its tokens are averaged, added up or their largest values taken (``gap``, ``gsp``,
-``gmp``); nothing in the file says which.
+A model without a class token pools the mean, the sum or the maximum of its tokens (``gap``, ``gsp``,
+``gmp``); the file does not say which.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What the names and shapes of a model's parameters say of its schema.
+"""Fields of a schema that follow from the names and shapes of a model's parameters.
 
-The rest - heads, epsilon, which GELU, how the pooled vector is made - shapes do not say.
+The others - heads, epsilon, which GELU, the pooling - do not follow from shapes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ RANKS = {
     r"(head|pre_logits|attn_pool\.mlp\.fc1)\.weight": (2,),
     r"blocks\.\d+\..*(proj|fc1|fc2)\.weight": (2,),
 }
-"""How many axes a tensor has; the name is a regular expression."""
+"""Allowed numbers of axes of a tensor, by regular expression of its name."""
 
 
 def fields_of(shapes: Shapes) -> dict[str, Any]:
-    """The fields of a schema that follow from its parameters.
+    """Return the fields of a schema that follow from its parameters' shapes.
 
     Args:
-        shapes: by the twins' names, in PyTorch's layout.
+        shapes: shapes by the twins' names, in PyTorch's layout.
 
     Raises:
         WeightsError: there is no patch projection or no block, so this is no Vision Transformer.
@@ -45,10 +45,9 @@ def fields_of(shapes: Shapes) -> dict[str, Any]:
 
 
 def square_grid(shapes: Shapes, fields: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The grid that a position table is for, if it has the rows of a square; None where it cannot tell.
+    """Return the square grid that a position table is for; None if there is none or not a unique one.
 
-    Both a table with rows for the tokens before the patches and one without may be square; then this
-    does not choose.
+    The grid may be square both with rows for the tokens before the patches and without them.
     """
     table = shapes.get("pos_embed")
     if table is None:
@@ -61,7 +60,7 @@ def square_grid(shapes: Shapes, fields: Mapping[str, Any]) -> tuple[int, int] | 
 
 
 def _prefixes(rows: int, fields: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Each square grid that a table of so many rows may have, and which tokens have a row besides."""
+    """Return the side of each square grid that may have `rows` rows, and which tokens have one too."""
     tokens = int(fields["class_token"]) + int(fields["distill_token"]) + fields["register_tokens"]
     options = {tokens: "all", 0: "none"}
     if fields["class_token"] and tokens > 1:
@@ -75,10 +74,10 @@ def _prefixes(rows: int, fields: Mapping[str, Any]) -> list[tuple[int, str]]:
 
 
 def prefix_rows(rows: int, patches: int, fields: Mapping[str, Any]) -> str:
-    """Which tokens before the patches have a row in a table of so many rows: auto (all), class or none.
+    """Return which tokens before the patches have a row in the table: auto (all), class or none.
 
     Raises:
-        WeightsError: it has the rows of no choice.
+        WeightsError: the number of rows fits no choice.
     """
     tokens = int(fields["class_token"]) + int(fields["distill_token"]) + fields["register_tokens"]
     before = rows - patches
@@ -95,7 +94,7 @@ def prefix_rows(rows: int, patches: int, fields: Mapping[str, Any]) -> str:
 
 
 def _check_ranks(shapes: Shapes) -> None:
-    """Refuse a tensor with more or fewer axes than its kind, where fields are read from its shape."""
+    """Refuse tensors with a wrong number of axes, if fields are read from their shapes."""
     for name, shape in shapes.items():
         for pattern, ranks in RANKS.items():
             if re.fullmatch(pattern, name) and len(shape) not in ranks:
@@ -159,7 +158,7 @@ def _block(shapes: Shapes) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
-    """A tensor of the first parallel branch, named as in a block without branches."""
+    """Return the name in a plain block of a tensor of the first parallel branch; empty for others."""
     for kind, scale, norm in (("attns.0.", "ls1", "norm1"), ("ffns.0.", "ls2", "norm2")):
         if name.startswith(kind):
             return re.sub(r"^ls\b", scale, re.sub(r"^norm\b", norm, name.removeprefix(kind)))
@@ -244,7 +243,7 @@ def _head(shapes: Shapes, mlp_dim: int) -> dict[str, Any]:
     if "attn_pool.latent" in shapes:
         fields["pool"] = "map"
         hidden_dim = shapes.get("attn_pool.mlp.fc1.weight", (0,))[0]
-        if hidden_dim != mlp_dim:  # else a schema may say it or not
+        if hidden_dim != mlp_dim:  # if equal, a schema may state it or not
             fields["pool_mlp_dim"] = hidden_dim
     elif inputs == 2 * width:
         fields["pool"] = "class_mean"

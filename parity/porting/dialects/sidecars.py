@@ -1,4 +1,4 @@
-"""What the config files beside the weights say; whatever may be in them, as they come from strangers."""
+"""Reads the config files beside the weights, which come from strangers and may hold anything."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 CONFIG = "config.json"
 DEEPEST = 3
-"""Levels of configs inside of configs that are looked at."""
+"""Maximum depth of nested configs that are searched."""
 
 
 class Sidecars:
-    """The config files beside the weights, and what each dialect reads in them, read once.
+    """The config files beside the weights, with a cache of each dialect's reading of them.
 
     Args:
-        contents: JSON files, parsed, by file name.
-        section: the entry of a larger model's config.json that config.json is here.
+        contents: parsed JSON files by file name.
+        section: the entry of a larger model's config.json that takes the place of config.json here.
     """
 
     def __init__(self, contents: Mapping[str, Any], section: str = ""):
@@ -32,15 +32,15 @@ class Sidecars:
         self._read: dict[tuple[str, str], Any] = {}
 
     def are_of(self, dialect: Dialect) -> bool:
-        """Whether they are this dialect's."""
+        """Return whether the files are this dialect's."""
         return self._once("recognise", dialect, lambda: self._recognised(dialect))
 
     def fields(self, dialect: Dialect) -> dict[str, Any]:
-        """The schema's fields that they state; none if they are not this dialect's.
+        """Return the schema's fields that the files state; none if they are not this dialect's.
 
         Raises:
-            ConfigError: they state what no schema can say, or are not of the form that its library
-                writes.
+            ConfigError: they state a model that no schema can express, or are not of the form that the
+                dialect's library writes.
         """
         settings = dialect.settings
         if settings is None or not self.are_of(dialect):
@@ -48,8 +48,9 @@ class Sidecars:
         return self._once("fields", dialect, lambda: _guarded(lambda: settings.fields(self.contents)))
 
     def of_relative(self, dialect: Dialect) -> tuple[dict[str, Any], str]:
-        """The fields that a config.json of another model states by the dialect's entries, and what that
-        model is called; for a dialect that the user asks for.
+        """Read a related model's config.json by the entries that it shares with the dialect.
+
+        Used for a dialect that the user asks for. Returns the fields and the related model's name.
 
         Raises:
             ConfigError: see `fields`.
@@ -60,8 +61,7 @@ class Sidecars:
         return self._once("relative", dialect, lambda: _guarded(lambda: read(self.contents)))
 
     def metadata(self, dialect: Dialect) -> Metadata:
-        """What they state of pixels, names of classes and licence; nothing if they are not this
-        dialect's.
+        """Return the files' preprocessing, class names and licence; none if they are not this dialect's.
 
         Raises:
             ConfigError: see `fields`.
@@ -75,19 +75,19 @@ class Sidecars:
         )
 
     def notes(self, dialect: Dialect) -> list[str]:
-        """What they say that the user should know of the model, a sentence each."""
+        """Return notes for the user on the model that the files describe."""
         notes = getattr(dialect.settings, "notes", None)
         return notes(self.contents, self.section) if notes and self.are_of(dialect) else []
 
     @property
     def model_type(self) -> str:
-        """The ``model_type`` that transformers' config.json states; empty where there is none."""
+        """The ``model_type`` in transformers' config.json; empty if there is none."""
         config = self.contents.get(CONFIG)
         told = config.get("model_type") if isinstance(config, dict) else None
         return told if isinstance(told, str) else ""
 
     def contradiction(self, dialect: Dialect) -> str:
-        """What config.json says a model is, if that is not the dialect of its tensors, in words."""
+        """Say that config.json names another model type than the dialect's; empty if it does not."""
         told, known = self.model_type, getattr(dialect.settings, "model_types", ())
         if not told or not known or told in known:
             return ""
@@ -97,10 +97,11 @@ class Sidecars:
         )
 
     def of_tower(self, dialects: Iterable[Dialect]) -> tuple[Sidecars, str]:
-        """The config files of the one part of a larger model that is a Vision Transformer, and which
-        that is in words; as they are where config.json is of a known model, or of several.
+        """Return the config files of the one part of a larger model that is a Vision Transformer.
 
-        Such is ``vision_config`` of LLaVA, or ``encoder`` of a VisionEncoderDecoderModel.
+        Such is ``vision_config`` of LLaVA, or ``encoder`` of a VisionEncoderDecoderModel. The second
+        value is a note on the part. If config.json is itself of a known model, or has not exactly one
+        such part, the files are returned unchanged, with an empty note.
         """
         every = list(dialects)
         if not self.model_type or any(self.are_of(each) for each in every):
@@ -116,7 +117,7 @@ class Sidecars:
         return inner, f"took {name} of config.json, which is of a {self.model_type}"
 
     def _sections(self, config: dict[str, Any], within: str = "") -> Iterator[tuple[str, Sidecars]]:
-        """Every config inside of a config, by where it is: ColPali's tower is two levels down."""
+        """Yield every nested config with its path: ColPali's tower is two levels down."""
         for name, section in config.items():
             if isinstance(section, dict) and within.count(".") < DEEPEST:
                 yield f"{within}{name}", Sidecars({**self.contents, CONFIG: section}, name)
@@ -125,7 +126,7 @@ class Sidecars:
     def _recognised(self, dialect: Dialect) -> bool:
         try:
             return dialect.settings is not None and dialect.settings.recognise(self.contents)
-        except Exception:  # not of the form that its library writes, so it is not the library's
+        except Exception:  # its form is not what the library writes, so it is another library's
             return False
 
     def _once(self, what: str, dialect: Dialect, read: Callable[[], T]) -> T:
@@ -136,11 +137,12 @@ class Sidecars:
 
 
 def texts(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
-    """What to write beside a model's weights, by file name: config files, or code where they cannot say
-    the model.
+    """Return the text files to write beside a model's weights, by name.
+
+    They are config files, or Python code if config files cannot express the model.
 
     Raises:
-        ConfigError: neither can.
+        ConfigError: neither can express it.
     """
     if dialect.settings is None:
         return {}
@@ -154,12 +156,14 @@ def texts(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> dict[str, str
 
 
 def unsaid(dialect: Dialect, cfg: ViTConfig, metadata: Metadata) -> str:
-    """What of the preprocessing the config files that a dialect writes do not say, in words, with what
-    their readers take instead; empty where everything is said."""
+    """Say which preprocessing a dialect's config files cannot express, and what its library does then.
+
+    Empty if they express all of it.
+    """
     if dialect.settings is None or metadata.pixels is None:
         return ""
     if dialect.code(cfg, metadata):
-        return ""  # which says everything
+        return ""  # the code expresses everything
     written = Sidecars(dialect.settings.files(cfg, metadata))
     meant, told = metadata.pixels, written.metadata(dialect).pixels
     if told is None:

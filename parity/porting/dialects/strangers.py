@@ -1,4 +1,4 @@
-"""Well-known models that look like a Vision Transformer and are another one, refused by name."""
+"""Well-known models that look like a Vision Transformer but are not supported; refused by name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 
 class Stranger(NamedTuple):
-    """A model that no schema says."""
+    """A well-known model that no schema can express."""
 
     name: str
     marks: tuple[str, ...]
-    """Ends of the names of tensors that it has, one of each; ``*`` stands for a number."""
+    """Suffixes of tensor names, each of which must occur; ``*`` stands for a number."""
     why: str
-    """What it computes otherwise."""
+    """How its function differs."""
 
 
 SPECTROGRAMS = "its images are spectrograms, in patches that overlap"
@@ -57,7 +57,7 @@ STRANGERS = (
 
 
 def stranger(names: Iterable[str]) -> str:
-    """What well-known model has tensors of these names, in words; empty if none is known."""
+    """Say which well-known unsupported model has tensors of these names; empty if none."""
     names = list(names)
     for each in STRANGERS:
         if all(any(map(_pattern(mark).search, names)) for mark in each.marks):

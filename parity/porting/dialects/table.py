@@ -1,9 +1,9 @@
-"""Tables of names: which tensors of another format make which of ours, readable in both directions.
+"""Tables that map the tensors of another format to the twins' tensors, in both directions.
 
 A row is a template. ``{i}`` stands for the number of a block, ``{j}`` for that of a parallel branch. A
 row whose layout has the letter ``L`` on their side alone is a stack of all blocks; one with ``{i}`` on
-our side alone is a tensor that all blocks share, of which ours each have a copy. The name ``*`` stands
-for every tensor that no row before it took, spelled as the twins spell it.
+our side alone is a tensor that all blocks share, of which each of our blocks has a copy. The name ``*``
+stands for every tensor that no earlier row took, by the twins' name.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class Row:
     """One line of a table."""
 
     ours: tuple[str | None, ...]
-    """The twins' tensors; None is a stretch of zeros that they do not have."""
+    """Names of the twins' tensors; None stands for zeros that the other format has in their place."""
     theirs: tuple[str, ...]
-    """The other format's tensors."""
+    """Names of the other format's tensors."""
     layout: str = ""
-    """How each tensor of theirs is laid out, see `parity.porting.dialects.layout`; empty: as ours."""
+    """Layout of each tensor of theirs, see `parity.porting.dialects.layout`; empty: as ours."""
     parts: tuple[int, ...] | None = None
-    """Where one tensor makes several: what share of the first axis each has; by default they are
-    queries, keys and values."""
+    """Shares of the first axis, if one tensor is split into several; by default they are queries, keys
+    and values."""
     when: tuple[str, Any] | None = None
-    """Of which schemas it is written, as a field and its value: one name of ours may have several of
-    theirs."""
+    """Field and value of the schemas for which the row is written; needed where several names of theirs
+    mean one of ours."""
     axes: int | None = None
-    """How many axes each tensor of theirs has, where a table has several rows for one name."""
+    """Number of axes of each tensor of theirs, where a table has several rows for one name."""
 
     @property
     def stacked(self) -> bool:
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def shared(self) -> bool:
-        """Whether all blocks use one tensor of theirs; such a row is read, and never written."""
+        """Whether all blocks share one tensor of theirs; such a row is read, and never written."""
         return (
             not self.stacked
             and any("{i}" in (each or "") for each in self.ours)
@@ -57,38 +57,38 @@ Table = tuple[Row, ...]
 
 
 MOST_BLOCKS = 10_000
-"""The deepest stack that is believed: a header may claim any length for an axis of nothing."""
+"""Maximum depth of a stack: a damaged header may claim any length for an empty tensor's axis."""
 REST = Row(("*",), ("*",))
-"""Every tensor that no row before it took."""
+"""The row for every tensor that no earlier row took."""
 
 
 def rest_under(prefix: str) -> Table:
-    """Every tensor that no row before it took and whose name begins so; the rest of it is ours."""
+    """Return a row for every tensor under a prefix that no earlier row took, by the rest of its name."""
     return (Row(("*",), (f"{prefix}*",)),)
 
 
 class Bound(NamedTuple):
-    """A row of one model: templates filled in."""
+    """A row applied to one model: its templates are filled in."""
 
     row: Row
     ours: tuple[str | None, ...]
-    """Of a stack, those of every block, block by block."""
+    """The twins' names; for a stack, those of every block, block by block."""
     theirs: tuple[str, ...]
     index: int | None
-    """The block's number."""
+    """Number of the block; None if their names have none."""
 
 
 def row(
     ours: str | tuple[str | None, ...], theirs: str | tuple[str, ...], layout: str = "", **options
 ) -> Table:
-    """A table of one row."""
+    """Return a table of one row."""
     ours = (ours,) if isinstance(ours, str) else ours
     theirs = (theirs,) if isinstance(theirs, str) else theirs
     return (Row(ours, theirs, layout, **options),)
 
 
 def layer(ours: str, theirs: str | tuple[str, ...]) -> Table:
-    """A layer's ``weight`` and ``bias``, spelled alike on both sides; several of theirs are joined."""
+    """Return the rows of a layer's ``weight`` and ``bias``; several layers of theirs are joined."""
     theirs = (theirs,) if isinstance(theirs, str) else theirs
     return tuple(
         Row((f"{ours}.{leaf}",), tuple(f"{each}.{leaf}" for each in theirs))
@@ -97,10 +97,10 @@ def layer(ours: str, theirs: str | tuple[str, ...]) -> Table:
 
 
 def apart(attention: str, theirs: str, names: tuple[str, str, str]) -> Table:
-    """Queries, keys and values in layers of their own; keys may have no bias.
+    """Return the rows of queries, keys and values in separate layers; keys may have no bias.
 
     Args:
-        theirs: a template with one ``{}`` for each of the names.
+        theirs: a template in which ``{}`` stands for each of the names.
     """
     q, k, v = (theirs.replace("{}", name) for name in names)
     return (
@@ -111,7 +111,7 @@ def apart(attention: str, theirs: str, names: tuple[str, str, str]) -> Table:
 
 
 def dense(ours: str, theirs: str, *, stack: str = "") -> Table:
-    """A Flax ``Dense``. `stack` is "L " where all blocks are in one tensor."""
+    """Return the rows of a Flax ``Dense``. `stack` is "L " if each tensor stacks all blocks."""
     return (
         *row(f"{ours}.weight", f"{theirs}/kernel", f"{stack}i o -> o i"),
         *row(f"{ours}.bias", f"{theirs}/bias", f"{stack}o -> o" if stack else ""),
@@ -119,13 +119,13 @@ def dense(ours: str, theirs: str, *, stack: str = "") -> Table:
 
 
 def flax_norm(ours: str, theirs: str, *, stack: str = "") -> Table:
-    """A Flax ``LayerNorm``."""
+    """Return the rows of a Flax ``LayerNorm``."""
     same = f"{stack}o -> o" if stack else ""
     return *row(f"{ours}.weight", f"{theirs}/scale", same), *row(f"{ours}.bias", f"{theirs}/bias", same)
 
 
 def flax_attention(ours: str, theirs: str, *, stack: str = "") -> Table:
-    """A Flax ``MultiHeadDotProductAttention`` whose heads are axes of their own."""
+    """Return the rows of a Flax ``MultiHeadDotProductAttention``, whose heads are a separate axis."""
     names = tuple(f"{theirs}/{name}" for name in ("query", "key", "value"))
     return (
         *row(f"{ours}.qkv.weight", tuple(f"{n}/kernel" for n in names), f"{stack}i h d -> (h d) i"),
@@ -136,12 +136,12 @@ def flax_attention(ours: str, theirs: str, *, stack: str = "") -> Table:
 
 
 def only_when(field: str, value: Any, table: Table) -> Table:
-    """The same table, written of schemas with one value of a field alone."""
+    """Return the table with every row restricted to schemas with one value of a field."""
     return tuple(replace(each, when=(field, value)) for each in table)
 
 
 def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
-    """The same table with stretches of their names replaced."""
+    """Return the table with substrings of their names replaced."""
 
     def respell(name: str) -> str:
         for old, new in spellings.items():
@@ -152,7 +152,7 @@ def respelled(table: Table, spellings: Mapping[str, str]) -> Table:
 
 
 def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[list[Bound], list[str]]:
-    """The rows that a file with these tensors fills, and the tensors that fill none."""
+    """Match a file's tensors with a table; return the filled rows and the names of tensors left over."""
     left = dict.fromkeys(shapes)
     bound = []
     for each in table:
@@ -179,7 +179,7 @@ def bind_theirs(table: Table, shapes: Mapping[str, tuple[int, ...]]) -> tuple[li
 
 
 def bind_ours(table: Table, cfg: ViTConfig, names: Iterable[str]) -> tuple[list[Bound], list[str]]:
-    """The rows that a model's parameters fill, and the parameters that fill none."""
+    """Match a model's parameters with a table; return the filled rows and the parameters left over."""
     left = dict.fromkeys(names)
     bound = []
     for each in table:
@@ -217,14 +217,14 @@ def _ranges(each: Row, cfg: ViTConfig) -> Iterator[dict[str, int]]:
 
 
 def _numbers(template: str, names: Iterable[str]) -> list[dict[str, int]]:
-    """What numbers a template has among the names, ascending."""
+    """Return the numbers for which a template matches a name, in ascending order."""
     found = (_pattern(template).fullmatch(name) for name in names)
     numbers = [{key: int(value) for key, value in match.groupdict().items()} for match in found if match]
     return sorted(numbers, key=lambda each: tuple(each.values()))
 
 
 def _last_block(names: Iterable[str]) -> int:
-    """The highest number of a block among names in which it is a level of its own; -1 without any."""
+    """Return the highest number that is a level of a name: the last block's; -1 if there is none."""
     found = (re.search(r"(?:^|[./])(\d{1,4})[./]", name) for name in names)
     return max((int(number[1]) for number in found if number), default=-1)
 
@@ -242,7 +242,7 @@ def _fill(template: str, numbers: Mapping[str, int]) -> str:
 
 
 def layout_of(each: Row) -> Layout | None:
-    """The layout of one block's tensors, the axis of a stack left out."""
+    """Return the layout of one block's tensors, without the axis of a stack; None if it is ours."""
     if not each.layout:
         return None
     return Layout.parse(each.layout.removeprefix("L "))

@@ -1,4 +1,4 @@
-"""torchvision's ``VisionTransformer``: b_16, b_32, l_16, l_32, h_14 and whatever else it builds."""
+"""torchvision's ``VisionTransformer``: b_16, b_32, l_16, l_32, h_14 and others that it builds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE = (
     *layer("norm", "encoder.ln"),
     *layer("pre_logits", "heads.pre_logits"),
     *layer("head", "heads.head"),
-    *layer("head", "heads"),  # a layer in place of the whole of `heads`
+    *layer("head", "heads"),  # where one layer replaced all of `heads`
 )
 OLDER = respelled(TABLE, {".mlp.0": ".mlp.linear_1", ".mlp.3": ".mlp.linear_2"})
 CODE = "torchvision/models/vision_transformer.py"
@@ -44,7 +44,7 @@ DIALECTS = (
         tables=(TABLE, OLDER),
         marks=("class_token", "encoder.pos_embedding", "encoder.ln.weight"),
         can={"head_hidden": ANY, "num_classes": lambda cfg: (cfg.num_classes or "a number",)},
-        older={"num_classes": (0,)},  # with heads that somebody took off, or put others in place of
+        older={"num_classes": (0,)},  # where heads were removed or replaced
         ignored=("heads.*",),
         limits=_limits,
         fixed={

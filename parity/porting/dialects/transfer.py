@@ -1,4 +1,4 @@
-"""Tensors through a table, lazily: nothing is read before somebody asks for a value."""
+"""Lazy conversion of tensors through a table: a tensor is read only when its values are needed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Shape = tuple[int, ...]
 
 
 def read(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, Stored]:
-    """The twins' tensors that the rows make of a file's.
+    """Convert a file's tensors to the twins' by the matched rows.
 
     Raises:
-        WeightsError: a tensor whose shape or type its row does not allow.
+        WeightsError: a tensor's shape or type does not fit its row.
     """
     found: dict[str, Stored] = {}
     for one in bound:
@@ -32,10 +32,10 @@ def read(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, Sto
 
 
 def write(bound: Sequence[Bound], arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict[str, Stored]:
-    """The file's tensors that the rows make of the twins'.
+    """Convert the twins' tensors to a file's by the matched rows.
 
-    What comes of one tensor stays together, in the order of `arrays`, so that writing the result in its
-    order reads each of them once.
+    Results of one tensor are adjacent, in the order of `arrays`, so that writing them in order reads
+    each tensor once.
     """
     place = {name: index for index, name in enumerate(arrays)}
     rows = sorted(bound, key=lambda one: min(place[name] for name in one.ours if name is not None))
@@ -43,7 +43,7 @@ def write(bound: Sequence[Bound], arrays: Mapping[str, Stored], cfg: ViTConfig) 
 
 
 def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, int]:
-    """What the layouts of a file say of a model's sizes, such as ``h``, the number of heads.
+    """Return the sizes of a model that its tensors' layouts show, such as ``h``, the number of heads.
 
     Raises:
         WeightsError: two tensors disagree.
@@ -65,33 +65,34 @@ def letters(bound: Sequence[Bound], tensors: Mapping[str, Stored]) -> dict[str, 
 
 
 def sizes_of(cfg: ViTConfig) -> dict[str, int]:
-    """The letters that layouts use for a model's sizes: heads h, their width d, heads of the pool g."""
+    """Return a model's sizes by the letters of layouts: heads h, their width d, heads of the pool g."""
     return {"h": cfg.num_heads, "d": cfg.head_dim, "g": cfg.pool_num_heads or cfg.num_heads}
 
 
 def changed(stored: Stored, change: Callable[[np.ndarray], np.ndarray], shape: Shape) -> Stored:
-    """A tensor that will be changed when it is read."""
+    """Return a tensor that is changed when it is read."""
     return replace(stored, shape=shape, load=lambda: change(stored.load()))
 
 
 def cast(stored: Stored, dtype: np.dtype) -> Stored:
-    """A tensor that will be of another type when it is read."""
+    """Return a tensor that is cast to another type when it is read."""
     if stored.dtype == dtype:
         return stored
     return Stored(stored.shape, dtype, lambda: stored.load().astype(dtype))
 
 
 Make = Callable[[Sequence[np.ndarray], int], list[np.ndarray]]
-"""Makes the tensors of one block of loaded ones."""
+"""Computes the tensors of one block from the loaded ones."""
 
 
 class _Shared:
-    """Tensors that are made of the same others: those are loaded once if each is asked for once, and
-    kept until the last block is made.
+    """Tensors computed from the same sources, which are loaded once if each tensor is read once.
+
+    The sources are kept until the last block is computed.
 
     Args:
-        width: tensors of one block, which are made together.
-        depth: blocks.
+        width: number of tensors of one block, which are computed together.
+        depth: number of blocks.
     """
 
     def __init__(self, load: Callable[[], Sequence[np.ndarray]], make: Make, width: int, depth: int):
@@ -162,7 +163,7 @@ def _read_row(one: Bound, tensors: Mapping[str, Stored]) -> dict[str, Stored]:
 
 
 def _joined_shapes(one: Bound, shapes: Sequence[Shape]) -> list[Shape]:
-    """What the tensors of one block become: joined along the first axis, or cut along it."""
+    """Return the shapes of one block's tensors after joining or splitting along the first axis."""
     if len(shapes) > 1:
         if len({shape[1:] for shape in shapes}) > 1:
             said = ", ".join(f"{name} {shape}" for name, shape in zip(one.theirs, shapes, strict=True))
@@ -224,7 +225,7 @@ def _write_row(one: Bound, arrays: Mapping[str, Stored], cfg: ViTConfig) -> dict
 
 
 def _parts_in_file(parts: dict[str, Stored], whole: Stored) -> dict[str, Stored]:
-    """Tensors that a whole is cut into along its first axis lie in its file one behind the other."""
+    """Give parts of one stored tensor, split along the first axis, their own extents in the file."""
     if not isinstance(whole.load, Extent):
         return parts
     found, begin = {}, whole.load.begin
@@ -235,7 +236,7 @@ def _parts_in_file(parts: dict[str, Stored], whole: Stored) -> dict[str, Stored]
 
 
 def _whole_shape(ours: Sequence[str | None], shapes: Sequence[Shape]) -> Shape:
-    """The shape of one block's tensors, joined along the first axis; zeros are as long as the first."""
+    """Return the shape of one block's tensors joined along the first axis; zeros count as the first."""
     if len(ours) == 1:
         return shapes[0]
     missing = sum(name is None for name in ours)
@@ -252,7 +253,7 @@ def _join(names: Sequence[str | None], arrays: Mapping[str, Stored]) -> np.ndarr
 
 
 def _lengths(cfg: ViTConfig, one: Bound, length: int) -> list[int]:
-    """How a tensor of ours divides among theirs."""
+    """Return the length of the first axis of each of their tensors that one of ours is split into."""
     if one.row.parts:
         return [length * part // sum(one.row.parts) for part in one.row.parts]
     if one.index is None or len(one.theirs) != 3:
@@ -262,7 +263,7 @@ def _lengths(cfg: ViTConfig, one: Bound, length: int) -> list[int]:
 
 
 def _named(name: str, work: Callable):
-    """Put the tensor's name before what is wrong with it."""
+    """Run `work`, putting the tensor's name before the message of a WeightsError."""
     try:
         return work()
     except WeightsError as error:

@@ -1,6 +1,6 @@
-"""Tensors of a model that are not its weights as they stand: in pieces, in few bits, for other inputs.
+"""Refusals of tensors that are not plain weights: LoRA, shards, quantised weights, models of videos.
 
-Each is refused by its right name, with what makes weights of it.
+Each message names the kind and says how to turn the file into weights.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ QUANTISERS = {
     "GPTQ or AWQ": re.compile(r"\.(qweight|qzeros|g_idx)$"),
     "optimum-quanto": re.compile(r"\.weight\._(data|scale|scale_shift)$"),
 }
-"""What only quantised weights have beside them, by who quantises so."""
+"""Names that only quantised weights have beside them, by quantiser."""
 SCALE = re.compile(r"(^|[._/])scales?(_inv)?$|scale_weight$|_scale(_inv)?$")
 PATCHES = re.compile(r"patch|tubelet|conv_proj|(^|[./])conv1\.")
 WIDE = ("float64", "float32", "float16", "bfloat16")
 
 
 def unfit(tensors: Tensors) -> str:
-    """Why tensors of a model are not its weights as they stand, in words; empty if they are."""
+    """Say why a model's tensors are not plain weights; empty if they are."""
     return next(filter(None, (look(tensors) for look in LOOKS)), "")
 
 
@@ -83,7 +83,7 @@ def _quantised(tensors: Tensors) -> str:
 
 
 def _bits(tensor: Stored) -> int:
-    """How many bits a number has that may be a weight; 0 where it is none."""
+    """Return 8 for tensors of 8-bit types that may hold quantised weights, else 0."""
     name = tensor.dtype.name
     return 8 * tensor.dtype.itemsize if name.startswith(("float8", "int8", "uint8")) else 0
 

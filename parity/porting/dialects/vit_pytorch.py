@@ -1,7 +1,7 @@
 """lucidrains' vit-pytorch: its ``ViT`` and its ``SimpleViT``.
 
-Both flatten patches as (row, column, channel) and normalise them before and after the projection. Heads
-have a width of their own and biases are left out of q, k, v.
+Both flatten patches as (row, column, channel) and normalise them before and after the projection. The
+width of a head is a separate option; queries, keys and values have no bias.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _table(head: str, out: str, *mlp: int) -> Table:
 
 VIT = _table("mlp_head", "to_out.0", 1, 4)
 SIMPLE = (*row("reg_token", "register_tokens", "r D -> 1 r D"), *_table("linear_head", "to_out", 1, 3))
-BATCHED = tuple(replace(each, layout="") for each in VIT)  # token and table with a leading axis of one
+BATCHED = tuple(replace(each, layout="") for each in VIT)  # token and positions have a leading axis of 1
 
 
 def _follows_vit(fields: Mapping[str, Any]) -> dict[str, Fixed]:
@@ -51,7 +51,7 @@ def _follows_vit(fields: Mapping[str, Any]) -> dict[str, Fixed]:
 
 
 def _follows_older(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """A mean is one of all tokens, the class token too; whether there is one, is not in the file."""
+    """Include the class token in a pooled mean; the file does not say whether the model pools a mean."""
     mean = fields.get("pool") == "mean"
     return by_code("vit.py: x.mean(dim = 1)", pool_prefix=True) if mean else {}
 
@@ -81,7 +81,7 @@ def _simple_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _empty_token(cfg: ViTConfig) -> np.ndarray | None:
-    """A ViT without a class token keeps a parameter of none."""
+    """Return the empty parameter that a ViT without a class token keeps for it."""
     return None if cfg.class_token else np.zeros((0, cfg.hidden_size))
 
 

@@ -1,8 +1,8 @@
-"""Many checkpoints at once: look through a folder, write down what is in it, convert it all.
+"""Conversion of many checkpoints: scan a folder, list its checkpoints in a manifest, convert them all.
 
-`manifest.py` is the list that lies between the two: `scan.py` writes it, its reader fills in what no
-file says, `run_manifest.py` works through it. What was done is in a ledger (`ledger.py`), so that a run
-that was stopped, or killed, goes on where it was.
+`scan.py` writes the manifest (`manifest.py`), the user fills in what no file states, and
+`run_manifest.py` converts its checkpoints. A ledger (`ledger.py`) records each conversion, so that a run
+that was stopped, or killed, continues where it was.
 """
 
 from parity.porting.fleet.manifest import Job, Manifest

@@ -1,4 +1,4 @@
-"""Which files and folders below a folder are checkpoints, each of them once."""
+"""Search for the checkpoints, files or folders, below a folder; each is found once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from vit_config.files.foreign import parse_json, read_text
 SUFFIXES = (
     ".safetensors", ".npz", ".msgpack", ".pth", ".pth.tar", ".pt", ".bin", ".ckpt", ".th", ".pkl",
 )  # fmt: skip
-"""How checkpoint files are called."""
+"""Suffixes of checkpoint files."""
 INDICES = (".safetensors.index.json", ".bin.index.json")
-"""How lists of shards are called."""
+"""Suffixes of indices of shards."""
 COMPANIONS = (
     "optimizer*",
     "scheduler*",
@@ -31,37 +31,37 @@ COMPANIONS = (
     "random_states_*",
     "training_args.bin",
 )
-"""What trainers keep beside the weights."""
+"""Files that trainers keep beside the weights, as shell patterns."""
 
 
 class Place(NamedTuple):
-    """Where a checkpoint is."""
+    """A checkpoint's path."""
 
     path: Path
     problem: str | None = None
-    """Why it must not be read."""
+    """Why the checkpoint must not be read; None if it may."""
 
 
 @dataclass
 class Walk:
-    """What is below a folder."""
+    """The checkpoints below a folder, and counts of what was left out."""
 
     places: list[Place] = field(default_factory=list)
-    """In the order of their paths."""
+    """Checkpoints in the order of their paths."""
     others: int = 0
-    """Files that are not called like checkpoints."""
+    """Number of files without a checkpoint's suffix."""
     links: int = 0
-    """Links that were not followed: to folders, out of the folder, or to what is found anyway."""
+    """Number of links not followed: to folders, out of the folder, or to files found anyway."""
     outputs: int = 0
-    """Folders that were left out because an earlier conversion wrote them."""
+    """Number of folders left out because an earlier conversion wrote them."""
 
 
 def walk(root: Path) -> Walk:
     """Find the checkpoints below a folder, which may be one itself.
 
     A folder of Hugging Face, timm, OpenCLIP, the Trainer or Orbax is one checkpoint; shards with their
-    index are one; every other file that is called like a checkpoint is one each. Hidden files and
-    folders are skipped. A link to a file inside of `root` counts; other links are not followed.
+    index are one; every other file with a checkpoint's suffix is one. Hidden files and folders are
+    skipped. A link to a file inside of `root` counts; other links are not followed.
     """
     found = Walk()
 
@@ -87,15 +87,15 @@ def walk(root: Path) -> Walk:
 
 
 def _is_orbax(folder: Path, files: Sequence[str]) -> bool:
-    """Whether a folder is one checkpoint of Orbax: a tree of tensors, or a step with its items.
+    """Return whether a folder is one checkpoint of Orbax: a tree of tensors, or a step with its items.
 
-    A folder of steps is none: each of them is one.
+    A folder of steps is not one checkpoint: each step is one.
     """
     if "_METADATA" in files:
         return True
     try:
         return "_CHECKPOINT_METADATA" in files and find_checkpoint(folder) is not None
-    except MissingFileError:  # several items, neither of them the usual one: each is found for itself
+    except MissingFileError:  # several items, none with a usual name: each is found separately
         return False
 
 
@@ -132,13 +132,13 @@ def _inside(path: Path, root: Path) -> bool:
 
 
 def _found_anyway(link: Path, root: Path) -> bool:
-    """Whether what a link leads to is found under its own name."""
+    """Return whether the target of a link is found under its own name."""
     parts = link.resolve().relative_to(root).parts
     return parts[-1].endswith(SUFFIXES) and not any(part.startswith(".") for part in parts)
 
 
 def _shards(folder: Path, index: str, names: Sequence[str]) -> list[str]:
-    """The files that an index lists; and, where it is damaged, those that are called like its shards."""
+    """Return the files that an index lists, and those named like its shards, for a damaged index."""
     whole, suffix = index.removesuffix(".index.json").rsplit(".", 1)
     pattern = re.compile(rf"{re.escape(whole)}-\d+-of-\d+\.{suffix}")
     alike = [name for name in names if pattern.fullmatch(name)]

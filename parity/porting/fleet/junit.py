@@ -1,4 +1,4 @@
-"""The results of a fleet as JUnit XML, which every CI shows."""
+"""Writes the results of a fleet as JUnit XML, which every CI shows."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from vit_config.files.atomic import write_atomically
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one checkpoint."""
+    """The result of one checkpoint's conversion."""
 
     row: str
-    """Its path in the manifest."""
+    """Path of the checkpoint in the manifest."""
     status: Literal["done", "unchanged", "skipped", "asked", "failed"]
-    """Unchanged was done by an earlier run; asked leaves something open."""
+    """``unchanged``: an earlier run converted it; ``asked``: fields have to be stated first."""
     output: str
     seconds: float = 0.0
     error: str | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether it is converted, or need not be."""
+        """Whether the checkpoint is converted, or was to be skipped."""
         return self.status not in ("asked", "failed")
 
 
@@ -66,5 +66,5 @@ def write_junit(path: Path, results: Sequence[Result], *, to: str) -> None:
 
 
 def _xml(text: str) -> str:
-    """Text with the characters that XML cannot hold replaced."""
+    """Replace the characters that XML cannot hold."""
     return re.sub("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "?", text)

@@ -1,4 +1,4 @@
-"""What was done, line by line, beside what was written: a run that was killed goes on from it."""
+"""The ledger: a file of one line per step beside the outputs, from which a killed run continues."""
 
 from __future__ import annotations
 
@@ -17,43 +17,41 @@ from vit_config.base import Schema
 from vit_config.files.weights_file import write_atomically
 
 LEDGER = "parity-ledger.jsonl"
-"""The name of the file."""
-LOCK = f".{LEDGER}.lock"
-"""Held while a run writes."""
+"""Name of the ledger's file."""
 
 
 class Entry(Schema, frozen=True):
-    """One line."""
+    """One line of the ledger."""
 
     row: str
-    """The checkpoint's path, as the manifest has it."""
+    """Path of the checkpoint in the manifest."""
     target: str
-    """The dialect or family it was converted to."""
+    """Dialect or family of the conversion."""
     options: str
-    """Digest of everything that the manifest and the command state of the conversion."""
+    """Digest of the conversion's options in the manifest and the command."""
     status: Literal["started", "done", "failed", "asked"]
-    """A line for the start, and one for the end. What failed or was asked is tried again."""
+    """One line marks the start, one the end. A later run retries ``failed`` and ``asked``."""
     output: str
-    """The name of the file or folder, beside the ledger."""
+    """Name of the file or folder, beside the ledger."""
     source: str | None = None
-    """Digest of what was read."""
+    """Digest of the source."""
     digest: str | None = None
-    """Digest of what was written."""
+    """Digest of the output."""
     verified: bool = False
-    """Whether it was run and found equal."""
+    """Whether the output was run and found equal."""
     seconds: float | None = None
     error: str | None = None
 
 
 @dataclass
 class Ledger:
-    """The file, open for one run."""
+    """A ledger file, open for one run."""
 
     handle: int
     entries: list[Entry]
-    """Those of earlier runs, and those of this one."""
+    """Entries of earlier runs, and of this one."""
     torn: bool
-    """Whether the last line was cut off; it was taken away."""
+    """Whether the last line was cut off, and removed."""
     _done: dict[tuple[str, str], Entry] = field(default_factory=dict)
     _mine: set[tuple[str, str, str]] = field(default_factory=set)
 
@@ -71,11 +69,11 @@ class Ledger:
         self._note(entry)
 
     def done(self, row: str, target: str) -> Entry | None:
-        """The last time that a checkpoint was converted to a target; None if it never was."""
+        """Return the last entry of a checkpoint's conversion to a target; None if there is none."""
         return self._done.get((row, target))
 
     def wrote(self, row: str, target: str, output: str) -> bool:
-        """Whether what is at `output` was written - or begun - for this checkpoint and target."""
+        """Return whether `output` was written, or begun, for this checkpoint and target."""
         return (row, target, output) in self._mine
 
     def _note(self, entry: Entry) -> None:
@@ -88,15 +86,15 @@ class Ledger:
 def open_ledger(
     folder: Path, name: str = LEDGER, others: Sequence[Path] = (), *, alone: bool = True
 ) -> Iterator[Ledger]:
-    """The ledger of a folder, created if there is none; nobody else can open it meanwhile.
+    """Open the ledger of a folder, creating it if there is none; no other run can open it meanwhile.
 
     Args:
-        name: of the file.
-        others: ledgers that are read as well, for what was done before.
-        alone: whether nobody may be writing those others now.
+        name: name of the file.
+        others: other ledgers to read, for earlier conversions.
+        alone: lock the other ledgers too.
 
     Raises:
-        ConfigError: another run has it open, or a line in it is not one of ours.
+        ConfigError: another run has the ledger open, or a line of it is damaged.
     """
     path = folder / name
     with ExitStack() as stack:
@@ -111,13 +109,13 @@ def open_ledger(
         before = [entry for each in others for entry in _entries(each, each.read_bytes())[0]]
         content = path.read_bytes()
         entries, whole = _entries(path, content)
-        if whole < len(content):  # its writer was stopped in the middle of a line
+        if whole < len(content):  # the last run was killed in the middle of a line
             os.ftruncate(handle, whole)
         yield Ledger(handle, [*before, *entries], torn=whole < len(content))
 
 
 def write_joined(folder: Path, ledger: Ledger, others: Sequence[Path]) -> None:
-    """One ledger of all lines in the place of several, which nobody may be writing."""
+    """Replace several ledgers, which no run may have open, by one with all their lines."""
     lines = dict.fromkeys(_line(entry) for entry in ledger.entries)
     write_atomically(folder / LEDGER, "".join(lines).encode())
     for path in others:
@@ -129,7 +127,7 @@ def _line(entry: Entry) -> str:
 
 
 def _entries(path: Path, content: bytes) -> tuple[list[Entry], int]:
-    """The whole lines of a ledger, and how many bytes they are."""
+    """Return the entries of a ledger's complete lines, and the number of bytes of these lines."""
     whole = content.rfind(b"\n") + 1
     lines = enumerate(content[:whole].splitlines(), 1)
     return [_entry(line, path, number) for number, line in lines], whole

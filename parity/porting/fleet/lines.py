@@ -1,4 +1,4 @@
-"""One line of text for whatever went wrong or whatever a stranger called a file."""
+"""Formats exceptions and file names of any kind as one line of text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from vit_config.errors import USER_ERRORS
 
 
 def line_about(path: Path, error: BaseException) -> str:
-    """What an exception says, on one line that stands beside a checkpoint's path: without that path."""
+    """Return an exception's message as one line, to show beside the checkpoint's path: without it."""
     folder = path if path.is_dir() else path.parent
     return line_of(error).removeprefix(f"{path}: ").replace(f"{folder}/", "")
 
 
 def line_of(error: BaseException) -> str:
-    """What an exception says, on one line."""
+    """Return an exception's message as one line."""
     if isinstance(error, USER_ERRORS):
         return printable(str(error))
     if isinstance(error, OSError) and error.strerror:
@@ -27,7 +27,7 @@ def line_of(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without line ends, control characters and whatever is not UTF-8."""
+    """Escape line ends, control characters and everything that is not UTF-8."""
     text = text.encode(errors="backslashreplace").decode()
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in text

@@ -1,4 +1,4 @@
-"""The list of checkpoints to convert: what was found, and what its reader may fill in."""
+"""The manifest: a list of checkpoints to convert, with the facts found and fields for the user."""
 
 from __future__ import annotations
 
@@ -13,74 +13,74 @@ from vit_config import ConfigError, MissingFileError, Preprocess, ViTConfig
 from vit_config.base import Schema, Size
 
 VERSION = 1
-"""Of the manifest's form."""
+"""Version of the manifest's format."""
 
 Status = Literal["ready", "ask", "refused", "other", "broken"]
-"""Whether a checkpoint can be converted; needs an answer first; is sound, but contradicts itself or
-holds what no schema says; is sound and of another model; or cannot be read."""
+"""State of a checkpoint: it can be converted; needs an answer first; can be read, but contradicts itself
+or no schema can express it; is of another kind of model; or cannot be read."""
 
 
 class Found(Schema, frozen=True):
-    """What a checkpoint says of itself."""
+    """Facts that were found in a checkpoint."""
 
     container: str
-    """The kind of file, as in "safetensors (3 shards)"."""
+    """Kind of file, such as "safetensors (3 shards)"."""
     dialect: str | None = None
-    """None where several models lie in it."""
+    """Name of the dialect; None if the file holds several models."""
     why: str | None = None
     """How the dialect was recognised."""
     config: ViTConfig | None = None
-    """The schema; None where something has to be stated first."""
+    """The schema; None if fields have to be stated first."""
     origins: dict[str, str] = Field(default={})
-    """Where each field of the schema is from."""
+    """Source of each field of the schema, in words."""
     license: str | None = None
-    """None if unknown."""
+    """Licence of the weights; None if unknown."""
     preprocess: str = "unknown"
-    """Where it says how pixels are prepared; ``unknown`` where it does not."""
+    """Source of the preprocessing, in words; ``unknown`` if there is none."""
     parameters: NonNegativeInt
     bytes: NonNegativeInt
-    """Of all tensors."""
+    """Size of all tensors in bytes."""
 
 
 class Job(Schema, frozen=True):
-    """One checkpoint. Everything from `set` on is for its reader to fill in."""
+    """One checkpoint. The fields from `set` on are for the user to fill in."""
 
     path: str
     """A file or a folder, below the manifest's folder; "/" between its parts."""
     status: Status
     said: str | None = None
-    """What has to be stated, or why it cannot be read."""
+    """The question to answer, or why the checkpoint cannot be converted."""
     found: Found | None = None
-    """None where it cannot be read."""
+    """Facts that were found, for the statuses ``ready`` and ``ask``; else None."""
 
     set: dict[str, Any] = Field(default={})
-    """Fields of the schema that the file leaves open; null is an answer that is still missing."""
+    """Fields of the schema that the file leaves open; null stands for an answer still missing."""
     override: dict[str, Any] = Field(default={})
-    """Fields of the schema in which the file is wrong."""
+    """Fields of the schema that replace wrong values in the file."""
     like: str | None = None
-    """The preset that the model was built from, for what the file leaves open."""
+    """The preset that the model was built from, for fields that the file leaves open."""
     dialect: str | None = None
-    """Its dialect, if it is not recognised by itself."""
+    """The checkpoint's dialect; None recognises it."""
     part: str | None = None
-    """Which model to take where there are several."""
+    """The model to take from a file that has several."""
     preprocess: Preprocess | None = None
-    """How pixels are prepared, if the file does not say it."""
+    """The preprocessing, if the file does not state it."""
     license: str | None = None
-    """The licence of the weights, if the file does not say it."""
+    """The licence of the weights, if the file does not state it."""
     dtype: Literal["float64", "float32", "float16", "bfloat16"] | None = None
-    """Another type for all tensors."""
+    """New type of all tensors; None keeps them."""
     image_size: Size | None = None
-    """Another height and width of the images, in pixels."""
+    """New height and width of the images, in pixels; None keeps them."""
     num_classes: NonNegativeInt | None = None
-    """0 takes the head off, another number puts a head of zeros on."""
+    """0 removes the head, another number puts a head of zeros on; None keeps it."""
     allow_nonfinite: bool = False
-    """Let NaN and infinite values pass."""
+    """Allow NaN and infinite values."""
     skip: bool = False
-    """Leave it out."""
+    """Leave the checkpoint out."""
 
     @property
     def reading(self) -> dict[str, Any]:
-        """How to read it: arguments of `parity.porting.checkpoint.read_checkpoint`."""
+        """Arguments of `parity.porting.checkpoint.read_checkpoint`."""
         return {
             "given": {name: value for name, value in self.set.items() if value is not None},
             "override": self.override,
@@ -93,7 +93,7 @@ class Job(Schema, frozen=True):
 
     @property
     def changes(self) -> dict[str, Any]:
-        """What to change: arguments of `parity.porting.conversion.convert`."""
+        """Arguments of `parity.porting.conversion.convert` for the changes to make."""
         names = ("dtype", "image_size", "num_classes", "allow_nonfinite")
         return {name: getattr(self, name) for name in names}
 
@@ -104,16 +104,16 @@ class Job(Schema, frozen=True):
             raise ValueError(f"path = {self.path!r}: expected a path below the manifest's folder")
         stated = {**self.set, **self.override}
         for name in stated.keys() - set(ViTConfig.fields()):
-            ViTConfig(**{name: stated[name]})  # says which field was meant
+            ViTConfig(**{name: stated[name]})  # raises with a suggestion of the field that was meant
         return self
 
 
 class Manifest(Schema, frozen=True):
-    """Every checkpoint of a folder."""
+    """A list of all checkpoints in a folder."""
 
     version: Literal[1] = VERSION
     folder: str
-    """Where the checkpoints are; if not absolute, seen from where the manifest lies."""
+    """The folder of the checkpoints; a relative path starts at the manifest's own folder."""
     checkpoints: Annotated[
         tuple[Job, ...],
         BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
@@ -127,14 +127,14 @@ class Manifest(Schema, frozen=True):
         return self
 
     def count(self, status: Status) -> int:
-        """How many checkpoints are in that state."""
+        """Return the number of checkpoints with this status."""
         return sum(job.status == status for job in self.checkpoints)
 
     def root(self, path: Path) -> Path:
-        """The folder of the checkpoints, for a manifest that lies at `path`.
+        """Return the folder of the checkpoints, given the manifest's own path.
 
         Raises:
-            MissingFileError: it is not there.
+            MissingFileError: there is no such folder.
         """
         root = path.absolute().parent / self.folder
         if not root.is_dir():
@@ -143,10 +143,12 @@ class Manifest(Schema, frozen=True):
 
 
 def folder_for(folder: Path, manifest: Path | None) -> str:
-    """How a manifest names a folder: from where it lies if the folder is below, so that both may move.
+    """Return the path of a folder for a manifest: relative if the folder is below the manifest's.
+
+    A relative path allows moving both together.
 
     Raises:
-        ConfigError: the folder's name is not text.
+        ConfigError: the folder's name is not UTF-8.
     """
     whole = folder.absolute()
     near = manifest is not None and whole.is_relative_to(manifest.absolute().parent)

@@ -1,4 +1,4 @@
-"""What converted checkpoints are called, and what a killed run leaves behind."""
+"""Names of converted checkpoints, and removal of the temporary files of a killed run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from parity.porting.dialects import called
 from parity.porting.fleet.folders import INDICES, SUFFIXES
 
 LONGEST = 100
-"""Characters of a name, without its suffix."""
+"""Maximum bytes of a name, without digest and suffix."""
 
 
 def suffix_of(target: str) -> str:
-    """The suffix of the files that a dialect is written to; empty if it is written to folders.
+    """Return the suffix of the files that a dialect is written to; empty if it is written to folders.
 
     Raises:
         ConfigError: there is no such dialect or family.
@@ -28,10 +28,10 @@ def suffix_of(target: str) -> str:
 
 
 def output_names(paths: Iterable[str], root: Path, suffix: str) -> dict[str, str]:
-    """A name for each checkpoint, all side by side: ``runs/a/best.pth`` becomes ``runs--a--best``.
+    """Return a name in one folder for each checkpoint: ``runs/a/best.pth`` becomes ``runs--a--best``.
 
-    Where two would get the same one, or it would be too long, it ends in a digest of the path. A name
-    depends on the paths alone.
+    If two names would be equal, or one too long, a digest of the path is appended. Names depend only on
+    the paths.
     """
     plain = {path: _flat(path, root, dots=bool(suffix)) for path in paths}
     often = Counter(name.casefold() for name in plain.values())
@@ -52,17 +52,17 @@ def _flat(path: str, root: Path, *, dots: bool) -> str:
             last = last.removesuffix(ending)
             break
     name = "--".join([*folders, last])
-    return name if dots else name.replace(".", "_")  # with a suffix it would be taken for a file
+    return name if dots else name.replace(".", "_")  # a dot would look like a file's suffix
 
 
 def sweep(folder: Path, names: Mapping[str, str]) -> int:
-    """Remove the temporary files and folders in which outputs were being written when a run was killed.
+    """Remove the temporary files and folders of outputs that a killed run was writing.
 
-    They are those of `atomic_file`: a dot, the output's name, eight characters. Nobody else may
-    be writing in the folder.
+    Their names are those of `atomic_file`: a dot, the output's name, eight characters. No other process
+    may be writing in the folder.
 
     Returns:
-        How many there were.
+        The number of removed files and folders.
     """
     mine = {each for name in names.values() for each in (name, f"{name}.verification.json")}
     swept = 0

@@ -1,8 +1,8 @@
-"""Work in processes of its own, so that one that crashes takes nothing with it.
+"""A process pool in which a crashing process fails only its own task.
 
 `concurrent.futures.ProcessPoolExecutor` cannot do this: one process that crashes breaks the whole pool
-and fails the tasks of all others, it does not say how it died, its processes outlive a parent that was
-killed (and would go on writing what no ledger knows), and a task tells nothing before it ends.
+and fails the tasks of all others, the pool does not say how it died, its processes outlive a parent that
+was killed (and would go on writing files that no ledger lists), and a task sends nothing before its end.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from vit_config.processes import signals_withheld
 
 Task = TypeVar("Task")
 Tell = Callable[[Any], None]
-"""Sends a message to whoever gave the task; returns when it was dealt with."""
+"""Sends a message from a task to the parent process; returns when the parent has handled it."""
 
 
 class Told(NamedTuple, Generic[Task]):
-    """A message from the one who works on a task."""
+    """A message from a task that is being worked on."""
 
     task: Task
     message: Any
@@ -36,22 +36,21 @@ class Ended(NamedTuple, Generic[Task]):
 
     task: Task
     result: Any
-    """What `work` returned; None if its process died."""
+    """Return value of `work`; None if its process died."""
     died: str | None
-    """How it died."""
+    """How the process died, in words; None if it did not."""
 
 
 def run_tasks(
     tasks: Sequence[Task], work: Callable[[Task, Tell], Any], processes: int
 ) -> Generator[Told[Task] | Ended[Task]]:
-    """Yield what happens while tasks are worked on, a few at a time, each in a fresh or an idle process.
+    """Run tasks in a few processes at once, and yield their messages and results.
 
-    The processes know nothing of this one but what they are sent, and they die with it. Closing the
-    iterator kills them.
+    The processes share no state with this one, and they die with it. Closing the iterator kills them.
 
     Args:
-        work: a function of a module; it must not raise.
-        processes: how many work at once.
+        work: a function at the top level of a module; it must not raise.
+        processes: number of processes that work at once.
     """
     waiting, pool = deque(tasks), []
     try:
@@ -81,7 +80,7 @@ def run_tasks(
 
 
 class _Worker:
-    """A process and the task it has."""
+    """A process and its current task."""
 
     def __init__(self, work: Callable) -> None:
         context = multiprocessing.get_context("spawn")
@@ -101,7 +100,7 @@ class _Worker:
         self.go_on(task)
 
     def go_on(self, message: Any = None) -> None:
-        with suppress(OSError):  # it is dead: reading will tell
+        with suppress(OSError):  # the process is dead: reading from the pipe will tell
             self.pipe.send(message)
 
     def take(self) -> Any:
@@ -123,20 +122,20 @@ class _Worker:
 
 
 def _serve(pipe: Connection, work: Callable[[Any, Tell], Any]) -> None:
-    """What a process does: one task after the other."""
+    """Work on one task after the other, in a process of the pool."""
     threading.Thread(target=_die_with_parent, daemon=True).start()
 
     def tell(message: Any) -> None:
         pipe.send(("told", message))
         pipe.recv()
 
-    with suppress(EOFError, OSError):  # nobody is there any more
+    with suppress(EOFError, OSError):  # the parent has closed the pipe
         while True:
             pipe.send(("end", work(pipe.recv(), tell)))
 
 
 def _die_with_parent() -> None:
-    """Nothing may be written any more once nobody keeps the ledger."""
+    """End this process when its parent ends, since no one keeps the ledger then."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""Working through a manifest."""
+"""Converts the checkpoints of a manifest."""
 
 from __future__ import annotations
 
@@ -41,23 +41,23 @@ def run_manifest(
     join: bool = False,
     console: Console | None = None,
 ) -> int:
-    """Convert every checkpoint of a manifest that is not to be skipped.
+    """Convert every checkpoint of a manifest that is not marked `skip`.
 
-    They are converted in other processes, so that whatever breaks fails alone. A ledger in `out` says
-    what was done; what is still there and would come out the same is not done again. So a run that was
-    stopped, or killed, is continued by calling this again.
+    They are converted in other processes, so that a crash fails one checkpoint only. A ledger in `out`
+    records the conversions; an output that exists and would not change is not written again. So calling
+    this again continues a run that was stopped or killed.
 
     Args:
         path: the manifest, see `parity.porting.fleet.scan`.
         to: a dialect or a family of them.
-        out: a folder, created if it is not there; its parent must be.
-        jobs: how many processes convert at once.
-        verify: run source and result on the same images; what differs has failed.
+        out: a folder, created if needed; its parent must exist.
+        jobs: number of processes that convert at once.
+        verify: run source and result on the same images; a difference is a failure.
         junit: write the results to this file as JUnit XML.
-        license_allow: licences that may pass; None lets everything pass.
-        force: replace what is in the way; what an earlier run wrote for the same checkpoint always is.
-        shard: do this part only, with a ledger of its own; several may run at once in the same `out`.
-        join: convert nothing: make one ledger of those of all shards, and say what is missing.
+        license_allow: licences that are allowed; None allows all.
+        force: replace existing outputs; those of an earlier run for the same checkpoint always are.
+        shard: convert this part only, with its own ledger; several may run at once in the same `out`.
+        join: convert nothing: join the ledgers of all shards to one, and report what is missing.
 
     Returns:
         The exit status: 0 if all are converted, 1 if some are not, 130 after Ctrl-C.
@@ -118,7 +118,7 @@ def run_manifest(
             console.print("interrupted; the same command goes on from here")
             return INTERRUPTED
         finally:
-            sweep(out, names)  # of processes that died
+            sweep(out, names)  # what processes that died left behind
     return _ended(console, list(results.values()), junit, target, seconds=time.monotonic() - start)
 
 
@@ -132,7 +132,7 @@ def _ended(
 
 
 def _target(to: str) -> str:
-    """One spelling of a dialect that has several names."""
+    """Return the canonical name of a dialect that has aliases, or of a family."""
     dialects = called(to)
     return dialects[0].name if len(dialects) == 1 else dialects[0].family
 
@@ -146,7 +146,7 @@ def _make_folder(out: Path) -> None:
 
 
 def _convert_all(tasks: Sequence[Task], jobs: int, ledger: Ledger, rows: Screen) -> Iterator[Result]:
-    """Yield what became of each, its line in the ledger already written."""
+    """Yield the result of each task, after its line was written to the ledger."""
     starts: dict[str, float] = {}
     with closing(run_tasks(tasks, convert_one, jobs)) as events:
         for event in events:

@@ -1,4 +1,4 @@
-"""Looking through a folder: a manifest of every checkpoint in it, no tensor read."""
+"""Scans a folder for checkpoints and lists them in a manifest; reads no tensor."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from vit_config.errors import USER_ERRORS, OtherModelError, UnstatedError
 
 
 class Scan(NamedTuple):
-    """What was found in a folder."""
+    """The result of scanning a folder."""
 
     manifest: Manifest
     walk: Walk
-    """Where, and what was left out."""
+    """The checkpoints' paths, and counts of what was left out."""
 
 
 def scan(
@@ -32,15 +32,15 @@ def scan(
     manifest: str | Path | None = None,
     found: Callable[[Job], None] = lambda job: None,
 ) -> Scan:
-    """Open every checkpoint below a folder and write down what it is.
+    """Open every checkpoint below a folder and list it in a manifest.
 
     Args:
-        manifest: where the manifest will lie, if it will be a file.
-        found: is told of each checkpoint when it was opened.
+        manifest: the path that the manifest will be written to, if any.
+        found: called with each checkpoint after it was opened.
 
     Raises:
         MissingFileError: there is no such folder.
-        ConfigError: it is a file.
+        ConfigError: `folder` is a file.
     """
     folder = Path(folder)
     if folder.is_file():
@@ -92,7 +92,7 @@ def _found(source: Checkpoint) -> Found:
 
 
 def _guess(opened: Opened) -> Found:
-    """What can be said of a checkpoint that leaves something open."""
+    """Return the facts known about a checkpoint that leaves fields open."""
     container = opened.container
     tensors, dialect, why = container.tensors, None, None
     try:

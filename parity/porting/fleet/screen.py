@@ -1,4 +1,4 @@
-"""What a fleet looks like while it is converted, and afterwards."""
+"""Terminal output of a fleet: progress while it is converted, and the summary."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ COLOURS = {"done": "green", "unchanged": "green", "skipped": "dim", "asked": "ye
 
 
 class Screen:
-    """A bar of all bytes on a terminal, with a line for what failed; elsewhere a line per checkpoint."""
+    """A progress bar on a terminal, with a line per failure; elsewhere a line per checkpoint."""
 
     def __init__(self, console: Console, sizes: Mapping[str, int]) -> None:
-        """Begin.
+        """Set up the bar.
 
         Args:
-            sizes: bytes of each checkpoint that is going to be converted.
+            sizes: bytes of each checkpoint to convert.
         """
         self.console, self.sizes = console, sizes
         self.finished = self.ended_bytes = 0
@@ -47,12 +47,12 @@ class Screen:
         return f"{self.finished} of {len(self.sizes)}"
 
     def moved(self, row: str, share: float) -> None:
-        """A share, 0 to 1, of a checkpoint was written."""
+        """Note that a share, 0 to 1, of a checkpoint was written."""
         self.shares[row] = share
         self._update()
 
     def ended(self, result: Result) -> None:
-        """A checkpoint is done, or is not going to be."""
+        """Note that a checkpoint's conversion has ended, and print a line if it needs one."""
         self.finished += 1
         self.ended_bytes += self.sizes[result.row]
         self.shares.pop(result.row, None)
@@ -79,7 +79,7 @@ def _line(result: Result) -> str:
 
 
 def print_summary(console: Console, results: Sequence[Result], *, seconds: float) -> None:
-    """What became of all, and a line for each that is not converted."""
+    """Print a summary of all results, and a line for each checkpoint that is not converted."""
     counts = Counter(result.status for result in results)
     wrong = [result for result in results if not result.passed]
     if wrong:

@@ -1,4 +1,4 @@
-"""A part of a manifest, for one of several machines; and the parts put together."""
+"""Shards of a manifest for several machines, and the joining of their results."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from vit_config import ConfigError
 
 
 class Shard(NamedTuple):
-    """One of so many parts."""
+    """One of `count` parts of a manifest."""
 
     index: int
-    """From 0, as SLURM and Kubernetes count."""
+    """Number of the shard from 0, as SLURM and Kubernetes count."""
     count: int
 
     @property
     def ledger(self) -> str:
-        """The name of its own ledger."""
+        """Name of the shard's own ledger."""
         return LEDGER.replace(".jsonl", f"-{self.index}-of-{self.count}.jsonl")
 
     def jobs(self, manifest: Manifest) -> list[Job]:
-        """Its checkpoints: dealt out from the largest to the smallest, so that parts are alike."""
+        """Return the shard's checkpoints: dealt out in order of size, so that shards are alike."""
         by_size = sorted(manifest.checkpoints, key=lambda job: (-_bytes(job), job.path))
         return by_size[self.index :: self.count]
 
 
 def parse_shard(text: str) -> Shard:
-    """``3/16`` as the fourth of sixteen.
+    """Parse ``3/16`` as the fourth of sixteen shards.
 
     Raises:
-        ConfigError: not of that form.
+        ConfigError: the text is not of this form.
     """
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if found is None or int(found[1]) >= int(found[2]):
@@ -45,7 +45,7 @@ def parse_shard(text: str) -> Shard:
 
 
 def shard_ledgers(folder: Path) -> dict[Path, Shard]:
-    """The ledgers of shards in a folder."""
+    """Find the ledgers of shards in a folder."""
     form = re.compile(re.escape(LEDGER).replace(r"\.jsonl", r"-(\d+)-of-(\d+)\.jsonl"))
     found = {path: form.fullmatch(path.name) for path in sorted(folder.glob("*.jsonl"))}
     return {path: Shard(int(each[1]), int(each[2])) for path, each in found.items() if each}
@@ -54,12 +54,12 @@ def shard_ledgers(folder: Path) -> dict[Path, Shard]:
 def joined(
     manifest: Manifest, tasks: Sequence[Task], ledger: Ledger, shards: Iterable[Shard]
 ) -> list[Result]:
-    """What became of each checkpoint, by all ledgers.
+    """Return the result of each checkpoint by the ledgers of all shards.
 
     Args:
-        tasks: those of the whole manifest.
-        ledger: with the lines of all.
-        shards: those that have written.
+        tasks: the tasks of the whole manifest.
+        ledger: the joined ledger.
+        shards: the shards that have a ledger.
     """
     counts = {shard.count for shard in shards}
     owners = {
@@ -81,7 +81,7 @@ def joined(
 
 
 def _missing(task: Task, ledger: Ledger) -> str | None:
-    """Why a checkpoint is not converted as the manifest says now; None if it is."""
+    """Say why a checkpoint is not converted as the manifest states now; None if it is."""
     last = next((each for each in ledger.entries[::-1] if _is_of(each, task)), None)
     if last is None:
         return "nobody has begun it"

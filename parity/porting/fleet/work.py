@@ -1,4 +1,4 @@
-"""The conversion of one checkpoint of a fleet, as it is done in a process of its own."""
+"""Converts one checkpoint of a fleet, in a process of the pool."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from parity.porting.provenance import digest_of
 from vit_config.errors import UnstatedError
 
 STARTED = "started"
-"""Is told before anything is written; every other message is how much of it was, from 0 to 1."""
+"""Message that a task sends before it writes; every other message is the written share, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Task:
     """One checkpoint to convert."""
 
     row: str
-    """Its name in manifest and ledger."""
+    """Name of the checkpoint in manifest and ledger."""
     path: Path
     out: Path
     to: str
@@ -37,13 +37,13 @@ class Task:
     license_allow: tuple[str, ...] | None
     verify: bool
     replace: bool
-    """Whether what is at `out` may be replaced."""
+    """Whether an existing `out` may be replaced."""
     before: Entry | None
-    """The last time that it was converted to this target."""
+    """Ledger entry of the last conversion to this target; None if there is none."""
 
     @property
     def options(self) -> str:
-        """Digest of everything but the files that decides what is written."""
+        """Digest of all options that the output depends on; the files are not included."""
         allow = self.license_allow and sorted(name.lower() for name in self.license_allow)
         reading = {**self.reading}
         if reading["preprocess"] is not None:
@@ -54,19 +54,19 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of it."""
+    """The result of a task."""
 
     status: Literal["done", "unchanged", "asked", "failed"]
     seconds: float
     source: str | None = None
-    """Digest of what was read; of what was done alone."""
+    """Digest of the source; only for ``done`` and ``unchanged``."""
     digest: str | None = None
-    """Digest of what was written."""
+    """Digest of the output."""
     error: str | None = None
 
 
 def convert_one(task: Task, tell: Tell) -> Outcome:
-    """Convert one checkpoint, or find that nothing changed since it was converted; raises nothing."""
+    """Convert one checkpoint, unless nothing has changed since its last conversion; raises nothing."""
     start = time.monotonic()
 
     def ended(status: Any, **results: Any) -> Outcome:
@@ -107,13 +107,13 @@ def _is_unchanged(task: Task, before: Entry, source: Checkpoint) -> bool:
 
 
 def _with_sidecars(digest: str, source: Checkpoint) -> str:
-    """Digest of all that was read: tensors, and the JSON files beside them."""
+    """Compute the digest of a whole source: of its tensors' digest and the JSON files beside them."""
     sidecars = json.dumps(source.opened.sidecars.contents, sort_keys=True)
     return hashlib.sha256(f"{digest} {sidecars}".encode()).hexdigest()
 
 
 def _watched(tell: Tell) -> dict[str, Any]:
-    """Callbacks of `convert` that tell how much was written, a few times a second."""
+    """Return callbacks of `convert` that send the written share, at most ten times a second."""
     total, written, last = 1, 0, time.monotonic()
 
     def started(count: int) -> None:

@@ -1,6 +1,6 @@
 """Checkpoint files of every kind, read lazily and written as a stream, without the frameworks.
 
-A file's kind is told by its first bytes, never by its name. Nothing in a file is executed.
+The first bytes of a file determine its kind, never its name. Nothing in a file is executed.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 
 
 def open_container(path: str | Path) -> Container:
-    """Open a checkpoint; its tensors are read one by one, when asked for.
+    """Open a checkpoint; each tensor is read when it is loaded.
 
     Args:
         path: a file, a folder as Hugging Face, timm, OpenCLIP or the Trainer write it, a checkpoint of
-            Orbax or of Big Vision, or the folder of a run with those of Flax in it.
+            Orbax or of Big Vision, or a run's folder with Flax's checkpoints.
 
     Raises:
         MissingFileError: there is no such path, no weights in the folder, or a shard is missing.
-        WeightsError: damaged, truncated, of a kind that is not read, or with something in it that has no
-            business in a checkpoint. Loading a tensor raises it too.
+        WeightsError: the file is damaged, truncated, of an unsupported kind, or holds something that no
+            checkpoint needs. Loading a tensor raises it too.
     """
     path = Path(path)
     with guarded(path, "checkpoint"):

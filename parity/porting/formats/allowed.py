@@ -1,8 +1,7 @@
 """The globals that a pickle may name.
 
-Naming is all it can do: whatever is allowed here is built by this package's own code (`calls.py`) or
-kept as an inert record. A global that is not allowed has no business in a checkpoint, so the file is
-refused.
+A pickle can only name them: this package's own code (`calls.py`) builds an allowed global's object, or
+keeps an inert record of it. A file with any other global is refused, as no checkpoint needs one.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ _MODULES = (
     "torch.cuda", "torch.distributed", "torch.nn", "torch.optim", "torch.serialization",
     "torch.storage", "torch.utils", "torchmetrics", "torchvision", "transformers", "typing", "yacs",
 )  # fmt: skip
-"""Modules all of whose classes may be named, and their submodules'."""
+"""Modules of which every class is allowed, and their submodules."""
 
 _TORCHSCRIPT = ("__torch__",)
 
 
 def renamed(module: str, name: str) -> tuple[str, str]:
-    """What a global of Python 2, whose names protocol 2 writes, is called today."""
+    """Return the name in Python 3 of a global of Python 2, whose names protocol 2 writes."""
     if module == "__builtin__":
         name = _NAMES_OF_PYTHON_2.get(name, name)
     return _MODULES_OF_PYTHON_2.get(module, module), name
@@ -68,7 +67,7 @@ def check_allowed(module: str, name: str, *, torchscript: bool = False) -> None:
     """Refuse a global that no checkpoint needs.
 
     Raises:
-        WeightsError: it is not allowed; nothing was executed.
+        WeightsError: the global is not allowed; nothing was executed.
     """
     modules = (*_MODULES, *_TORCHSCRIPT) if torchscript else _MODULES
     full = f"{module}.{name}"

@@ -1,4 +1,4 @@
-"""Zip archives whose members are read in part, by their place in the file, and checked by their CRC."""
+"""Zip archives whose members can be read in part, by offset, and are checked by their CRC."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _CHUNK = 2**20
 _UTF8 = 0x800
 _LONGEST_END = 22 + 2**16
 _HIGHEST_RATIO = 1032
-"""No deflated byte stands for more."""
+"""Most bytes that one deflated byte can stand for."""
 
 
 class Archive:
-    """A zip archive; its table of contents is read and checked at once, its members are not.
+    """A zip archive; its table of contents is read and checked at once, its members later.
 
     Args:
-        kind: what to call the file in messages.
+        kind: name of the file's kind for messages.
 
     Raises:
-        WeightsError: truncated, a name twice, an encrypted member, one outside of the file, or
-            members that unpack to more than the file's `budget`.
+        WeightsError: the archive is truncated, has a name twice, an encrypted member or one outside of
+            the file, or its members unpack to more than the file's `budget`.
     """
 
     def __init__(self, path: Path, kind: str):
@@ -63,19 +63,19 @@ class Archive:
 
     @property
     def names(self) -> list[str]:
-        """The members' names."""
+        """Names of the members."""
         return list(self._members)
 
     def size(self, name: str) -> int:
-        """The bytes of a member. WeightsError: there is no such member."""
+        """Return the size of a member in bytes. WeightsError: there is no such member."""
         return self._member(name).file_size
 
     def read(self, name: str) -> bytes:
-        """A whole member, checked."""
+        """Read a whole member and check its CRC."""
         return self.range(name, 0, self.size(name)).tobytes()
 
     def head(self, name: str, count: int) -> bytes:
-        """At most `count` bytes of the start of a member, not checked against the CRC."""
+        """Read at most `count` bytes from the start of a member, without checking its CRC."""
         found = b""
         with guarded(self.path, self.kind), self.path.open("rb") as file:
             for chunk in self._chunks(file, self._member(name), min(count, _CHUNK)):
@@ -85,12 +85,12 @@ class Archive:
         return found[:count]
 
     def range(self, name: str, begin: int, end: int) -> np.ndarray:
-        """Bytes `begin` to `end` of a member, a fresh array of uint8.
+        """Read bytes `begin` to `end` of a member into a new uint8 array.
 
-        The first time that a member is read, all of it is read and compared to its CRC.
+        The first read of a member reads all of it and checks its CRC.
 
         Raises:
-            WeightsError: the member is damaged; it is named.
+            WeightsError: the member is damaged; the message names it.
         """
         member = self._member(name)
         with guarded(self.path, self.kind), self.path.open("rb") as file:
@@ -119,12 +119,12 @@ class Archive:
             position += len(chunk)
         if position != member.file_size:
             raise self._damaged(member.filename, f"{position} bytes of {member.file_size}")
-        # torch.save can be told not to compute it, and then writes 0
+        # torch.save has an option not to compute the CRC, and writes 0 then
         if crc != member.CRC != 0:
             raise self._damaged(member.filename, f"CRC {crc:08x}, expected {member.CRC:08x}")
 
     def _chunks(self, file: BinaryIO, member: zipfile.ZipInfo, step: int) -> Iterator[bytes]:
-        """The contents of a member in pieces."""
+        """Yield the unpacked contents of a member in pieces."""
         file.seek(self._start(file, member))
         left = member.compress_size
         inflate = zlib.decompressobj(-15) if member.compress_type == zipfile.ZIP_DEFLATED else None
@@ -144,7 +144,7 @@ class Archive:
             yield rest
 
     def _start(self, file: BinaryIO, member: zipfile.ZipInfo) -> int:
-        """Where a member's bytes start: behind its own header, whose length only that header tells."""
+        """Return the offset of a member's bytes: after its local header, whose length only it states."""
         file.seek(member.header_offset)
         header = file.read(30)
         if header[:4] != b"PK\x03\x04" or len(header) != 30:
@@ -181,13 +181,13 @@ class Archive:
 
 
 def _announced_members(path: Path, size: int) -> int:
-    """How many members the record at the end of an archive announces; `zipfile` does not look at it."""
+    """Return the number of members in an archive's end record, which `zipfile` does not check."""
     with path.open("rb") as file:
         file.seek(max(0, size - _LONGEST_END))
         end = file.read()
     place = end.rfind(b"PK\x05\x06")
     count = int.from_bytes(end[place + 10 : place + 12], "little")
-    if count == 0xFFFF:  # too many for two bytes: the larger record in front of it has eight
+    if count == 0xFFFF:  # too many for two bytes: the zip64 record before it has eight
         place = end.rfind(b"PK\x06\x06")
         count = int.from_bytes(end[place + 32 : place + 40], "little")
     return count

@@ -1,4 +1,4 @@
-"""What every kind of checkpoint file is read as."""
+"""`Container`: the common form into which every kind of checkpoint file is read."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Container:
     """A checkpoint whose tensors are described but not read."""
 
     path: Path
-    """What was asked for: a file or a folder."""
+    """The path that was opened: a file or a folder."""
     files: tuple[Path, ...]
     """The files (for Orbax the folder) that hold the tensors."""
     kind: str
-    """As in "safetensors", "safetensors (3 shards)", "torch", "torch (legacy)", "npz", "orbax"."""
+    """For example "safetensors", "safetensors (3 shards)", "torch (legacy)", "npz", "orbax"."""
     tensors: dict[str, Stored]
-    """By flat name: keys and attributes joined with "." (npz, msgpack and orbax: "/")."""
+    """Tensors by flat name: keys and attributes joined with "." (npz, msgpack and orbax: "/")."""
     objects: dict[str, Any] = field(default_factory=dict)
-    """Whatever is not a tensor, by flat name: numbers, strings, booleans, None, bytes; an empty list
+    """Values other than tensors, by flat name: numbers, strings, booleans, None, bytes; an empty list
     or dict; the text of anything else."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """``__metadata__`` of a safetensors header."""
+    """``__metadata__`` of a safetensors header, or the entries in the comment of a zip archive."""
     sidecars: dict[str, Any] = field(default_factory=dict)
-    """JSON files beside the weights, parsed, by file name."""
+    """Parsed JSON files beside the weights, by file name."""

@@ -1,7 +1,7 @@
-"""What one opened file may make of itself: a small multiple of its size, counted beforehand.
+"""Memory limit of one opened file: a small multiple of its size, counted before memory is used.
 
-A limit for each tensor, text or list bounds nothing: a file names as many of them as it likes, and
-deflated zeros or strides of 0 need no bytes for it.
+A limit for each tensor, text or list bounds nothing: a file can name any number of them, and deflated
+zeros or strides of 0 take no bytes in the file.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 from vit_config.errors import WeightsError
 
 FLOOR = 2**26
-"""Bytes that even the smallest file may make."""
+"""Bytes that even the smallest file may use."""
 MULTIPLE = 8
-"""How many times its own bytes a file may make beyond that."""
+"""Multiple of its own size that a file may use in addition."""
 MOST_OBJECTS = 2**29
-"""Bytes of Python's objects - names, numbers, containers - that a file of any size may make."""
+"""Maximum bytes of Python objects - names, numbers, containers - for a file of any size."""
 
 
 def folder_budget(folder: Path) -> Budget:
-    """The budget of a folder whose files are one checkpoint: of the bytes that they have on the disk."""
+    """Return the budget of a folder whose files are one checkpoint, by their size on the disk."""
     found = [each.stat() for each in folder.rglob("*") if each.is_file()]
     return Budget(folder, sum(min(each.st_size, _on_disk(each)) for each in found))
 
@@ -31,10 +31,10 @@ def _on_disk(about: Any) -> int:
 
 
 class Budget:
-    """Counts what is made of one file.
+    """Counts the memory that the contents of one file use.
 
     Args:
-        size: of the file in bytes.
+        size: size of the file in bytes.
     """
 
     def __init__(self, path: Path, size: int):
@@ -45,19 +45,19 @@ class Budget:
         self._values = 0
 
     def objects(self, nbytes: int) -> None:
-        """So many bytes of Python's objects are about to be made. WeightsError: there are too many."""
+        """Count bytes of Python objects before they are created. WeightsError: there are too many."""
         self._objects += nbytes
         if self._objects > min(self._most, MOST_OBJECTS):
             raise self._refusal("objects", min(self._most, MOST_OBJECTS))
 
     def values(self, nbytes: int) -> None:
-        """So many bytes of tensors may be read and written. WeightsError: there are too many."""
+        """Count bytes of tensors before they are read. WeightsError: there are too many."""
         self._values += nbytes
         if self._values > self._most:
             raise self._refusal("tensors", self._most)
 
     def unpacked(self, nbytes: int) -> None:
-        """All that is compressed in the file takes so many bytes. WeightsError: too many."""
+        """Check the unpacked size of all compressed members. WeightsError: it is too large."""
         if nbytes > self._most:
             raise self._refusal("unpacked members", self._most)
 

@@ -1,4 +1,4 @@
-"""What the calls in a pickle make, by this package's own code; any other call makes an inert record."""
+"""Results of the calls in a pickle, built by this package's own code; other calls give inert records."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _LONGEST_PATH = 2**16
 
 
 def call(function: Any, args: Any) -> Any:
-    """What calling `function` with `args` stands for; `function` is never looked up or called.
+    """Build the result of calling `function` with `args`; `function` is never looked up or called.
 
     Raises:
-        TypeError, ValueError: arguments that the real one could not have had.
+        TypeError, ValueError: the real function could not have had these arguments.
     """
     if not isinstance(function, Global) or not isinstance(args, tuple):
         raise TypeError("a call of something that is not named")
@@ -49,7 +49,7 @@ def _list(entries: Any = ()) -> list:
 
 
 def _bytes(*args: Any) -> bytes:
-    # bytes(n) would reserve any memory that a file asks for
+    # bytes(n) would reserve as much memory as a file asks for
     match args:
         case ():
             return b""
@@ -78,7 +78,7 @@ def _numbers(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _text(function: Global, args: tuple) -> Any:
-    """Paths and dates as text."""
+    """Return a path or a date as text."""
     if any(not isinstance(each, int | str | bytes) for each in args):
         return Inert(function, args)
     if function.module == "datetime":
@@ -93,7 +93,7 @@ def _text(function: Global, args: tuple) -> Any:
 
 
 def _reconstructed(cls: Any, base: Any = None, state: Any = None) -> Any:
-    """``copyreg._reconstructor``, of protocols 0 and 1."""
+    """Build the result of ``copyreg._reconstructor``, used by protocols 0 and 1."""
     if not isinstance(cls, Global):
         raise TypeError("an object whose class is not named")
     made = Inert(cls)
@@ -122,14 +122,14 @@ def _tensor_v3(storage: Any, offset: Any, shape: Any, stride: Any, *rest: Any) -
 
 
 def _data(data: Any, *_: Any) -> Any:
-    """A parameter is its tensor."""
+    """Return the tensor of a parameter."""
     if not isinstance(data, View | Refused):
         raise TypeError("a parameter that is not a tensor")
     return data
 
 
 def _from_type(function: Any, _: Any, args: Any, __: Any = None) -> Any:
-    """``torch._tensor._rebuild_from_type_v2``: a tensor with attributes is its tensor."""
+    """Return the tensor of ``torch._tensor._rebuild_from_type_v2``, without its attributes."""
     return _data(call(function, args))
 
 

@@ -1,4 +1,4 @@
-"""What a file says of itself, in the comment of a zip archive: no reader of .pth or .npz looks there."""
+"""A file's metadata in the comment of a zip archive, where no reader of .pth or .npz looks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _LARGEST = 2**24
 
 
 def pack(metadata: Mapping[str, str]) -> bytes:
-    """Texts by key as a comment.
+    """Pack texts by key into a comment.
 
     Raises:
-        ConfigError: too much for a comment, which has at most 65,535 bytes.
+        ConfigError: they do not fit into a comment, which has at most 65,535 bytes.
     """
     content = _MARK + zlib.compress(json.dumps(dict(metadata)).encode(), 9)
     if len(content) > _LONGEST:
@@ -31,7 +31,7 @@ def pack(metadata: Mapping[str, str]) -> bytes:
 
 
 def unpack(comment: bytes) -> dict[str, str]:
-    """The texts of a comment; none of a comment that is somebody else's.
+    """Unpack the texts of a comment; none if the comment is another program's.
 
     Raises:
         WeightsError: the comment is damaged.

@@ -1,4 +1,4 @@
-"""Nested containers to flat names: tensors on one side, everything else on the other."""
+"""Flattening of nested containers to flat names: tensors in one dictionary, other values in another."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _MOST_ENTRIES = 500_000
 _MOST_CHARACTERS = 2**25
 _LONGEST_NAME = 4096
 _TEXT = 64
-"""Bytes of a text beside its letters."""
+"""Bytes of a text object in addition to its letters."""
 
 
 def check_names(names: Iterable[str]) -> None:
-    """That names are of a length, and as many, as tensors have. WeightsError: they are not."""
+    """Refuse names that are too long or too many. WeightsError: they are."""
     characters = 0
     for entries, name in enumerate(names, 1):
         characters += len(name)
@@ -46,8 +46,8 @@ class Flat:
     """Collects a tree's leaves by their joined names.
 
     Args:
-        separator: what joins the keys of nested containers.
-        budget: of the file; what lies in a folder has none.
+        separator: text that joins the keys of nested containers.
+        budget: budget of the file; None sets no limit.
     """
 
     def __init__(self, separator: str, budget: Budget | None = None):
@@ -60,11 +60,11 @@ class Flat:
         self._characters = 0
 
     def add(self, name: str, value: Any) -> None:
-        """Add a value and all that is in it.
+        """Add a value, or every value in a container.
 
         Raises:
-            WeightsError: two values of the same name, a tensor that has no plain array, containers that
-                hold themselves, more than 100 deep or with more than 500 000 entries.
+            WeightsError: two values have the same name, a tensor has no plain array, or containers
+                contain themselves, are more than 100 deep or have more than 500 000 entries.
         """
         self._entries += 1
         self._characters += len(name)
@@ -85,7 +85,7 @@ class Flat:
             self._put(self.objects, name, _plain(value))
 
     def _counted(self, tensor: Stored) -> Stored:
-        """The tensor; its values are counted when they are first read, its shape costs nothing."""
+        """Return the tensor; the first read counts its values against the budget."""
         if (budget := self._budget) is None:
             return tensor
         left = [tensor.nbytes]
@@ -104,7 +104,7 @@ class Flat:
         return value.array.tolist()
 
     def _add_inert(self, name: str, value: Inert) -> None:
-        if id(value) in self._path:  # records may well refer to their parent
+        if id(value) in self._path:  # records may refer to their parent
             return
         attributes = value.attributes()
         if attributes is None:
@@ -131,7 +131,7 @@ class Flat:
 
 
 def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
-    """Flat names back to a tree of dictionaries."""
+    """Rebuild a tree of dictionaries from flat names."""
     tree: dict[str, Any] = {}
     for name, value in flat.items():
         *path, leaf = name.split(separator)
@@ -143,7 +143,7 @@ def nested(flat: Mapping[str, Any], separator: str) -> dict[str, Any]:
 
 
 def as_tensor(value: Any) -> Stored | None:
-    """What a reader's leaf is as a tensor; None if it is none."""
+    """Return a leaf of a reader's tree as a tensor; None if it is not one."""
     if isinstance(value, Stored):
         return value
     if isinstance(value, View):
@@ -154,7 +154,7 @@ def as_tensor(value: Any) -> Stored | None:
 
 
 def _children(value: Any) -> dict | None:
-    """What is in a container; None for a leaf, and for an empty container, which is a leaf."""
+    """Return the entries of a container; None for a leaf. An empty container is a leaf."""
     if isinstance(value, dict):
         return value or None
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""What a pickle's contents become here: plain data that cannot act.
+"""Types for the contents of a pickle: plain data that cannot run code.
 
 Nothing in this file calls, imports or looks up anything that a file names.
 """
@@ -15,9 +15,9 @@ _LONGEST_TEXT = 80
 
 
 def shown(value: Any) -> str:
-    """A value from a file as text for people; of containers the type alone.
+    """Return a value from a file as text for messages; of a container only the type.
 
-    The text of a container can be exponentially longer than the pickle that made it.
+    The text of a container can be exponentially longer than its pickle.
     """
     if isinstance(value, Global):
         return str(value)[:_LONGEST_TEXT]
@@ -30,7 +30,7 @@ def shown(value: Any) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Global:
-    """The name of a class or function; never the thing itself."""
+    """The name of a class or function, never the object itself."""
 
     module: str
     name: str
@@ -41,7 +41,7 @@ class Global:
 
 @dataclass(eq=False)
 class Inert:
-    """An object of a class that is only named: what it was made with, and its state."""
+    """A record of an object whose class is only named: its arguments and its state."""
 
     made_by: Global
     args: tuple = ()
@@ -55,13 +55,13 @@ class Inert:
         return f"{self.made_by}({', '.join(map(shown, self.args[:9]))})"
 
     def attributes(self) -> dict | None:
-        """The entries that tell something, or None if there are none; under "" what stands for it.
+        """Return the entries to flatten, or None; an entry under "" stands for the object itself.
 
-        A module's parameters, buffers and parts stand for the module; an OmegaConf node's content for
-        the node.
+        A module's parameters, buffers and submodules stand for the module; an OmegaConf node's content
+        for the node.
         """
         state = self.state
-        if isinstance(state, tuple) and len(state) == 2:  # the state proper, and the values of __slots__
+        if isinstance(state, tuple) and len(state) == 2:  # __dict__, and the values of __slots__
             state = _merged(state)
         if not isinstance(state, dict):
             state = {}
@@ -81,20 +81,20 @@ def _merged(parts: Iterable[Any]) -> dict:
 
 @dataclass(eq=False)
 class Refused:
-    """A tensor of a kind that has no plain array; its name is known only when the whole is flattened."""
+    """A tensor that no plain array can hold; an error names it when the tree is flattened."""
 
     reason: str
 
 
 @dataclass(eq=False)
 class NumpyType:
-    """A numpy type under construction: its byte order comes after it is made."""
+    """A numpy type under construction: a later opcode sets its byte order."""
 
     dtype: np.dtype
 
 
 @dataclass(eq=False)
 class NumpyArray:
-    """A numpy array under construction: its contents come after it is made."""
+    """A numpy array under construction: a later opcode sets its contents."""
 
     array: np.ndarray | None = None

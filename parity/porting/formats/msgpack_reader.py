@@ -1,12 +1,12 @@
-"""Flax's msgpack files, read without Flax: where each array lies, its bytes not read.
+"""Lazy reader of Flax's msgpack files, without Flax: it finds each array but does not read its bytes.
 
 A file is one value of the msgpack format. An array is an extension of type 1 whose payload is itself
 msgpack: (shape, name of the type, bytes); a numpy scalar is type 3, a complex number type 2. An array
 too long for one value is a map of flat chunks.
 
-The library `msgpack` hands out each extension as bytes, so it reads all tensors to find the name of one,
-and what it makes of a length in a damaged file is decided by its limits, not by what is there. This
-parser skips the bytes of arrays and compares every length with the file.
+The library `msgpack` returns each extension as bytes, so it reads all tensors to find the name of one,
+and it checks lengths in a damaged file against fixed limits, not against the file. This parser skips the
+bytes of arrays and compares every length with the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CHUNKED = "__msgpack_chunked_array__"
 ARRAY, COMPLEX, SCALAR = 1, 2, 3
 _DEEPEST = 100
 _VALUE = 100
-"""Bytes that a value takes, and its place in a list or map, beside its letters."""
+"""Bytes that a value takes with its place in a list or map, in addition to its letters."""
 _NUMBERS = {
     0xCA: ">f", 0xCB: ">d", 0xCC: ">B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q",
     0xD0: ">b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q",
@@ -45,10 +45,10 @@ _FIXED = {0xD4: 1, 0xD5: 2, 0xD6: 4, 0xD7: 8, 0xD8: 16}
 
 
 def read_msgpack(path: Path) -> Flat:
-    """Everything in the file, the arrays' bytes not read.
+    """Read everything in the file except the arrays' bytes.
 
     Raises:
-        WeightsError: truncated, with bytes behind its end, or not of flax.
+        WeightsError: the file is truncated, has bytes after its end, or is not Flax's.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -73,7 +73,7 @@ class _Parser:
         self._budget = budget
 
     def value(self, depth: int = 0, end: int | None = None) -> Any:
-        """The next value, which ends before byte `end`."""
+        """Read the next value, which ends at or before byte `end`."""
         if depth > _DEEPEST:
             raise WeightsError(f"{self._path}: nested more than {_DEEPEST} deep; no checkpoint is")
         self._budget.objects(_VALUE)
@@ -91,7 +91,7 @@ class _Parser:
         return read(length, depth, end)
 
     def _length(self, code: int, end: int) -> tuple[str, int]:
-        """What kind of value follows, and its length in entries or bytes."""
+        """Return the kind of the value that follows, and its length in entries or bytes."""
         if code <= 0x8F:
             return "map", code & 0x0F
         if code <= 0x9F:
@@ -141,7 +141,7 @@ class _Parser:
         return found
 
     def _stored(self, end: int) -> Stored:
-        """(shape, name of the type, bytes), of which only the place of the bytes is kept."""
+        """Read an array (shape, name of the type, bytes), keeping only the offset of its bytes."""
         if self._bytes(1, end) != b"\x93":
             raise ValueError("an array without shape, type and bytes")
         shape, name = self.value(_DEEPEST - 1, end), self.value(_DEEPEST, end)
@@ -179,7 +179,7 @@ def _load(path: Path, start: int, shape: tuple[int, ...], dtype: np.dtype) -> np
 
 
 def _joined(found: dict[str, Any]) -> Stored:
-    """An array in chunks, one behind the other."""
+    """Join the consecutive chunks of an array."""
     chunks = _listed(found["chunks"])
     lengths = _listed(found["shape"])
     if not chunks or not all(isinstance(each, Stored) for each in chunks):

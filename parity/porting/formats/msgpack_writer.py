@@ -1,4 +1,4 @@
-"""Flax's msgpack files, written without Flax."""
+"""Writer of Flax's msgpack files, without Flax."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vit_config.files.atomic import Check, accept, atomic_file
 from vit_config.files.safetensors_stream import checked_load, ignore, write_tensor
 
 LONGEST = 2**30
-"""Bytes of an array that flax writes as one value; a longer one becomes chunks."""
+"""Most bytes of an array that flax writes as one value; a longer one is split into chunks."""
 
 
 def write_msgpack(
@@ -33,13 +33,13 @@ def write_msgpack(
     Args:
         tree: nested mappings of `Stored` tensors, numbers, texts, booleans and None.
         progress: called with the number of bytes just written.
-        force: replace a file that exists.
-        check: is given the whole file before it gets its name.
+        force: replace an existing file.
+        check: called with the path of the finished file before it gets its name.
 
     Raises:
-        ConfigError: the file exists, is a folder, or something in the tree has no place in such a file.
+        ConfigError: the file exists, is a folder, or cannot hold a value of the tree.
         MissingFileError: the folder to write in does not exist.
-        WeightsError: a tensor that cannot be read.
+        WeightsError: a tensor cannot be read.
     """
     with atomic_file(path, force=force, check=check) as file:
         _write(file, "", tree, progress)

@@ -1,4 +1,4 @@
-"""Numpy's .npz archives, as Google publishes Vision Transformers."""
+"""Reader and writer of numpy's .npz archives, in which Google publishes Vision Transformers."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def read_npz(archive: Archive) -> Flat:
-    """The arrays of an archive, not read; texts in it are objects.
+    """Open the arrays of an archive without reading them; arrays of text are read as objects.
 
     Raises:
-        WeightsError: damaged, or an array of Python objects or of another type that no model has.
+        WeightsError: the archive is damaged, or has an array of Python objects or of a type that no
+            model has.
     """
     flat = Flat("/", archive.budget)
     for member in archive.names:
@@ -56,28 +57,28 @@ def write_npz(
     metadata: Mapping[str, str] | None = None,
     late: Late = dict,
 ) -> None:
-    """Write an .npz archive, not compressed, one tensor in memory at a time, whole or not at all.
+    """Write an uncompressed .npz archive, one tensor in memory at a time, whole or not at all.
 
     bfloat16 is written as two raw bytes (``V2``), as Google does.
 
     Args:
         progress: called with the number of bytes just written.
-        force: replace a file that exists.
-        check: is given the whole file before it gets its name.
-        metadata: what the file says of itself, see `parity.porting.formats.comment`.
-        late: what is known of it when every tensor is written.
+        force: replace an existing file.
+        check: called with the path of the finished file before it gets its name.
+        metadata: the file's metadata, see `parity.porting.formats.comment`.
+        late: returns the metadata that are known only when every tensor is written.
 
     Raises:
         ConfigError: the file exists, is a folder, or cannot hold these types or the metadata.
         MissingFileError: the folder to write in does not exist.
-        WeightsError: a tensor that cannot be read.
+        WeightsError: a tensor cannot be read.
     """
     with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
-        pack(metadata or {})  # refuses what is too long before anything is written
+        pack(metadata or {})  # raises before anything is written if the metadata are too long
         for name, stored in tensors.items():
             header = _npy_header(name, stored)
             member = zipfile.ZipInfo(f"{name}.npy")
-            member.file_size = len(header) + stored.nbytes  # tells zipfile whether it needs 64 bits
+            member.file_size = len(header) + stored.nbytes  # zipfile decides on 64 bits by it
             with archive.open(member, "w", force_zip64=member.file_size > zipfile.ZIP64_LIMIT) as out:
                 out.write(header)
                 write_tensor(out.write, name, stored, progress)
@@ -99,7 +100,7 @@ def _npy_header(name: str, stored: Stored) -> bytes:
 
 
 def _header(archive: Archive, member: str) -> tuple[tuple[int, ...], bool, np.dtype, int]:
-    """Shape, whether in Fortran's order, type, and where the values start in the member."""
+    """Return shape, whether in Fortran's order, type, and the offset of the values in the member."""
     stream = io.BytesIO(archive.head(member, _LONGEST_HEADER))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # headers written by Python 2

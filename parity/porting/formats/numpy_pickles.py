@@ -1,4 +1,4 @@
-"""Numpy's arrays, scalars and types as pickles spell them."""
+"""Numpy's arrays, scalars and types, built from their pickles."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PLAIN = re.compile(r"[<>|=]?([biufcSUV])(\d{0,7})")
 ML_TYPES = (
     "bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 )  # fmt: skip
-"""The types that numpy lacks and checkpoints have."""
+"""Types of checkpoints that numpy lacks and ml_dtypes has."""
 
 
 def make_type(name: Any, *_: Any) -> NumpyType:
-    """``numpy.dtype(name, align, copy)``."""
+    """Build the result of ``numpy.dtype(name, align, copy)``."""
     if isinstance(name, bytes):
         name = name.decode()
     if isinstance(name, Global) and name.module == "ml_dtypes" and name.name in ML_TYPES:
@@ -31,7 +31,7 @@ def make_type(name: Any, *_: Any) -> NumpyType:
 
 
 def set_type(target: NumpyType, state: Any) -> None:
-    """The byte order and, for types without a fixed size, the size."""
+    """Set a type's byte order and, if the type has no fixed size, its size."""
     _, order, subtype, names, fields, size, *_ = state
     if subtype is not None or names is not None or fields is not None:
         raise TypeError("structured numpy types are not read")
@@ -47,18 +47,18 @@ def set_type(target: NumpyType, state: Any) -> None:
 
 
 def set_array(target: NumpyArray, state: Any) -> None:
-    """The contents of an array that `_reconstruct` made."""
+    """Set the contents of an array that `_reconstruct` created."""
     _, shape, dtype, fortran, data = state
     target.array = _filled(data, dtype, shape, bool(fortran))
 
 
 def from_buffer(data: Any, dtype: Any, shape: Any, order: Any) -> NumpyArray:
-    """``numpy.core.numeric._frombuffer``, of pickles of protocol 5."""
+    """Build the result of ``numpy.core.numeric._frombuffer``, used by protocol 5."""
     return NumpyArray(_filled(data, dtype, shape, order == "F"))
 
 
 def make_scalar(dtype: Any, data: Any = b"") -> Any:
-    """``numpy.core.multiarray.scalar``: the number itself."""
+    """Return the number that ``numpy.core.multiarray.scalar`` makes."""
     return _filled(data, dtype, (), False)[()].item()
 
 

@@ -1,8 +1,8 @@
-"""A pickle read as data: a machine for its opcodes that only builds containers and records.
+"""A machine for pickle opcodes that only builds containers and records.
 
-Python's own unpickler imports and calls what a file names. This one cannot: calls go to a table of this
-package's functions, everything else becomes an `Inert` record. It does not recurse, and counts what it
-makes against the file's `Budget`.
+Python's own unpickler imports and calls whatever a file names. This one cannot: a table of this
+package's functions serves known calls, and any other call gives an `Inert` record. It does not recurse,
+and counts the memory of its objects against the file's `Budget`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COSTS = {
     "NEWOBJ": 512, "NEWOBJ_EX": 512, "GLOBAL": 128, "STACK_GLOBAL": 128, "SETITEM": 128,
     "MEMOIZE": 96, "PUT": 96, "BINPUT": 96, "LONG_BINPUT": 96,
 }  # fmt: skip
-"""Bytes that an operation takes at most, beside the letters and digits in the pickle."""
+"""Most bytes that an opcode's result takes, in addition to letters and digits in the pickle."""
 _IGNORED = {"PROTO", "FRAME"}
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 _FRESH: dict[str, Callable[[], Any]] = {
@@ -42,20 +42,20 @@ _LITERALS = {
 
 
 class Bounded:
-    """A file that never reads more than what is there, whatever length it is asked for."""
+    """A file wrapper that never reads past the file's end, whatever length is asked for."""
 
     def __init__(self, file: BinaryIO, size: int):
         self._file = file
         self._left = size - file.tell()
 
     def read(self, count: int) -> bytes:
-        """At most `count` bytes."""
+        """Read at most `count` bytes."""
         found = self._file.read(max(0, min(count, self._left)))
         self._left -= len(found)
         return found
 
     def readline(self) -> bytes:
-        """One line, at most 64 KiB of it."""
+        """Read one line, at most 64 KiB of it."""
         found = self._file.readline(min(_LONGEST_LINE, self._left))
         self._left -= len(found)
         return found
@@ -65,9 +65,9 @@ class Machine(Stack):
     """Reads one pickle after another from a file.
 
     Args:
-        size: of `file` in bytes.
-        persistent: what an object that lies outside of the pickle becomes, by its id.
-        budget: of the file.
+        size: size of `file` in bytes.
+        persistent: a function that returns an object stored outside of the pickle, by its id.
+        budget: budget of the file.
         torchscript: allow the classes of a TorchScript archive.
     """
 
@@ -89,11 +89,11 @@ class Machine(Stack):
         self._torchscript = torchscript
 
     def load(self) -> Any:
-        """The next object.
+        """Read the next object.
 
         Raises:
-            WeightsError: it names a global that is not allowed.
-            ValueError, IndexError, KeyError, TypeError: not a well-formed pickle.
+            WeightsError: the pickle names a global that is not allowed.
+            ValueError, IndexError, KeyError, TypeError: the pickle is not well-formed.
         """
         self._stack, self._memo = [], {}
         for count, (opcode, argument, _) in enumerate(pickletools.genops(cast(BinaryIO, self._file))):
@@ -146,7 +146,7 @@ class Machine(Stack):
         self._stack.append(value)
 
     def _count_copied(self, value: Any) -> None:
-        """Calls can copy what the memo holds: a small pickle would fill any memory with copies."""
+        """Count copies that calls make of the memo: a small pickle could fill any memory with them."""
         if isinstance(value, NumpyArray):
             self._copied += 0 if value.array is None else value.array.nbytes
         elif isinstance(value, list | tuple | dict | set | frozenset | str | bytes):

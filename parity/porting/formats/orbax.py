@@ -1,4 +1,4 @@
-"""Orbax checkpoints: folders that orbax reads, one tensor at a time. The one kind that needs JAX."""
+"""Orbax checkpoints: folders that orbax reads, one tensor at a time. The only kind that needs JAX."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _ITEMS = ("default", "params", "state", "model")
 
 
 class Checkpoint(NamedTuple):
-    """Where in a folder the tensors are."""
+    """The tree of tensors in a folder."""
 
     item: Path
     step: str
-    """Which step was chosen among several, in words; empty if there was no choice."""
+    """The step that was chosen, in words; empty if the folder has no steps."""
 
 
 def find_checkpoint(folder: Path) -> Checkpoint | None:
-    """The tree of tensors in a folder that is one, holds one as an item, or holds steps that do.
+    """Find the tree of tensors in a folder: the folder itself, one of its items, or an item of a step.
 
     Of several steps the newest is taken.
 
     Returns:
-        None if the folder is not Orbax's.
+        The tree; None if the folder is not Orbax's.
 
     Raises:
-        MissingFileError: a step whose items are none of the usual names; they are listed.
+        MissingFileError: a step has several items, none with a usual name; the message lists them.
     """
     if (folder / _TREE).is_file():
         return Checkpoint(folder, "")
@@ -55,11 +55,11 @@ def find_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def read_orbax(checkpoint: Checkpoint) -> Container:
-    """The tree of a checkpoint; a tensor is read by orbax when it is loaded.
+    """Open the tree of a checkpoint; orbax reads a tensor when it is loaded.
 
     Raises:
         ConfigError: orbax is not installed.
-        WeightsError: damaged.
+        WeightsError: the checkpoint is damaged.
     """
     try:
         import jax
@@ -72,7 +72,7 @@ def read_orbax(checkpoint: Checkpoint) -> Container:
         ) from None
     item, handler = epath.Path(checkpoint.item.absolute()), ocp.PyTreeCheckpointHandler()
     with guarded(checkpoint.item, "Orbax checkpoint"):
-        parse_json(read_text(checkpoint.item / _TREE))  # which orbax reads without a limit
+        parse_json(read_text(checkpoint.item / _TREE))  # with a limit, which orbax does not have
         tree = handler.metadata(item).tree
         leaves, structure = jax.tree_util.tree_flatten(tree, is_leaf=_is_leaf)
         numbers = iter(range(len(leaves)))
@@ -123,11 +123,11 @@ def _is_leaf(value: Any) -> bool:
 
 
 def _item(step: Path, *, itself: bool = False) -> Path | None:
-    """The item of a step that holds the tensors."""
+    """Return the item of a step that holds the tensors; None if there is none."""
     if itself and (step / _TREE).is_file():
         return step
     trees = sorted(each.name for each in step.iterdir() if (each / _TREE).is_file())
-    # a manager's steps, too, are folders that hold a tree: a number is not an item's name
+    # a manager's steps are folders with a tree, too: so a number is not taken for an item's name
     items = [name for name in trees if not _STEP.fullmatch(name)]
     chosen = [name for name in _ITEMS if name in items] or (items if len(items) == 1 else [])
     if items and not chosen:

@@ -1,4 +1,4 @@
-"""Safetensors files, sealed or anybody's."""
+"""Reader and writer of safetensors files, with or without a seal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from vit_config.files.seal import tensors_of
 
 
 def read_safetensors(path: Path) -> Container:
-    """A safetensors file; of a sealed one the seal is checked now, a tensor's digest when it is loaded.
+    """Open a safetensors file; a seal is checked now, a sealed tensor's digest when it is loaded.
 
     Raises:
-        WeightsError: truncated, a header that contradicts itself, or a broken seal.
+        WeightsError: the file is truncated, its header contradicts itself, or its seal is broken.
     """
     header = read_file_header(path)
     with naming(path):
@@ -43,14 +43,14 @@ def write_safetensors(
         metadata: ``__metadata__`` of the header.
         sealed: add digests and the seal over them and every other ``vit.`` entry of the metadata.
         progress: called with the number of bytes just written.
-        force: replace a file that exists.
-        check: is given the whole file before it gets its name.
-        late: what is known of the metadata when every tensor is written.
+        force: replace an existing file.
+        check: called with the path of the finished file before it gets its name.
+        late: returns the metadata that are known only when every tensor is written.
 
     Raises:
         ConfigError: the file exists, is a folder, or cannot hold these types or names.
         MissingFileError: the folder to write in does not exist.
-        WeightsError: a tensor that cannot be read.
+        WeightsError: a tensor cannot be read.
     """
     with atomic_file(path, force=force, check=check) as file:
         write_stream(file, tensors, metadata, sealed=sealed, progress=progress, late=late)

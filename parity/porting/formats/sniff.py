@@ -1,4 +1,4 @@
-"""A file's kind by its first bytes, and the reader for it."""
+"""Recognition of a file's kind by its first bytes, and the choice of its reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vit_config.errors import WeightsError
 _TAR = slice(257, 262)
 _ARRAY = b"\x93NUMPY"
 _ONNX = b"\x08\x12"
-"""How a graph begins, but for the byte between: the version of its form, and who wrote it."""
+"""First and third byte of a graph: the tags of its version and of its producer."""
 _EQUINOX = (
     "holds arrays of numpy one after the other and no names, as Equinox's tree_serialise_leaves"
     " writes them; load it by its own code and save the arrays by name, as .npz or safetensors"
@@ -45,13 +45,13 @@ def read_file(path: Path) -> Container:
     """Open one file of any kind.
 
     Raises:
-        WeightsError: damaged, or of a kind that is not read.
+        WeightsError: the file is damaged, or of an unsupported kind.
     """
     if path.suffix == SHARD:
         raise WeightsError(in_shards(path.parent))
     with guarded(path, "checkpoint file"), path.open("rb") as file:
         head = file.read(512)
-    if head[8:9] == b"{":  # before the others: the eight bytes are a length and may look like anything
+    if head[8:9] == b"{":  # first, because the eight bytes before are a length of any value
         return read_safetensors(path)
     if head[:2] == b"PK":
         with guarded(path, "zip archive"):
@@ -82,7 +82,7 @@ def read_file(path: Path) -> Container:
 
 
 def _of_arrays(path: Path) -> str:
-    """What a file that begins with one array of numpy's is."""
+    """Say what a file that begins with a numpy array is: one array, or Equinox's."""
     with path.open("rb") as file:
         np.lib.format.read_magic(file)
         shape, _, dtype = np.lib.format.read_array_header_1_0(file)
@@ -93,7 +93,7 @@ def _of_arrays(path: Path) -> str:
 
 
 def _first_line(path: Path) -> bytes:
-    """As much of a file as what its writer said of itself may be long, and a little of what follows."""
+    """Read the first 64 KiB of a file, which hold its first line and the start of what follows."""
     with path.open("rb") as file:
         return file.read(_LONGEST_LINE)
 

@@ -12,7 +12,7 @@ _LONGEST_TUPLE = 16
 
 
 class Stack:
-    """What a pickle works on; each opcode is a method ``_do_`` + its name in lower case."""
+    """Stack and memo of a pickle; each opcode is a method ``_do_`` + its name in lower case."""
 
     def __init__(self) -> None:
         self._stack: list[Any] = []
@@ -30,7 +30,7 @@ class Stack:
         return self._stack[-1]
 
     def _take_to_mark(self) -> list[Any]:
-        """Everything above the last mark."""
+        """Remove and return the values above the last mark."""
         index = len(self._stack) - 1
         while self._stack[index] is not _MARK:
             index -= 1
@@ -131,7 +131,7 @@ class Stack:
 
 
 def key_of(value: Any) -> Any:
-    """A dict key or a member of a set: scalars, records, or a short flat tuple of such.
+    """Return a dict key or member of a set, refusing all but scalars, records and short flat tuples.
 
     Hashing a deep or wide tree of tuples, or the same long text again and again, would take forever or
     overflow the stack of the interpreter.

@@ -1,8 +1,8 @@
-"""Big Vision's checkpoint folders: a zarr array for each tensor, its path in the name of a folder.
+"""Big Vision's checkpoint folders: a zarr array for each tensor, in a folder named after its path.
 
 ``checkpoint.bv-000010000/params~img~embedding~kernel`` is ``params/img/embedding/kernel``, and the file
-``checkpoint.bv-LAST`` beside the folders says which is the newest that is whole. Shapes and types are
-read from the arrays' descriptions; tensorstore, which wrote them, reads their values.
+``checkpoint.bv-LAST`` beside the folders names the newest complete one. Shapes and types are read from
+the arrays' descriptions; tensorstore, which wrote them, reads their values.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from vit_config.files.stored import checked_shape
 
 DESCRIPTION = ".zarray"
 SLASH = "~"
-"""Stands for "/" in the names of folders."""
+"""Replaces "/" in the names of folders."""
 LAST = "-LAST"
 _LONGEST_STEP = 1000
 
 
 def find_last(path: Path) -> Path | None:
-    """The newest folder of a checkpoint that is named without its step, or whose run's folder it is.
+    """Find the newest folder of a checkpoint, given its path without a step or the folder of its run.
 
     Returns:
-        None if there is no ``-LAST`` of it.
+        The folder; None if there is no ``-LAST`` file.
 
     Raises:
-        MissingFileError: that names a folder that is gone, or a run has several.
+        MissingFileError: the ``-LAST`` file names a missing folder, or the run has several checkpoints.
     """
     pointers = [path.with_name(path.name + LAST)] if not path.exists() else sorted(path.glob(f"*{LAST}"))
     pointers = [each for each in pointers if each.is_file()]
@@ -52,16 +52,16 @@ def find_last(path: Path) -> Path | None:
 
 
 def is_tensorstore(folder: Path) -> bool:
-    """Whether a folder holds zarr arrays, each in a folder of its own."""
+    """Return whether a folder holds zarr arrays, each in its own folder."""
     return any((each / DESCRIPTION).is_file() for each in folder.iterdir() if each.is_dir())
 
 
 def read_tensorstore(folder: Path) -> Container:
-    """The arrays of a folder; one is read when it is loaded.
+    """Open the arrays of a folder; an array is read when it is loaded.
 
     Raises:
         ConfigError: tensorstore is not installed.
-        WeightsError: damaged.
+        WeightsError: the checkpoint is damaged.
     """
     budget = folder_budget(folder)
     flat = Flat("/", budget)
@@ -82,7 +82,7 @@ def _stored(place: Path, budget: Budget) -> Stored:
     of_chunk = math.prod(cuts) * dtype.itemsize
 
     def load() -> np.ndarray:
-        budget.values(of_chunk)  # a chunk is unpacked whole, however little of it is in the array
+        budget.values(of_chunk)  # tensorstore unpacks whole chunks, even if the array needs a part
         return _load(place, shape, dtype, math.prod(chunks))
 
     return Stored(shape, dtype, load)
@@ -91,7 +91,7 @@ def _stored(place: Path, budget: Budget) -> Stored:
 def _load(place: Path, shape: tuple[int, ...], dtype: np.dtype, chunks: int) -> np.ndarray:
     store = _tensorstore(place)
     there = sum(each.name != DESCRIPTION for each in place.iterdir())
-    if there < chunks:  # which tensorstore takes for zeros
+    if there < chunks:  # tensorstore would take a missing chunk for zeros
         raise WeightsError(f"{place}: {there} of {chunks} chunks are there; copy the checkpoint again")
     with guarded(place, "zarr array"):
         kept = {"driver": "file", "path": str(place.absolute())}

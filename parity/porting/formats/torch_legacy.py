@@ -1,4 +1,4 @@
-"""Files of ``torch.save`` before PyTorch 1.6, read without PyTorch: pickles, then the storages."""
+"""Reader, without PyTorch, of ``torch.save`` files before PyTorch 1.6: pickles, then the storages."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _VERSION = 1001
 
 
 def read_torch_legacy(path: Path) -> Flat:
-    """Everything in the file, the tensors' bytes not read.
+    """Read everything in the file except the tensors' bytes.
 
     Raises:
-        WeightsError: not such a file, truncated, or with something in it that no checkpoint needs.
+        WeightsError: the file is of another kind, is truncated, or holds something that no checkpoint
+            needs.
     """
     size = path.stat().st_size
     storages, budget = Storages(path), Budget(path, size)
@@ -37,7 +38,7 @@ def read_torch_legacy(path: Path) -> Flat:
             raise WeightsError(
                 f"{path}: version {shown(version)} of the old torch format, expected {_VERSION}"
             )
-        machine.load()  # of the machine that wrote it; storages do not depend on its byte order
+        machine.load()  # facts about the machine that wrote it; storages do not depend on its byte order
         root = machine.load()
         keys = machine.load()
         if not isinstance(keys, list):
@@ -53,7 +54,7 @@ def read_torch_legacy(path: Path) -> Flat:
 
 
 class Storages:
-    """The storages of the file; where they lie is known only behind the pickle that names them."""
+    """The storages of the file; their offsets are known only after the pickles are read."""
 
     def __init__(self, path: Path):
         self._path = path
@@ -62,7 +63,7 @@ class Storages:
         self._views: dict[str, Storage] = {}
 
     def __call__(self, key: Any) -> Any:
-        """A storage, its place not known yet.
+        """Return a storage, whose offset is not known yet.
 
         Args:
             key: ("storage", class, name, device, number of elements, view) or ("module", class, ...).
@@ -89,10 +90,10 @@ class Storages:
         return storage if view is None else self._view(name, storage, view)
 
     def place(self, keys: list[Any], file: Any, size: int) -> int:
-        """Find every storage behind the pickles.
+        """Find the offset of every storage after the pickles.
 
         Returns:
-            Where the last one ends, in bytes.
+            The offset at which the last storage ends, in bytes.
         """
         end = file.tell()
         for key in keys:
@@ -115,7 +116,7 @@ class Storages:
         return end
 
     def _view(self, name: str, whole: Storage, view: Any) -> Storage:
-        """A part of a storage, as the oldest versions wrote it: (name, offset, length) in elements."""
+        """Return a part of a storage, which old versions wrote: (name, offset, length) in elements."""
         key, offset, length = view
         begin, nbytes = offset * whole.dtype.itemsize, length * whole.dtype.itemsize
         if not isinstance(key, str) or type(offset) is not int or type(length) is not int:

@@ -1,4 +1,4 @@
-"""PyTorch's storages and tensors as its files spell them: types, views into bytes, and refusals."""
+"""PyTorch's storages and tensors in files: types, views into bytes, and refusals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from parity.porting.formats.numpy_pickles import ML_TYPES
 from vit_config.files.stored import Stored, checked_shape, counts
 
 _EXPANDED = 2**30
-"""Bytes that a tensor may have beyond its storage's (an expanded tensor repeats the same values)."""
+"""Most bytes that a tensor may have beyond its storage's (an expanded tensor repeats values)."""
 
 DTYPES: dict[str, np.dtype] = {
     **{name: np.dtype(name) for name in (
@@ -24,7 +24,7 @@ DTYPES: dict[str, np.dtype] = {
     )},
     **{name: np.dtype(getattr(ml_dtypes, name)) for name in ML_TYPES},
 }  # fmt: skip
-"""PyTorch's types that numpy, with ml_dtypes, has too; both call them the same."""
+"""PyTorch's types that numpy, with ml_dtypes, has too, under the same names."""
 
 STORAGES = {
     "DoubleStorage": "float64",
@@ -41,7 +41,7 @@ STORAGES = {
     "ComplexDoubleStorage": "complex128",
     "UntypedStorage": "uint8",
 }
-"""The types of PyTorch's storage classes."""
+"""Element types of PyTorch's storage classes."""
 
 
 @dataclass(eq=False)
@@ -51,18 +51,18 @@ class Storage:
     dtype: np.dtype
     nbytes: int
     read: Callable[[int, int], np.ndarray]
-    """``read(begin, end)``: these bytes, a fresh array of uint8."""
+    """``read(begin, end)`` returns these bytes as a new uint8 array."""
     swapped: bool = False
-    """Written by a machine of the other byte order."""
+    """Whether a machine of the other byte order wrote the bytes."""
 
     def whole(self) -> View:
-        """All of it as a tensor of one dimension."""
+        """Return the whole storage as a tensor of one axis."""
         return View(self, self.dtype, 0, (self.nbytes // self.dtype.itemsize,), (1,))
 
 
 @dataclass(eq=False)
 class View:
-    """A tensor: where its elements lie in a storage, counted in elements."""
+    """A tensor as a view of a storage; offset and strides are counted in elements."""
 
     storage: Storage
     dtype: np.dtype
@@ -71,7 +71,7 @@ class View:
     stride: tuple[int, ...]
 
     def stored(self) -> Stored:
-        """The tensor, its bytes not read."""
+        """Return the tensor without reading its bytes."""
         return Stored(self.shape, self.dtype, self._load)
 
     def _load(self) -> np.ndarray:
@@ -90,7 +90,7 @@ class View:
 
 
 def make_view(storage: Any, offset: Any, shape: Any, stride: Any, dtype: np.dtype | None = None) -> View:
-    """``torch._utils._rebuild_tensor``.
+    """Build the result of ``torch._utils._rebuild_tensor``.
 
     Raises:
         ValueError, TypeError: the tensor would lie outside its storage.
@@ -114,20 +114,20 @@ def make_view(storage: Any, offset: Any, shape: Any, stride: Any, dtype: np.dtyp
 
 
 def torch_dtype(value: Any) -> np.dtype | None:
-    """The type that a global such as ``torch.bfloat16`` names, or None if numpy lacks it."""
+    """Return the type that a global such as ``torch.bfloat16`` names, or None if numpy lacks it."""
     known = isinstance(value, Global) and value.module == "torch"
     return DTYPES.get(value.name) if known else None
 
 
 def storage_dtype(value: Any) -> np.dtype | Refused:
-    """The type of a storage class such as ``torch.FloatStorage``."""
+    """Return the element type of a storage class such as ``torch.FloatStorage``."""
     if not isinstance(value, Global) or value.name not in STORAGES:
         return Refused(f"a tensor of {shown(value)}, which no array of numpy can hold")
     return DTYPES[STORAGES[value.name]]
 
 
 def _extent(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
-    """How many elements of the storage a tensor spans."""
+    """Return the number of elements of the storage that a tensor spans."""
     if 0 in shape:
         return 0
     return 1 + sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
@@ -143,5 +143,5 @@ def _is_contiguous(shape: tuple[int, ...], stride: tuple[int, ...]) -> bool:
 
 
 def _word(dtype: np.dtype) -> int:
-    """The bytes of what is swapped: a complex number is two words."""
+    """Return the size of the words whose bytes are swapped: a complex number is two words."""
     return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize

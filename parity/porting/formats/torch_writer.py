@@ -1,4 +1,4 @@
-"""Files that ``torch.load`` reads, even with ``weights_only=True``, written without PyTorch."""
+"""Writer, without PyTorch, of files that ``torch.load`` reads, even with ``weights_only=True``."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ def write_torch(
 
     Args:
         progress: called with the number of bytes just written.
-        force: replace a file that exists.
-        check: is given the whole file before it gets its name.
-        wrapper: the key of a dictionary around the state dict, if there shall be one.
-        metadata: what the file says of itself, see `parity.porting.formats.comment`.
-        late: what is known of it when every tensor is written.
+        force: replace an existing file.
+        check: called with the path of the finished file before it gets its name.
+        wrapper: the key of a dictionary around the state dict; empty for none.
+        metadata: the file's metadata, see `parity.porting.formats.comment`.
+        late: returns the metadata that are known only when every tensor is written.
 
     Raises:
-        ConfigError: the file exists, is a folder, PyTorch lacks one of the types, or too much metadata.
+        ConfigError: the file exists, is a folder, PyTorch lacks one of the types, or there are too many
+            metadata.
         MissingFileError: the folder to write in does not exist.
-        WeightsError: a tensor that cannot be read.
+        WeightsError: a tensor cannot be read.
     """
     content = state_dict_pickle(tensors, wrapper)
     with atomic_file(path, force=force, check=check) as file, zipfile.ZipFile(file, "w") as archive:
-        pack(metadata or {})  # refuses what is too long before anything is written
+        pack(metadata or {})  # raises before anything is written if the metadata are too long
         _add(archive, file, "data.pkl", content)
         _add(archive, file, ".format_version", b"1")
         _add(archive, file, ".storage_alignment", str(_ALIGNMENT).encode())
@@ -62,7 +63,7 @@ def write_torch(
 
 
 def state_dict_pickle(tensors: Mapping[str, Stored], wrapper: str = "") -> bytes:
-    """The pickle of an OrderedDict of tensors, in the opcodes that PyTorch's own files consist of.
+    """Return the pickle of an OrderedDict of tensors, in the opcodes of PyTorch's own files.
 
     Raises:
         ConfigError: PyTorch lacks one of the types.
@@ -78,7 +79,7 @@ _ORDERED_DICT = b"ccollections\nOrderedDict\n)R"
 
 
 def _tensor(name: str, index: int, stored: Stored) -> bytes:
-    """A call of the function that rebuilds a tensor from a storage."""
+    """Return the opcodes of a call that rebuilds a tensor from a storage."""
     kind = stored.dtype.name
     if kind not in DTYPES:
         raise ConfigError(f"{name}: PyTorch has no type {kind}; convert it to another")
@@ -114,7 +115,7 @@ def _add(archive: zipfile.ZipFile, file: BinaryIO, name: str, content: bytes) ->
 
 
 def _open(archive: zipfile.ZipFile, file: BinaryIO, name: str, size: int):
-    """A member whose bytes start at a multiple of 64, so that PyTorch can map them into memory."""
+    """Open a member for writing at a multiple of 64 bytes, so that PyTorch can map it into memory."""
     member = zipfile.ZipInfo(f"archive/{name}")
     member.file_size = size
     large = size > zipfile.ZIP64_LIMIT
@@ -125,6 +126,6 @@ def _open(archive: zipfile.ZipFile, file: BinaryIO, name: str, size: int):
 
 
 def _identity(archive: zipfile.ZipFile) -> bytes:
-    """Forty digits that depend on the contents alone."""
+    """Return forty digits that depend only on the members' names and contents."""
     members = "".join(f"{member.filename}\0{member.CRC}\0" for member in archive.infolist())
     return f"{int.from_bytes(hashlib.sha256(members.encode()).digest()[:16], 'little'):040d}".encode()

@@ -1,4 +1,4 @@
-"""Files of ``torch.save``, read without PyTorch: a zip archive, one member per storage."""
+"""Reader, without PyTorch, of ``torch.save`` files: a zip archive with one member per storage."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _LARGEST_PICKLE = 2**29
 
 
 def prefix_of(archive: Archive) -> str | None:
-    """The folder in the archive that holds the pickle, with its slash; None if there is none."""
+    """Return the folder in the archive that holds the pickle, with its slash; None if there is none."""
     found = [name for name in archive.names if name == "data.pkl" or name.endswith("/data.pkl")]
     shallow = [name for name in found if name.count("/") <= 1]
     return shallow[0].removesuffix("data.pkl") if len(shallow) == 1 else None
 
 
 def is_torchscript(archive: Archive, prefix: str) -> bool:
-    """Whether the archive holds a program, as ``torch.jit.save`` writes it."""
+    """Return whether the archive holds a program that ``torch.jit.save`` wrote."""
     return f"{prefix}constants.pkl" in archive.names or f"{prefix}model.json" in archive.names
 
 
 def read_torch_zip(archive: Archive, prefix: str, *, torchscript: bool = False) -> Flat:
-    """Everything in the archive, the tensors' bytes not read.
+    """Read everything in the archive except the tensors' bytes.
 
     Raises:
-        WeightsError: damaged, or with something in it that no checkpoint needs.
+        WeightsError: the archive is damaged, or holds something that no checkpoint needs.
     """
     root = read_pickle(archive, prefix, torchscript=torchscript)
     flat = Flat(".", archive.budget)
@@ -40,7 +40,7 @@ def read_torch_zip(archive: Archive, prefix: str, *, torchscript: bool = False) 
 
 
 def read_pickle(archive: Archive, prefix: str, *, torchscript: bool = False) -> Any:
-    """The object of ``data.pkl``, inert."""
+    """Read the object of ``data.pkl`` as inert data."""
     name = f"{prefix}data.pkl"
     if archive.size(name) > _LARGEST_PICKLE:
         raise WeightsError(
@@ -55,7 +55,7 @@ def read_pickle(archive: Archive, prefix: str, *, torchscript: bool = False) -> 
 
 
 class Storages:
-    """The storages of an archive, by what the pickle says of them."""
+    """The storages of an archive, by their persistent ids in the pickle."""
 
     def __init__(self, archive: Archive, prefix: str):
         self._archive = archive
@@ -65,7 +65,7 @@ class Storages:
         self._swapped = order in archive.names and archive.head(order, 16).strip() == b"big"
 
     def __call__(self, key: Any) -> Storage | Refused:
-        """A storage, its bytes not read.
+        """Return a storage without reading its bytes.
 
         Args:
             key: ("storage", class, name, device, number of elements).

@@ -9,10 +9,10 @@ from vit_config.errors import WeightsError
 
 
 def read_torchscript(archive: Archive, prefix: str) -> Flat:
-    """The attributes of the module, by their dotted names; its classes and code are not looked at.
+    """Read the attributes of the module by their dotted names, ignoring its classes and code.
 
     Raises:
-        WeightsError: damaged, or of a version that keeps its tensors elsewhere.
+        WeightsError: the archive is damaged, or of a version that keeps its tensors elsewhere.
     """
     if f"{prefix}data.pkl" not in archive.names:
         raise WeightsError(

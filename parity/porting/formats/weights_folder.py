@@ -1,4 +1,4 @@
-"""Folders of checkpoints: which file holds the weights, shards, and the JSON files beside them."""
+"""Checkpoint folders: search for the weights' file, shards, and the JSON files beside them."""
 
 from __future__ import annotations
 
@@ -22,27 +22,30 @@ WEIGHTS = (
     "open_clip_pytorch_model.bin",
     "flax_model.msgpack",
 )
-"""The names that weights have in a folder, the preferred first."""
+"""Names of weights files in a folder, the preferred first."""
 
 ENDINGS = (".safetensors", ".pth", ".pt", ".bin", ".ckpt", ".npz", ".msgpack")
-"""What the name of the only file with weights in a folder ends in, if it is none of those."""
+"""Suffixes of weights files by other names, of which a folder must have only one."""
 
 OTHERS = (".onnx", ".gguf", ".eqx", ".h5", ".keras", ".npy")
-"""What files end in that are told by what they are and not read, looked at where there is no other."""
+"""Suffixes of files that cannot be read; one is opened, for its precise error, if there is no other."""
 
 SHARD = ".distcp"
-"""What the name of a shard of torch.distributed.checkpoint ends in."""
+"""Suffix of a shard of torch.distributed.checkpoint."""
 
 OF_A_RUN = ("run.json", "weights.safetensors")
-"""What a training run writes first, and what it writes last."""
+"""The files that a training run writes first and last."""
 
 SIDECARS = ("config.json", "preprocessor_config.json", "open_clip_config.json", "trainer_state.json")
-"""JSON files that say what the weights are."""
+"""JSON files that describe the weights."""
 
 
 def find_step(folder: Path) -> tuple[Path, str] | None:
-    """The newest of the files that Flax's ``save_checkpoint`` left in a run's folder, and which step it
-    is in words; None where there is none."""
+    """Find the newest file of Flax's ``save_checkpoint`` in a run's folder.
+
+    Returns:
+        The file, and its step in words; None if there is none.
+    """
     steps = {
         int(match[1]): each
         for each in folder.iterdir()
@@ -55,12 +58,12 @@ def find_step(folder: Path) -> tuple[Path, str] | None:
 
 
 def find_weights(folder: Path) -> Path:
-    """The file in a folder that holds the weights, or the index of its shards.
+    """Find the file in a folder that holds the weights, or the index of their shards.
 
     Raises:
-        MissingFileError: none of the known names is there, nor a single file that looks like weights,
-            nor any of a kind that is told by what it is.
-        WeightsError: the shards of torch.distributed.checkpoint.
+        MissingFileError: the folder has none of the known names, no single file that looks like weights,
+            and no file of a known kind that cannot be read.
+        WeightsError: the folder holds shards of torch.distributed.checkpoint.
     """
     for name in WEIGHTS:
         if (folder / name).is_file():
@@ -93,7 +96,7 @@ def find_weights(folder: Path) -> Path:
 
 
 def in_shards(folder: Path) -> str:
-    """What a folder of torch.distributed.checkpoint is, and what makes one file of it, in words."""
+    """Say that a folder is of torch.distributed.checkpoint, and how to join it to one file."""
     return (
         f"{folder}: is a checkpoint of torch.distributed.checkpoint, in shards; join them by"
         f" `python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} OUT.pth`"
@@ -101,16 +104,16 @@ def in_shards(folder: Path) -> str:
 
 
 def read_sidecars(folder: Path) -> dict[str, Any]:
-    """The JSON files of a folder that say what its weights are, parsed, by file name.
+    """Read the JSON files of a folder that describe its weights, by file name.
 
     Raises:
-        WeightsError: one of them is not JSON; its line is named.
+        WeightsError: a file is not JSON; the message names the line.
     """
     return {name: read_json(folder / name) for name in SIDECARS if (folder / name).is_file()}
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file. WeightsError: it is not JSON; the line is named."""
+    """Read a JSON file. WeightsError: it is not JSON; the message names the line."""
     with guarded(path, "JSON file"):
         try:
             return parse_json(read_text(path))
@@ -119,15 +122,15 @@ def read_json(path: Path) -> Any:
 
 
 def read_shards(index: Path, read: Callable[[Path], Container]) -> Container:
-    """A model in several files and an index that says which tensor is in which.
+    """Read a model in several files, with an index that says which tensor is in which file.
 
     Args:
-        read: what reads one file.
+        read: a function that reads one file.
 
     Raises:
-        MissingFileError: a file that the index names is not there.
-        WeightsError: the index is not one, names a file outside of its folder, or files and index do not
-            hold the same tensors.
+        MissingFileError: a file that the index names is missing.
+        WeightsError: the index is malformed, names a file outside of its folder, or files and index do
+            not hold the same tensors.
     """
     content = read_json(index)
     places = content.get("weight_map") if isinstance(content, dict) else None

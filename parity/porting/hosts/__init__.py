@@ -1,1 +1,1 @@
-"""A tower put back into the larger model that it is a part of."""
+"""Writing a vision tower back into a host: the larger model that the tower is a part of."""

@@ -1,4 +1,4 @@
-"""Whether a tower fits into a host, and which of the host's tensors it takes the place of."""
+"""Checks that a tower fits into a host, and names the host's tensors that it replaces."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig, WeightsError
 
 OF_IMAGES = ("init", "image_size")
-"""Fields that may differ where every shape is the same."""
+"""Fields that may differ if all shapes are the same."""
 MOST_SAID = 8
 
 
 class Fitted(NamedTuple):
-    """What of a host is replaced."""
+    """The tensors that replace a host's."""
 
     tensors: dict[str, Stored]
-    """By the names of the host's file, of the host's types and shapes."""
+    """New tensors by the names in the host's file, with the host's types and shapes."""
     said: tuple[str, ...]
-    """What was done to the tower for that, a sentence each."""
+    """Changes made to the tower, a sentence each."""
 
 
 def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) -> Fitted:
-    """A tower's tensors as those of a host.
+    """Convert a tower's tensors to those of a host.
 
     Args:
-        tower: of any dialect.
-        host: read for the tower in it.
-        num_classes: 0 takes the tower's head off first.
+        tower: the new tower, of any dialect.
+        host: the checkpoint of the tower in the host.
+        num_classes: 0 removes the tower's head first.
 
     Raises:
-        ConfigError: it does not fit; everything that differs is named, with both values.
+        ConfigError: the tower does not fit; the message names every difference, with both values.
     """
     target = plan(tower, host.dialect.name, num_classes=num_classes, inside=True)
     made = target.dialect.within_body(target.tensors)
@@ -66,7 +66,7 @@ def fit(tower: Checkpoint, host: Checkpoint, *, num_classes: int | None = None) 
 
 
 def _misfits(made: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:
-    """Which names and shapes differ, a phrase each."""
+    """Yield a phrase for each name or shape that differs."""
     for name, stored in host.tensors.items():
         if name not in made:
             yield f"{name} is missing, in the host {stored.shape}"
@@ -79,7 +79,7 @@ def _misfits(made: Mapping[str, Stored], host: Checkpoint) -> Iterator[str]:
 
 
 def _differences(tower: ViTConfig, host: ViTConfig) -> Iterator[str]:
-    """What two schemas of the same shapes compute otherwise, a phrase each."""
+    """Yield a phrase for each field in which two schemas of the same shapes compute differently."""
     for name in ViTConfig.fields():
         ours, theirs = getattr(tower, name), getattr(host, name)
         if name not in (*NEUTRAL, *OF_IMAGES) and not agree(name, ours, theirs):
@@ -87,7 +87,7 @@ def _differences(tower: ViTConfig, host: ViTConfig) -> Iterator[str]:
 
 
 def _as(stored: Stored, dtype: np.dtype, name: str) -> Stored:
-    """A tensor of another type, every value finite that was."""
+    """Cast a tensor; reading it raises a WeightsError if a finite value becomes infinite."""
     if stored.dtype == dtype:
         return stored
 

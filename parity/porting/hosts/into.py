@@ -1,4 +1,4 @@
-"""`put_into`: a tower of any dialect back into a host, everything else of which stays byte for byte."""
+"""`put_into` writes a tower of any dialect back into a host; all other bytes of the host are kept."""
 
 from __future__ import annotations
 
@@ -24,31 +24,30 @@ from vit_config.errors import UnstatedError
 from vit_config.files.atomic import atomic_folder, check_writable, put_in_place
 
 REPORT = "tower.json"
-"""What is written beside a host: where its tower is from and what that changed."""
+"""Name of the report written beside a host: the tower's provenance and the changed tensors."""
 
 
 @dataclass(frozen=True)
 class Put:
-    """What was written."""
+    """The result of `put_into`: a host with another tower."""
 
     path: Path
     dialect: str
-    """Of the host's tower."""
+    """Dialect of the host's tower."""
     changed: dict[str, float]
-    """By the names of the host, how far each tensor is from the one before, relatively; those that are
-    the same are left out."""
+    """Relative distance of each changed tensor from the one before, by the names of the host."""
     same: int
-    """How many tensors of the tower were in the host already, bit for bit."""
+    """Number of the tower's tensors that the host already had, bit for bit."""
     others: int
-    """How many tensors the host has beside its tower."""
+    """Number of tensors that the host has beside its tower."""
     files: tuple[str, ...]
-    """The files that were touched."""
+    """Names of the files that were changed."""
     notes: tuple[str, ...]
-    """What was done, a sentence each."""
+    """Changes to the tower, a sentence each."""
 
     @property
     def said(self) -> str:
-        """What became of the host, in words."""
+        """Summary of the changes to the host, in words."""
         where = f" in {', '.join(self.files)}" if self.changed else ""
         return (
             f"{len(self.changed)} tensors of its {self.dialect} changed{where}, {self.same} as they"
@@ -67,19 +66,19 @@ def put_into(
     force: bool = False,
     **reading: Any,
 ) -> Put:
-    """Write a host again with another tower in it.
+    """Write a copy of a host with another tower.
 
     Args:
-        tower: a file or folder of any dialect; with `reading`, options of `read_checkpoint`.
+        tower: a file or folder of any dialect; `reading` are options of `read_checkpoint`.
         host: a file or folder, such as that of a PaliGemma.
-        out: where to write, a folder for a folder and a file for a file.
-        host_part: which tower of the host, where it has several.
-        num_classes: 0 takes the tower's head off first.
-        license_allow: licences of the tower that may pass; None lets everything pass.
-        force: replace what is at `out`.
+        out: the path to write: a folder if the host is a folder, else a file.
+        host_part: the tower to replace in a host that has several.
+        num_classes: 0 removes the tower's head first.
+        license_allow: licences of the tower that are allowed; None allows all.
+        force: replace an existing `out`.
 
     Raises:
-        ConfigError: it does not fit, with both values; or the host is of a kind that is not written.
+        ConfigError: the tower does not fit, with both values; or this kind of host cannot be written.
         WeightsError: see `read_checkpoint`.
     """
     tower = tower if isinstance(tower, Checkpoint) else read_checkpoint(tower, **reading)
@@ -124,7 +123,7 @@ def put_into(
 
 
 def _read(opened: Opened, tower: Checkpoint, part: str | None) -> tuple[Checkpoint, tuple[str, ...]]:
-    """The tower in a host; where its file leaves something open, it is what the new tower says."""
+    """Read the tower in a host, taking fields that its file leaves open from the new tower."""
     try:
         return read_checkpoint(opened, part=part), ()
     except UnstatedError as error:
@@ -146,7 +145,7 @@ def _check_out(host: Path, tower: Checkpoint, out: Path, force: bool) -> None:
 
 
 def _changes(host: Checkpoint, fitted: Fitted) -> Iterator[tuple[str, float]]:
-    """How far each tensor is from the host's own, relatively; 0 where every bit is the same."""
+    """Yield the relative distance of each new tensor from the host's; 0 if every bit is the same."""
     for name, stored in fitted.tensors.items():
         new, old = stored.load(), host.container.tensors[name].load()
         if new.tobytes() == old.tobytes():
@@ -159,7 +158,7 @@ def _changes(host: Checkpoint, fitted: Fitted) -> Iterator[tuple[str, float]]:
 
 
 def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
-    """Read what was written: the tower's tensors as they should be, and all others as they were."""
+    """Check the written copy: the tower's tensors must be the new ones, all others unchanged."""
     written = open_checkpoint(copy).container.tensors
     before = host.container.tensors
     if written.keys() != before.keys():
@@ -171,7 +170,7 @@ def _check(copy: Path, out: Path, host: Opened, fitted: Fitted) -> None:
 
 
 def _write_file(out: Path, write: Callable[[Path], None]) -> None:
-    """A file and its report, written in a folder of their own first."""
+    """Write a file and its report to a temporary folder, and move both into place."""
     check_writable(out)
     folder = Path(tempfile.mkdtemp(dir=out.absolute().parent, prefix=f".{out.name}."))
     try:

@@ -1,7 +1,7 @@
-"""Files of a host, written again with other tensors in some places; every other byte stays.
+"""Rewrites the files of a host with some tensors replaced.
 
-Safetensors are copied and overwritten in place, so that headers, indices and all else are the same.
-Archives of numpy are copied member by member. Orbax's arrays are overwritten by tensorstore. A file of
+Safetensors are copied and overwritten in place, so that headers, indices and all other bytes are kept.
+Archives of numpy are copied member by member. tensorstore overwrites Orbax's arrays. A file of
 ``torch.save`` is loaded by PyTorch, with nothing executed, and saved again.
 """
 
@@ -23,7 +23,7 @@ Tensors = Mapping[str, Stored]
 
 
 def check_kind(host: Container) -> None:
-    """Refuse a host of a kind that is not written again.
+    """Refuse a host of a kind that cannot be rewritten.
 
     Raises:
         ConfigError: with the reason.
@@ -41,7 +41,7 @@ def check_kind(host: Container) -> None:
 
 
 def touched(host: Container, names: Iterable[str]) -> list[Path]:
-    """The files that hold tensors which are replaced."""
+    """Return the files that hold the named tensors."""
     if not host.kind.startswith("safetensors"):
         return list(host.files)
     paths = (_extent(host, name).path for name in names)
@@ -52,9 +52,9 @@ def rewrite(host: Container, copy: Path, tensors: Tensors) -> None:
     """Put tensors into a copy of a host.
 
     Args:
-        host: as it was read.
-        copy: a copy of its path, a file or a folder; changed in place.
-        tensors: by the names of the host, of its types and shapes.
+        host: the host as it was read.
+        copy: a copy of the host's file or folder; changed in place.
+        tensors: new tensors by the host's names, with its types and shapes.
     """
     if host.kind.startswith("safetensors"):
         _safetensors(host, copy, tensors)
@@ -67,7 +67,7 @@ def rewrite(host: Container, copy: Path, tensors: Tensors) -> None:
 
 
 def _in_copy(host: Container, path: Path, copy: Path) -> Path:
-    """Where a file of the host is in its copy."""
+    """Return the path in the copy of one of the host's files."""
     root = host.path
     return copy if path == root else copy / path.relative_to(root)
 
@@ -118,7 +118,7 @@ def _torch(path: Path, tensors: Tensors) -> None:
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The tensors in dicts and lists, by flat name."""
+    """Yield the tensors in nested dicts and lists by flat name."""
     if hasattr(value, "data_ptr"):
         yield name, value
         return
@@ -145,7 +145,7 @@ def _orbax(item: Path, tensors: Tensors) -> None:
 
 
 def _open(tensorstore: Any, store: dict[str, Any]) -> Any:
-    """An array of either version of zarr."""
+    """Open an array of either version of zarr."""
     try:
         return tensorstore.open({"driver": "zarr", "kvstore": store}, open=True).result()
     except ValueError:
@@ -153,7 +153,7 @@ def _open(tensorstore: Any, store: dict[str, Any]) -> Any:
 
 
 def copied(host: Path, to: Path) -> None:
-    """Copy a host, a file or a folder, links followed."""
+    """Copy a host's file or folder, following links."""
     if host.is_dir():
         shutil.copytree(host, to, dirs_exist_ok=True)
     else:

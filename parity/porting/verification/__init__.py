@@ -1,1 +1,1 @@
-"""Running what was read and what was written: in both twins, and in the libraries themselves."""
+"""Verification of conversions: source and result are run in both twins and in their libraries."""

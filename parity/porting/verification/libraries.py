@@ -1,4 +1,4 @@
-"""The libraries that dialects belong to, as far as they are installed: the judges of what is written."""
+"""The installed libraries that dialects belong to: their own models load and run written checkpoints."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ from parity.porting.checkpoint import Checkpoint
 from vit_config import ViTConfig
 
 SINGLE = 1e-5
-"""How far logits may be from the twins' where a library computes something in float32, whatever the type
-of its model."""
+"""Relative limit of logits of libraries that compute something in float32 whatever the model's type."""
 
 
 DRAWING = ("uniform_", "normal_", "erfinv_", "mul_", "add_", "clamp_", "fill_", "zero_", "copy_")
-"""Methods of tensors that initial values are made by."""
+"""Tensor methods that compute initial values."""
 
 
 class NoModelError(Exception):
-    """Why a library has no model of a checkpoint here, in words."""
+    """No installed library has a model of a checkpoint; the message says why."""
 
 
 class RefusedError(Exception):
-    """Why a library does not load the tensors of a checkpoint into its own model of it, in words."""
+    """A library does not load a checkpoint's tensors into its own model; the message says why."""
 
 
 def load_strictly(model: Any, checkpoint: Checkpoint) -> Any:
-    """The model with exactly the tensors of a file, in float64, which holds every value of theirs.
+    """Load exactly a file's tensors into a model, in float64, which can hold every value.
 
     Raises:
-        RefusedError: other names or other shapes.
+        RefusedError: names or shapes differ.
     """
     from vit_torch.weights import from_numpy
 
@@ -49,16 +48,16 @@ def load_strictly(model: Any, checkpoint: Checkpoint) -> Any:
 
 
 def shapes_of(tensors: Callable[[], Mapping[str, Any]]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a library's tensors, by name; nothing is allocated or drawn.
+    """Return the shapes of a library's tensors by name, without allocating or initialising them.
 
     Args:
-        tensors: makes them, on PyTorch's current device.
+        tensors: a function that creates the tensors on PyTorch's current device.
     """
     import torch
     from torch.overrides import TorchFunctionMode
 
     class WithoutValues(TorchFunctionMode):
-        """Does not draw what has no values; drawing on the meta device takes most of the time."""
+        """Skips initialisation of meta tensors, which would take most of the time."""
 
         def __torch_function__(self, func, types, args=(), kwargs=None):
             drawn = args and getattr(func, "__name__", "") in DRAWING
@@ -75,33 +74,33 @@ class Library:
 
     name: str
     package: str
-    """What has to be installed."""
+    """Name of the package to import."""
     build: Callable[[Checkpoint], Any]
-    """Its own model for a checkpoint - of its config file, or of the arguments that its schema means -
-    freshly drawn, on PyTorch's current device. Raises NoModelError."""
+    """Builds the library's model for a checkpoint, by its config file or by the arguments for its
+    schema, with initial values, on PyTorch's current device. Raises NoModelError."""
     load: Callable[[Checkpoint], Any] | None = None
-    """The same with the checkpoint's tensors, none missing and none left over; by default `build` and
-    `load_strictly`. Raises NoModelError and RefusedError."""
+    """Builds the model with exactly the checkpoint's tensors; by default `build` and `load_strictly`.
+    Raises NoModelError and RefusedError."""
     named: Callable[[Any], Mapping[str, Any]] = lambda model: model.state_dict()
-    """A model's tensors by the names that the library gives them in files."""
+    """Returns a model's tensors by the library's names in files."""
     call: Callable[[Any, Any, ViTConfig], Any] = lambda model, images, cfg: model(images)
-    """Logits (B, classes) of images (B, C, H, W), or what a head would see."""
+    """Computes logits (B, classes) of images (B, C, H, W), or pooled features without a head."""
     single: Callable[[Checkpoint], bool] = lambda checkpoint: False
-    """Whether it computes something in float32, whatever the type of the model."""
+    """Returns whether the library computes something in float32, whatever the model's type."""
 
     def shapes(self, checkpoint: Checkpoint) -> dict[str, tuple[int, ...]]:
-        """The tensors that a file of this library's must have, by name; nothing is allocated.
+        """Return the shapes of the tensors that a file must have, by name; nothing is allocated.
 
         Raises:
-            NoModelError: it has no model of this checkpoint.
+            NoModelError: the library has no model of this checkpoint.
         """
         return shapes_of(lambda: self.named(self.build(checkpoint)))
 
     def run(self, checkpoint: Checkpoint, images: np.ndarray) -> np.ndarray:
-        """Logits (B, classes) of images (B, H, W, C), all float64.
+        """Compute logits (B, classes) of images (B, H, W, C), all float64.
 
         Raises:
-            NoModelError: it has no model of this checkpoint.
+            NoModelError: the library has no model of this checkpoint.
             RefusedError: the tensors are not those of its model.
         """
         import torch
@@ -113,12 +112,12 @@ class Library:
             return self.call(model, batch, checkpoint.config).numpy()
 
     def limit(self, checkpoint: Checkpoint) -> float:
-        """How far its logits may be from the twins'."""
+        """Return the largest relative error of its logits that passes."""
         return SINGLE if self.single(checkpoint) else FLOAT64
 
 
 def library_of(checkpoint: Checkpoint) -> Library:
-    """The library that reads a checkpoint's dialect.
+    """Return the library that reads a checkpoint's dialect.
 
     Raises:
         NoModelError: there is none, or it is not installed.
@@ -132,10 +131,10 @@ def library_of(checkpoint: Checkpoint) -> Library:
 
 
 def misfits(checkpoint: Checkpoint) -> list[str]:
-    """In which names and shapes a file differs from what its library's own class has, a phrase each.
+    """Return a phrase for each name or shape in which a file differs from its library's own class.
 
     Raises:
-        NoModelError: no library here has a model of it.
+        NoModelError: no installed library has a model of it.
     """
     library, within = library_of(checkpoint), checkpoint.dialect.within_body
     expected = within(library.shapes(checkpoint))
@@ -153,7 +152,7 @@ def _torchvision(checkpoint: Checkpoint) -> Any:
     from parity.porting.verification.peers import import_timm
 
     cfg = checkpoint.config
-    import_timm()  # declares the operators without which torchvision does not load here
+    import_timm()  # declares operators where torchvision would not load without them
     from torchvision.models.vision_transformer import VisionTransformer
 
     return VisionTransformer(
@@ -194,7 +193,7 @@ def _vit_pytorch(checkpoint: Checkpoint) -> Any:
 
 
 def _open_clip(checkpoint: Checkpoint) -> Any:
-    """The whole image tower, as a child called ``visual`` where the file calls it so."""
+    """Build the image tower, as a child called ``visual`` if the file's names have this prefix."""
     import torch
 
     from parity.porting.verification.peers import import_timm
@@ -217,7 +216,7 @@ def _open_clip(checkpoint: Checkpoint) -> Any:
 
 
 def _of(module: str, step: str) -> Callable[..., Any]:
-    """A function of a library's module here, which is loaded when it is called."""
+    """Return a function that imports a module of this package when called, and calls its function."""
 
     def call(*arguments: Any) -> Any:
         found = importlib.import_module(f"parity.porting.verification.{module}")
@@ -252,4 +251,4 @@ LIBRARIES: Mapping[str, Library] = {
     ),
     "open-clip": Library("open_clip", "open_clip", _open_clip),
 }
-"""By the family of dialects."""
+"""Libraries by family of dialects."""

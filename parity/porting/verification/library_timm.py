@@ -1,4 +1,4 @@
-"""timm's own model of a checkpoint: by its config.json, or by the call that makes it."""
+"""Builds and runs timm's own model of a checkpoint, by its config.json or by the call for its schema."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from vit_config import ConfigError, ViTConfig
 
 
 def build(checkpoint: Checkpoint) -> Any:
-    """The model, freshly drawn: that of config.json, or where the user overrides it that of the schema.
+    """Build the model with initial values: by config.json, or by the schema if the user overrode it.
 
     Raises:
-        NoModelError: no call makes it.
+        NoModelError: no call builds it.
     """
     timm = import_timm()
     overruled = [name for name, where in checkpoint.origins.items() if where == OVERRIDDEN]
@@ -26,7 +26,7 @@ def build(checkpoint: Checkpoint) -> Any:
         options = {"num_classes": checkpoint.config.num_classes}
         if told.get("pretrained_cfg"):
             return timm.create_model(f"local-dir:{checkpoint.path.absolute()}", **options)
-        # timm would take the whole file for it, which transformers' TimmWrapper adds entries to
+        # without it timm would use the whole file, to which transformers' TimmWrapper adds entries
         return timm.create_model(told["architecture"], **{**(told.get("model_args") or {}), **options})
     settings = checkpoint.dialect.settings
     assert isinstance(settings, TimmSettings)
@@ -42,8 +42,11 @@ def build(checkpoint: Checkpoint) -> Any:
 
 
 def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
-    """Logits (B, classes) of images (B, C, H, W); without a head the vector that the schema pools, which
-    need not be the one that the model pools: the tokens are the same."""
+    """Compute logits (B, classes) of images (B, C, H, W), or the pooled vector without a head.
+
+    The vector is the one that the schema pools, even if the model pools another: the tokens are the
+    same.
+    """
     pools = {"class": ("token",), "mean": ("avg",)}
     if cfg.num_classes or cfg.pool not in pools or model.global_pool in pools[cfg.pool]:
         return model(images)

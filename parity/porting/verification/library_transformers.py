@@ -1,8 +1,8 @@
-"""transformers' own model of a checkpoint: its class, its names in files, what it makes of images.
+"""Builds, loads and runs transformers' own model of a checkpoint.
 
-The classes of masked images, of pairs of towers and of backbones have an encoder of images in them; that
-is what a checkpoint is of, and what is run. Of a larger model, such as LLaVA, it is the module that this
-model makes for its tower, alone: nothing else of it gets memory.
+Classes for masked images, for pairs of towers and for backbones contain an image encoder, which is the
+part that a checkpoint holds and that is run. For a larger model, such as LLaVA, it is the module that
+this model builds for its tower; nothing else of it gets memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from vit_config import ConfigError, ViTConfig
 
 
 def build(checkpoint: Checkpoint) -> Any:
-    """A model of the class that config.json names, freshly drawn.
+    """Build a model, with initial values, of the class that config.json names.
 
     Raises:
-        NoModelError: there is no such class, or nothing says which.
+        NoModelError: there is no such class, or the class is unknown.
     """
     kind, config = _kind(checkpoint)
     return kind(config, **_options(kind, checkpoint.config))
 
 
 def load(checkpoint: Checkpoint) -> Any:
-    """The same as `from_pretrained` loads it; every tensor of the encoder has to be there.
+    """Load the model by `from_pretrained`; every tensor of the encoder has to be there.
 
     Raises:
         NoModelError: see `build`.
@@ -62,20 +62,20 @@ def load(checkpoint: Checkpoint) -> Any:
 
 
 def named(model: Any) -> dict[str, Any]:
-    """A model's tensors by the names that `save_pretrained` gives them."""
+    """Return a model's tensors by the names that `save_pretrained` gives them."""
     from transformers.core_model_loading import revert_weight_conversion
 
     return revert_weight_conversion(model, model.state_dict())
 
 
 def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
-    """Logits (B, classes) of images (B, C, H, W), or the vector that a model without a head pools."""
+    """Compute logits (B, classes) of images (B, C, H, W), or the pooled vector without a head."""
     import torch
 
     name, inputs = type(model).__name__, {"pixel_values": images}
     if name.startswith("Siglip2"):
         inputs = _flattened(images, cfg)
-    if name.startswith("ViTMAE"):  # nothing is masked, nor put in another order
+    if name.startswith("ViTMAE"):  # no patch is masked, and their order is kept
         model.config.mask_ratio = 0.0
         inputs["noise"] = torch.arange(cfg.num_patches).expand(len(images), -1).double()
     if hasattr(model, "get_image_features"):
@@ -93,7 +93,7 @@ def call(model: Any, images: Any, cfg: ViTConfig) -> Any:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what transformers says of files that it loads."""
+    """Silence transformers' messages and progress bars."""
     from transformers.utils import logging
 
     before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -108,10 +108,10 @@ def _quietly() -> Iterator[None]:
 
 
 def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
-    """A class and its config; of a file alone those that a folder would have."""
+    """Return a class and its config; for a single file, those of the folder that it would be in."""
     from parity.porting.verification.peers import import_timm
 
-    import_timm()  # transformers imports torchvision, which does not load here without it
+    import_timm()  # transformers imports torchvision, which may not load without it
     import transformers
 
     if _is_folder(checkpoint):
@@ -133,7 +133,7 @@ def _kind(checkpoint: Checkpoint) -> tuple[Any, Any]:
 
 
 def _class_of(config: Any, name: str | None = None) -> Any:
-    """The class of a name, else the one that a config names, else the one that it is of."""
+    """Return a class by name, else the one that a config names, else the base class of the config."""
     import transformers
 
     name = name or (config.architectures or ["AutoModel"])[0]
@@ -141,14 +141,14 @@ def _class_of(config: Any, name: str | None = None) -> Any:
         name = transformers.MODEL_MAPPING[type(config)].__name__  # pyright: ignore
     name = str(name).replace(
         "Backbone", "Model"
-    )  # of the same tensors; it gives maps instead of a vector
+    )  # a backbone has the same tensors but returns feature maps
     if not hasattr(transformers, name):
         raise NoModelError(f"the installed transformers has no class {name}")
     return getattr(transformers, name)
 
 
 def _is_inside(checkpoint: Checkpoint) -> bool:
-    """Whether config.json is of a larger model that the tensors are a part of."""
+    """Return whether config.json is of a larger model that the tensors are a part of."""
     place = checkpoint.place
     elsewhere = len(checkpoint.container.tensors) > len(place.tensors)
     under = checkpoint.opened.tower and place.branch  # else the head is the larger model's
@@ -156,10 +156,10 @@ def _is_inside(checkpoint: Checkpoint) -> bool:
 
 
 def _tower(kind: Any, config: Any, checkpoint: Checkpoint) -> Any:
-    """The module of a larger model that a checkpoint is of, without values.
+    """Return the module of a larger model that a checkpoint holds, on the meta device.
 
     Raises:
-        NoModelError: there is none, or several and none of that name.
+        NoModelError: there is none, or there are several and not one by the checkpoint's name.
     """
     import torch
     import transformers
@@ -189,14 +189,14 @@ def _is_folder(checkpoint: Checkpoint) -> bool:
 
 
 def _options(kind: Any, cfg: ViTConfig) -> dict[str, Any]:
-    """A model without a classifier has a pooler unless an argument says no; its config cannot."""
+    """Return arguments that leave out the pooler, which a config cannot, if the schema has none."""
     pools = cfg.head_hidden is not None or cfg.final_norm == "post_pool"
     takes = "add_pooling_layer" in inspect.signature(kind.__init__).parameters
     return {"add_pooling_layer": False} if takes and not pools else {}
 
 
 def _flattened(images: Any, cfg: ViTConfig) -> dict[str, Any]:
-    """Patches (B, N, values), each as (row, column, channel), as SigLIP 2 takes them."""
+    """Split images into SigLIP 2's patches (B, N, values), each as (row, column, channel)."""
     import torch
 
     B, C, _, _ = images.shape

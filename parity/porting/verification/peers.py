@@ -1,4 +1,4 @@
-"""Libraries imported so that they can be compared with."""
+"""Imports of libraries to compare with."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-_declared: list[torch.library.Library] = []  # a Library takes its operators along when it is collected
+_declared: list[torch.library.Library] = []  # a collected Library removes its operators
 
 
 def import_timm() -> ModuleType:
-    """timm, with its fused attention off.
+    """Import timm, with its fused attention off.
 
-    timm imports torchvision. Where torchvision's compiled operators do not load, it stops at the two
-    operators for which it registers a shape function without asking; declaring them is enough for timm.
+    timm imports torchvision. If torchvision's compiled operators do not load, its import fails at two
+    operators for which it registers a shape function unconditionally; declaring them is enough for timm.
 
     Raises:
         ModuleNotFoundError: timm is not installed; it is in the extra ``peers``.

@@ -1,4 +1,4 @@
-"""Logits of one batch in the twins and in the libraries; what ran on the same bits is not run again."""
+"""Logits of one batch in the twins and in libraries, cached by the weights' bits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from vit_config import ConfigError, ViTConfig
 NAMES = {"torch": "PyTorch", "jax": "JAX"}
 
 Told = Callable[[str], object]
-"""Is told what runs next, in words."""
+"""Called with a description of the next run."""
 
 
 def installed_twins() -> list[str]:
-    """The frameworks that a twin can be run in here.
+    """Return the frameworks that are installed.
 
     Raises:
-        ConfigError: none.
+        ConfigError: none is.
     """
     twins = [name for name in NAMES if importlib.util.find_spec(name)]
     if not twins:
@@ -34,7 +34,7 @@ def installed_twins() -> list[str]:
 
 
 class Runs:
-    """Logits of images (B, H, W, C), each kept by what was run on which values."""
+    """A cache of logits of images (B, H, W, C), by program and values of the weights."""
 
     def __init__(self, images: np.ndarray, told: Told = lambda what: None) -> None:
         self.images = images
@@ -45,16 +45,16 @@ class Runs:
     def twin(
         self, name: str, cfg: ViTConfig, arrays: Mapping[str, Stored], what: str, *, wide: bool = True
     ) -> np.ndarray:
-        """What a twin says, computed in float64, or else in the type of the weights.
+        """Compute a twin's logits, in float64 or, without `wide`, in the type of the weights.
 
         Args:
-            what: the weights, in words.
+            what: description of the weights.
         """
         key = (name, str(wide), cfg.to_json(), self._digest(arrays))
         return self._once(key, f"{what}, {NAMES[name]} twin", lambda: self._run(name, cfg, arrays, wide))
 
     def library(self, checkpoint: Checkpoint, what: str) -> np.ndarray:
-        """What a checkpoint's own library says, computed in float64.
+        """Compute the logits of a checkpoint's own library, in float64.
 
         Raises:
             NoModelError, RefusedError: see `libraries.Library.run`.
@@ -66,7 +66,7 @@ class Runs:
 
         def run() -> np.ndarray:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of libraries about themselves
+                warnings.simplefilter("ignore")  # libraries warn about themselves
                 return library.run(checkpoint, self.images)
 
         return self._once(key, f"{what}, {library.name}", run)
@@ -78,12 +78,12 @@ class Runs:
         return self._kept[key]
 
     def _digest(self, arrays: Mapping[str, Stored]) -> str:
-        """Of names, shapes, types and bits."""
+        """Compute a digest of names, shapes, types and bits."""
         each = (f"{name} {self._digest_of(arrays[name])}" for name in sorted(arrays))
         return hashlib.sha256("\n".join(each).encode()).hexdigest()
 
     def _digest_of(self, stored: Stored) -> str:
-        """Of one tensor, which is read once; it stays alive here, so that no other has its identity."""
+        """Compute the digest of one tensor, read once and kept alive so that its id stays unique."""
         if id(stored) not in self._digests:
             array = np.ascontiguousarray(stored.load())
             bits = hashlib.sha256(array.reshape(-1).view(np.uint8).data).hexdigest()

@@ -1,4 +1,4 @@
-"""A conversion whose result gets the name that was asked for only after it was verified."""
+"""Conversion with verification: the result gets its final name only if it is equal."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vit_config.files.atomic import check_parent, put_in_place
 
 @dataclass(frozen=True)
 class Verified:
-    """What was written, and what running it said."""
+    """A conversion's result with its verification."""
 
     converted: Converted
     verification: Verification
     path: Path
-    """Where it is: the path that was asked for, or one beside it if it is not equal."""
+    """Path of the result: the requested one, or one beside it if the result is not equal."""
 
 
 def convert_verified(
@@ -35,13 +35,13 @@ def convert_verified(
 ) -> Verified:
     """Convert a checkpoint, and run source and result before the result gets its name.
 
-    What is not equal is kept beside `out`, with ``.different`` in its name. After any exception nothing
-    is left, and what was at `out` is what it was.
+    A result that is not equal is kept beside `out`, with ``.different`` in its name. An exception leaves
+    no result, and `out` as it was.
 
     Args:
-        source: as `parity.porting.conversion.convert` takes it, and all other options.
+        source: as `parity.porting.conversion.convert` takes it, like all other options.
         runs: see `verify`.
-        told: is told, before each run, what runs.
+        told: called before each run with its description.
 
     Raises:
         ConfigError, WeightsError, MissingFileError: see `convert` and `verify`.
@@ -63,5 +63,5 @@ def convert_verified(
 
 
 def different(path: Path) -> Path:
-    """What a result is called that is not what it should be; the suffix still tells its kind."""
+    """Return the path for a result that is not equal, with the same suffix."""
     return path.with_name(f"{path.stem}.different{path.suffix}")

@@ -1,4 +1,4 @@
-"""Running what was read and what was written on the same images."""
+"""Verification of a conversion: source and result are run on the same images and compared."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from parity.porting.verification.runs import NAMES, Runs, installed_twins
 from vit_config import ViTConfig
 
 BATCH = 2
-"""Images that are compared."""
+"""Number of images to compare on."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run, against the reference."""
+    """One run, compared with the reference."""
 
     what: str
-    """Which weights: ``source`` or ``written``."""
+    """The weights: ``source`` or ``written``."""
     ran_in: str
     """The twin or library."""
     error: float | None
-    """Relative error of all logits; None where the library did not even load the weights."""
+    """Relative error of all logits; None if the library did not load the weights."""
     limit: float
     why: str = ""
-    """What the library said when it refused them."""
+    """The library's message if it refused the weights."""
 
     @property
     def passed(self) -> bool:
@@ -49,23 +49,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """What was run and how equal it is."""
+    """The results of a verification."""
 
     rows: tuple[Row, ...]
     reference: str
-    """What the others are compared with."""
+    """Description of the run that the others are compared with."""
     not_run: tuple[str, ...]
-    """What could not be run here, with the reason."""
+    """Runs that were not possible, with the reason."""
     versions: dict[str, str]
 
     @property
     def passed(self) -> bool:
-        """Whether something was compared and everything that was is equal."""
+        """Whether there is a comparison and all are within their limits."""
         return bool(self.rows) and all(row.passed for row in self.rows)
 
     @property
     def problem(self) -> str:
-        """What is not equal, a phrase each; empty if nothing."""
+        """A phrase for each run that is not equal; empty if all are."""
         if not self.rows:
             return "nothing could be run"
         return "; ".join(_problem(row) for row in self.rows if not row.passed)
@@ -74,16 +74,16 @@ class Verification:
 def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None = None) -> Verification:
     """Run the source's weights - changed as asked, but in memory - and the written file's, in float64.
 
-    The reference is the rewritten source in one twin; the file is read again, by the dialect that it
-    says it is, and run in each twin that is installed and in the library that it was written for. Where
-    no change was asked for, the source is run as it was read: in its own library, and in the twin if it
-    had to be rewritten for the target. Where a rewriting rounds a sum of parameters that the source
-    forms when it runs, it may differ by what it loses anyway in the type of its weights. Whatever a
-    library cannot do is among `not_run`, with the reason.
+    The reference is the rewritten source in one twin. The file is read again, by the dialect that it
+    states, and run in each installed twin and in the library that it was written for. If no change was
+    asked for, the source is also run as it was read: in its own library, and in the twin if it was
+    rewritten for the target. If a rewrite rounds a sum of parameters, the source's limit is its own
+    round-off in the type of its weights, if that is larger. Runs that a library cannot do are in
+    `not_run`, with the reason.
 
     Args:
-        path: where the written file is now, if it was moved.
-        runs: what was run already, if it may serve again; its images are compared.
+        path: the path of the written file, if it was moved.
+        runs: a cache of earlier runs; its images are used.
 
     Raises:
         ConfigError: neither PyTorch nor JAX is installed.
@@ -119,12 +119,12 @@ def verify(converted: Converted, path: Path | None = None, *, runs: Runs | None 
 
 
 def sample(cfg: ViTConfig, count: int = BATCH) -> np.ndarray:
-    """Images (B, H, W, C) to compare a model on."""
+    """Draw images (B, H, W, C) to compare a model on."""
     return random_batch(cfg, count, seed=0).images
 
 
 def _pixels_apart(converted: Converted) -> Iterator[str]:
-    """How the target's library may make other pixels of an image than the source's."""
+    """Yield how the target's library may prepare other pixels of an image than the source's."""
     source, target = converted.target.source, converted.target.dialect
     pixels = converted.target.metadata.pixels
     one_end = (source.dialect.family, target.family).count("hf") == 1
@@ -142,7 +142,7 @@ def _pixels_apart(converted: Converted) -> Iterator[str]:
 def _run_library(
     what: str, checkpoint: Checkpoint, runs: Runs, reference: np.ndarray, least: float
 ) -> Row | str:
-    """A checkpoint in its own library; or, in words, why it was not run."""
+    """Run a checkpoint in its own library, and return the comparison, or in words why it was not run."""
     try:
         found = library_of(checkpoint)
         limit = max(least, found.limit(checkpoint))
@@ -150,10 +150,10 @@ def _run_library(
     except NoModelError as error:
         return str(error)
     except RefusedError as error:
-        if what == "source":  # others have loaded it, and what is missing may be of no matter
+        if what == "source":  # the twins loaded it, so the difference may not matter
             return str(error)
         return Row(what, library_of(checkpoint).name, None, limit, str(error))
-    except Exception as error:  # libraries raise whatever they like
+    except Exception as error:  # libraries raise errors of any kind
         said = (" ".join(str(error).split()) or "no message")[:300]
         return f"{found.name} failed with {type(error).__name__}: {said}"
     if logits.shape != reference.shape:
@@ -162,7 +162,7 @@ def _run_library(
 
 
 def write_verification(verification: Verification, out: Path) -> Path:
-    """Write the result beside what was verified: in its folder, or as a file of a longer name."""
+    """Write the result as JSON: into the verified folder, or beside the verified file."""
     name = "verification.json"
     path = out / name if out.is_dir() else out.with_name(f"{out.name}.{name}")
     content = {**asdict(verification), "passed": verification.passed}

@@ -1,5 +1,7 @@
-"""Training states of timm, Hugging Face's Trainer and Lightning, read and written; nothing in their
-files is executed."""
+"""Reads and writes training states of timm, Hugging Face's Trainer and Lightning.
+
+Nothing in their files is executed.
+"""
 
 from __future__ import annotations
 

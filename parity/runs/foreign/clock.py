@@ -1,4 +1,4 @@
-"""How far a run is: updates, epochs, and the learning rate that belongs to them."""
+"""Progress of a run: updates, epochs, and the learning rate at this point of the schedule."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vit_config.schedule import learning_rate
 
 
 def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | None) -> int | None:
-    """The updates done, as every parameter counts them; None where nobody counts.
+    """Return the number of updates done, by the optimiser's counts or the records; None if unknown.
 
     Args:
-        stated: as the library's own records say.
+        stated: the number in the library's own records.
 
     Raises:
-        CheckpointError: two counts disagree; both are named.
+        CheckpointError: two counts disagree; the message has both.
     """
     counts = {names[index]: kept["step"] for index, kept in optimizer.state.items() if "step" in kept}
     first = next(iter(counts), None)
@@ -41,10 +41,10 @@ def step_of(optimizer: OptimizerState, names: Mapping[int, str], stated: int | N
 
 
 def counted(records: Records, steps_per_epoch: int | None) -> int:
-    """Updates done, where the optimiser counts none: epochs done, times their length.
+    """Compute the number of updates done from epochs, for optimisers that do not count updates.
 
     Raises:
-        UnstatedError: their length is unknown.
+        UnstatedError: the number or the length of epochs is unknown.
     """
     if steps_per_epoch is None or records.epochs_done is None:
         raise UnstatedError(
@@ -55,10 +55,10 @@ def counted(records: Records, steps_per_epoch: int | None) -> int:
 
 
 def steps_an_epoch(records: Records, step: int, stated: int | None) -> int | None:
-    """Updates in an epoch as the file says, or else the user.
+    """Return the number of updates in an epoch, by the file or else by the user; None if unknown.
 
     Raises:
-        CheckpointError: they disagree, or epochs and updates do not fit.
+        CheckpointError: file and user disagree, or epochs and updates do not fit.
     """
     told, epochs = records.steps_per_epoch, records.epochs_done
     if told is None and epochs and step % epochs == 0:
@@ -77,16 +77,16 @@ def steps_an_epoch(records: Records, step: int, stated: int | None) -> int | Non
 def check_learning_rate(
     optimizer: OptimizerState, recipe: Recipe, step: int, steps_per_epoch: int | None
 ) -> str:
-    """Compare the learning rate of the groups with the recipe's schedule.
+    """Compare the learning rate of the optimiser's groups with the recipe's schedule.
 
-    A scheduler is asked before or after a checkpoint is written, so it may be that of the last update or
-    of the next.
+    A scheduler steps before or after a checkpoint is written, so the rate may be that of the last update
+    or of the next.
 
     Returns:
-        A sentence, where nothing can be compared; else nothing.
+        A note if nothing can be compared, else an empty string.
 
     Raises:
-        CheckpointError: the recipe's schedule is another than that of the file; the rates are named.
+        CheckpointError: the rates differ from the recipe's schedule; the message has them.
     """
     if steps_per_epoch is None:
         return (

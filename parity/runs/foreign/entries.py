@@ -1,4 +1,4 @@
-"""What a file holds beside its weights, by flat name."""
+"""Access to a file's entries - numbers, words and tensors - by flat name."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _ENUM = re.compile(r"[\w.]+\('([^']*)'\)")
 
 
 class Entries:
-    """The numbers, words and tensors of a file whose names begin alike, by the rest of their names."""
+    """Entries of a file, or those under one prefix by the rest of their names."""
 
     def __init__(self, objects: Mapping[str, Any]):
         self._objects = dict(objects)
 
     @classmethod
     def of(cls, container: Container) -> Entries:
-        """All that is in a file; a tensor without axes is its number when it is asked for."""
+        """Return all entries of a file; `get` gives a tensor of one number as that number."""
         return cls({**container.objects, **container.tensors})
 
     @classmethod
     def load(cls, path: Path) -> Entries:
-        """All that is in the file at `path`, without what lies beside it; nothing where there is none.
+        """Read all entries of the file at `path`, without files beside it; empty if there is no file.
 
         Raises:
-            WeightsError: damaged, or with something in it that has no business in a checkpoint.
+            WeightsError: the file is damaged, or holds something that no checkpoint needs.
         """
         return cls.of(read_file(path)) if path.is_file() else cls({})
 
@@ -40,11 +40,11 @@ class Entries:
         return name in self._objects or bool(self.under(name))
 
     def items(self) -> list[tuple[str, Any]]:
-        """Every entry; tensors unread."""
+        """Return every entry; tensors are not read."""
         return list(self._objects.items())
 
     def under(self, prefix: str) -> Entries:
-        """The entries of a dictionary, a list or a record."""
+        """Return the entries inside a dictionary, a list or a record."""
         start = f"{prefix}."
         return Entries(
             {name.removeprefix(start): value for name, value in self._objects.items()
@@ -52,9 +52,9 @@ class Entries:
         )  # fmt: skip
 
     def get(self, name: str, default: Any = None) -> Any:
-        """One entry: a number, a word, a list of such; of a member of an enumeration its value.
+        """Return one entry: a number, a word, or a list of these; for an enumeration's member its value.
 
-        Where the file says None, so does this; `default` is for what is not there at all.
+        An entry that is None gives None; `default` is for a missing entry.
         """
         if name in self._objects:
             return plain(self._objects[name])
@@ -62,7 +62,7 @@ class Entries:
         return inside.listed() if inside and "0" in inside else default
 
     def listed(self) -> list[Any]:
-        """The entries of a list."""
+        """Return the entries of a list."""
         found = []
         while (key := str(len(found))) in self._objects:
             found.append(plain(self._objects[key]))
@@ -70,7 +70,7 @@ class Entries:
 
 
 def plain(value: Any) -> Any:
-    """A value as a number or a word: a tensor of one number is that number."""
+    """Return a value as a number or a word: a tensor of one number as that number."""
     if hasattr(value, "load"):
         return value.load().item() if value.shape in ((), (1,)) else value
     if isinstance(value, str) and (match := _ENUM.fullmatch(value)):

@@ -1,8 +1,8 @@
-"""Which parameter each number of an optimiser is.
+"""Assignment of names to an optimiser's numbered parameters.
 
-torch numbers parameters group by group, and in a group as the model names them; which of them are in
-which group, only the script knew. The rules here are the known ones; one counts where the numbers of
-parameters and every shape fit.
+torch numbers parameters group by group, and within a group in the model's order; only the script knows
+which parameters are in which group. The rules here are the known ways to split them; a rule applies if
+the numbers of parameters and every shape fit.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from parity.runs.foreign.optimizer import Group, OptimizerState
 from vit_config.errors import CheckpointError
 
 Shapes = Mapping[str, tuple[int, ...]]
-"""The model's parameters in the order in which it names them."""
+"""Shapes of a model's parameters, in the model's order."""
 
 _TOKENS = ("pos_embed", "cls_token", "dist_token")
 _NORM = re.compile(r"norm\w*\.")
 
 
 class Rule(NamedTuple):
-    """A way to split a model's parameters in two."""
+    """A way to split a model's parameters in two groups."""
 
     said: str
     spares: Callable[[str, tuple[int, ...]], bool]
-    """Whether a parameter does not decay."""
+    """Returns whether a parameter does not decay, given name and shape."""
 
 
 def spared_by_timm(name: str, shape: tuple[int, ...]) -> bool:
-    """timm's rule, with what its models' ``no_weight_decay`` names."""
+    """Return whether timm exempts a parameter from decay, also by its models' ``no_weight_decay``."""
     return _older_timm(name, shape) or name.rpartition(".")[2] == "reg_token"
 
 
 def spared_by_trainer(name: str, shape: tuple[int, ...]) -> bool:
-    """The rule of Hugging Face's Trainer: biases and the weights of norms."""
+    """Return whether Hugging Face's Trainer exempts a parameter from decay: biases and norms."""
     return "bias" in name or bool(_NORM.search(name.lower()))
 
 
@@ -53,11 +53,11 @@ RULES = (
 
 
 def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
-    """The name of each numbered parameter.
+    """Return the name of each numbered parameter.
 
     Raises:
-        CheckpointError: another number of parameters, shapes that do not fit, a split that no known rule
-            makes, or that two make differently.
+        CheckpointError: the number of parameters differs, shapes do not fit, no known rule makes these
+            groups, or two rules make them with different names.
     """
     if optimizer.count != len(model):
         raise CheckpointError(
@@ -82,13 +82,13 @@ def assign(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
 
 
 def assign_any(optimizer: OptimizerState, orders: Sequence[Shapes]) -> dict[int, str]:
-    """The name of each numbered parameter, by the one order of the model's parameters that fits.
+    """Return the name of each numbered parameter, by the one order of the parameters that fits.
 
     Args:
-        orders: those of newer versions of the library first.
+        orders: possible orders, those of newer versions of the library first.
 
     Raises:
-        CheckpointError: none fits, or several and they differ.
+        CheckpointError: no order fits, or several fit and give different names.
     """
     found: list[dict[int, str]] = []
     refused: list[CheckpointError] = []
@@ -140,7 +140,7 @@ def _by_rules(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
 
 
 def alike(optimizer: OptimizerState, one: Mapping[int, str], other: Mapping[int, str]) -> bool:
-    """Whether two ways to name the parameters give each the same decay and the same moments."""
+    """Return whether two assignments give each parameter the same weight decay and the same moments."""
 
     def meaning(names: Mapping[int, str]) -> dict[str, tuple[float, int | None]]:
         return {
@@ -153,7 +153,7 @@ def alike(optimizer: OptimizerState, one: Mapping[int, str], other: Mapping[int,
 
 
 Part = tuple[list[str], bool]
-"""Names, and whether they are those that do not decay."""
+"""Names of a group, and whether it is the group that does not decay."""
 
 
 def _splits(model: Shapes) -> Iterator[tuple[str, tuple[Part, Part]]]:
@@ -180,7 +180,7 @@ def _zip(optimizer: OptimizerState, parts: tuple[Part, Part]) -> dict[int, str]:
 
 
 def _by_names(optimizer: OptimizerState, model: Shapes) -> dict[int, str]:
-    """By the names that the groups have; wrappers may have put something before them."""
+    """Assign the names that the groups state, without the prefixes of wrappers."""
     found = {
         index: _known(name, model)
         for group in optimizer.groups
@@ -217,5 +217,5 @@ def _check_shapes(optimizer: OptimizerState, model: Shapes, found: Mapping[int, 
 
 
 def decay_of(group: Group) -> float:
-    """How strongly the parameters of a group decay."""
+    """Return the weight decay of a group."""
     return float(group.options.get("weight_decay") or 0.0)

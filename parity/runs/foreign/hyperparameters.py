@@ -1,4 +1,4 @@
-"""The optimiser of a recipe as torch's parameter groups state it."""
+"""Reads the optimiser of a recipe from torch's parameter groups."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from vit_config.errors import CheckpointError
 from vit_config.recipe import is_decayed
 
 NEUTRAL = {"amsgrad": False, "maximize": False, "dampening": 0, "correct_bias": True, "lr_scale": 1.0}
-"""Options that a recipe cannot say, and the values by which they do nothing."""
+"""Options that a recipe cannot express, with the values at which they have no effect."""
 SILENT = ("foreach", "fused", "capturable", "differentiable")
-"""Options of how torch computes, not of what."""
+"""Options that change how torch computes, not the result."""
 READ = ("lr", "initial_lr", "weight_decay", "betas", "eps", "momentum", "nesterov")
 DECOUPLED = "decoupled_weight_decay"
 
 
 def say_groups(said: Statements, optimizer: OptimizerState) -> None:
-    """State what the groups state: kind of optimiser, its numbers, peak learning rate, decay.
+    """State what the groups contain: kind of optimiser, hyperparameters, peak learning rate, decay.
 
-    Adam and AdamW are told by ``decoupled_weight_decay``, which torch writes since 2.7; before, they are
-    the same where nothing decays and open else.
+    ``decoupled_weight_decay``, which torch writes since 2.7, tells AdamW from Adam. In older files the
+    two are the same without weight decay, and the kind is left open with it.
 
     Raises:
-        CheckpointError: an option that a recipe cannot say, or groups that differ in more than decay.
+        CheckpointError: a recipe cannot express an option, or groups differ in more than weight decay.
     """
     options = _shared(optimizer.groups)
     for name, value in options.items():
@@ -66,7 +66,7 @@ def say_groups(said: Statements, optimizer: OptimizerState) -> None:
 
 
 def _shared(groups: tuple[Group, ...]) -> dict[str, Any]:
-    """The options that all groups have alike; decay is a group's own."""
+    """Return the options common to all groups, without weight decay; refuse groups that differ."""
     first = {name: value for name, value in groups[0].options.items() if name != "weight_decay"}
     for group in groups[1:]:
         for name in first.keys() | (group.options.keys() - {"weight_decay"}):
@@ -79,7 +79,7 @@ def _shared(groups: tuple[Group, ...]) -> dict[str, Any]:
 
 
 def say_undecayed(said: Statements, asked: Recipe | None) -> None:
-    """Where nothing decays, Adam is AdamW, and is called what the user calls it."""
+    """State Adam or AdamW, as the user's recipe has it, if nothing decays: then both are the same."""
     if "optimizer" not in said and "beta1" in said and said.get("weight_decay") == 0.0:
         name = "adam" if asked is not None and asked.optimizer == "adam" else "adamw"
         said.say(f"{GROUPS}, where nothing decays", optimizer=name)
@@ -88,14 +88,14 @@ def say_undecayed(said: Statements, asked: Recipe | None) -> None:
 def say_decay(
     said: Statements, decays: Mapping[str, bool], params: Mapping[str, np.ndarray], asked: Recipe | None
 ) -> None:
-    """State which parameters decay, by the rule that says the same of each, or by their names.
+    """State which parameters decay, by a recipe's rule that selects exactly these, or by their names.
 
     Args:
-        decays: whether, of every parameter by its common name.
-        asked: the user's recipe, whose own way of saying it is kept.
+        decays: whether each parameter decays, by the twins' names.
+        asked: the user's recipe, whose own rule is kept.
 
     Raises:
-        CheckpointError: the user's recipe says otherwise of a parameter, which is named.
+        CheckpointError: the user's recipe contradicts the groups; the message names a parameter.
     """
     strength = said.get("weight_decay")
     if not strength:

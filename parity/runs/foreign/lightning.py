@@ -1,6 +1,6 @@
-"""Lightning's ``.ckpt`` files: read, and the parts of one that no optimiser has, written.
+"""Reader of Lightning's ``.ckpt`` files, and the loop counters for writing one.
 
-The loops' counters follow ``lightning.pytorch.loops``: what a checkpoint at the end of an epoch holds.
+The counters are those that ``lightning.pytorch.loops`` stores in a checkpoint at the end of an epoch.
 """
 
 from __future__ import annotations
@@ -15,20 +15,21 @@ from vit_config.errors import CheckpointError
 
 VERSION = "pytorch-lightning_version"
 WRITTEN_AS = "2.0.0"
-"""The version whose layout is written; newer ones read it."""
+"""Version whose layout is written; newer versions read it."""
 
 
 def is_lightning(container: Container) -> bool:
-    """Whether a file is one of Lightning's checkpoints."""
+    """Return whether a file is one of Lightning's checkpoints."""
     return VERSION in container.objects and "global_step" in container.objects
 
 
 def read_lightning(container: Container) -> Records:
-    """What such a file says beside weights and moments: the step, and nothing of the recipe, as
-    ``hyper_parameters`` are what the user's own code calls them.
+    """Read the records of a Lightning file: the step, but no recipe.
+
+    ``hyper_parameters`` have names of the user's own code.
 
     Raises:
-        CheckpointError: no optimiser in it, or several.
+        CheckpointError: the file has no optimiser, or several.
     """
     entries, said = Entries.of(container), Statements()
     optimizers = entries.under("optimizer_states")
@@ -58,13 +59,13 @@ def read_lightning(container: Container) -> Records:
 
 
 def loops(step: int, epochs_done: int, steps_per_epoch: int) -> dict[str, Any]:
-    """The progress of ``trainer.fit`` after so many updates, as Lightning's loops keep it.
+    """Return the progress of ``trainer.fit`` after `step` updates, as Lightning's loops store it.
 
     Args:
-        step: updates done, one a batch.
-        epochs_done: whole epochs done.
+        step: number of updates done, one a batch.
+        epochs_done: number of whole epochs done.
     """
-    batch = step - epochs_done * steps_per_epoch or steps_per_epoch  # of the epoch that was last begun
+    batch = step - epochs_done * steps_per_epoch or steps_per_epoch  # in the last epoch that was begun
     begun = epochs_done + (batch != steps_per_epoch)
     batches, last = _counts(step), _counts(batch)
     epochs = {**_counts(epochs_done), "ready": begun, "started": begun}

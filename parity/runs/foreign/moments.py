@@ -1,7 +1,7 @@
-"""Moments by the names and layouts of a library to ours and back, by the rows that parameters go by.
+"""Conversion of moments from a library's names and layouts to ours, by the rows of the parameters.
 
-Rows only split, join and transpose, so a moment goes the way of its parameter. A row with a stretch of
-zeros that the twins do not have is the exception: what was trained there would be lost.
+Rows only split, join and transpose, so a moment is converted like its parameter. The exception is a row
+with zeros that the twins do not have: the moments there would be lost.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vit_config.errors import CheckpointError, WeightsError
 from vit_config.parameters import parameters
 
 KEPT = (*ADAM, *SGD, "step")
-"""What torch's AdamW, Adam and SGD keep of a parameter."""
+"""Entries that torch's AdamW, Adam and SGD keep for a parameter."""
 
 
 def rows_of(checkpoint: Checkpoint) -> list[Bound]:
-    """The rows by which a checkpoint's parameters were read.
+    """Return the rows by which a checkpoint's parameters were read.
 
     Raises:
-        CheckpointError: a row that does more than to lay out anew.
+        CheckpointError: a row drops zeros that the twins do not have.
     """
     bound = match(Found(checkpoint.dialect, "", checkpoint.tensors, "")).bound
     for one in bound:
@@ -43,10 +43,10 @@ def rows_of(checkpoint: Checkpoint) -> list[Bound]:
 
 
 def read_arrays(checkpoint: Checkpoint, tensors: Mapping[str, Stored], bound: Sequence[Bound]) -> Arrays:
-    """Tensors like the parameters, by the library's names, as ours; half precision becomes float32.
+    """Convert parameters or moments by the library's names to ours; half precision becomes float32.
 
     Raises:
-        WeightsError: a tensor whose shape is not that of its parameter.
+        WeightsError: a tensor's shape is not that of its parameter.
     """
     made = {name: each for name, each in read(bound, tensors).items() if 0 not in each.shape}
     found = {}
@@ -58,7 +58,7 @@ def read_arrays(checkpoint: Checkpoint, tensors: Mapping[str, Stored], bound: Se
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """The array, in at least float32, in memory of its own."""
+    """Return a copy of the array in float32, or its wider type."""
     return np.array(array, np.promote_types(array.dtype, np.float32), copy=True, order="C")
 
 
@@ -70,10 +70,10 @@ def read_moments(
     *,
     cold: bool,
 ) -> tuple[dict[str, dict[str, Stored]], list[str]]:
-    """Each moment by the library's names, and the names of those that start cold.
+    """Return each moment by the library's names, and the names of parameters that start cold.
 
     Raises:
-        CheckpointError: something is kept that no recipe says, or a moment is missing and `cold` is not
+        CheckpointError: the optimiser keeps unknown entries, or a moment is missing and `cold` is not
             set.
     """
     found: dict[str, dict[str, Stored]] = {moment: {} for moment in moments}

@@ -1,4 +1,4 @@
-"""The state dict of a torch optimiser, taken apart: groups, and what is kept of each parameter."""
+"""Parsing of a torch optimiser's state dict into parameter groups and state of each parameter."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from vit_config.errors import CheckpointError
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters that are updated with the same numbers."""
+    """A parameter group: parameters updated with the same hyperparameters."""
 
     options: dict[str, Any]
-    """Such as ``lr`` and ``weight_decay``."""
+    """Hyperparameters such as ``lr`` and ``weight_decay``."""
     indices: tuple[int, ...]
     """The numbers that torch gave the parameters."""
     names: tuple[str, ...] | None
-    """What they are called, where the optimiser was made of named parameters."""
+    """Names of the parameters, if the optimiser was built from named ones."""
 
 
 @dataclass(frozen=True)
 class OptimizerState:
-    """What ``optimizer.state_dict()`` holds, tensors unread."""
+    """The content of ``optimizer.state_dict()``; tensors are not read."""
 
     groups: tuple[Group, ...]
     state: dict[int, dict[str, Any]]
-    """By a parameter's number: tensors as `Stored`, the rest as numbers."""
+    """State of each parameter by its number: tensors as `Stored`, other values as numbers."""
 
     @property
     def count(self) -> int:
-        """Parameters."""
+        """Number of parameters."""
         return sum(len(group.indices) for group in self.groups)
 
     def shape(self, index: int) -> tuple[int, ...] | None:
-        """The shape of a parameter, as its moments have it; None where it has none."""
+        """Return the shape of a parameter by its moments; None if it has none."""
         kept = self.state.get(index, {}).values()
         return next((each.shape for each in kept if isinstance(each, Stored) and each.shape), None)
 
 
 def read_optimizer(entries: Entries) -> OptimizerState:
-    """Take a state dict apart.
+    """Parse a state dict.
 
     Raises:
-        CheckpointError: no state dict of a torch optimiser, or one that contradicts itself.
+        CheckpointError: the entries are no state dict of a torch optimiser, or contradict themselves.
     """
     state: dict[int, dict[str, Any]] = {}
     found: dict[int, dict[str, Any]] = {}

@@ -1,6 +1,6 @@
-"""The order in which a library's model names its parameters, where its file does not keep it.
+"""The order of a library model's parameters, for files that do not keep it.
 
-An optimiser counts parameters in this order. ``torch.save`` keeps it; safetensors sorts names.
+An optimiser numbers parameters in this order. ``torch.save`` keeps it; safetensors sorts names.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _ATTENTION = (
 _NORMS, _MLP = ("layernorm_before", "layernorm_after"), ("intermediate.dense", "output.dense")
 _OLD, _NEW = (*_ATTENTION, *_MLP, *_NORMS), (*_ATTENTION, *_NORMS, *_MLP)
 HF_VIT = {"4": (_OLD,), "5": (_NEW, _OLD)}
-"""The layers of a block of transformers' ViT, by the names in files, for each major version of the
-library; in the course of version 5 the norms came before the MLP."""
+"""Order of the layers in a block of transformers' ViT, by the names in files, for each major version of
+the library; during version 5 the norms moved before the MLP."""
 HF_WRITTEN = "5.23.0"
-"""A version that has the first order of its major one."""
+"""A version with the first order of its major version."""
 
 
 def hf_orders(dialect: str, version: str | None, names: Iterable[str]) -> list[list[str]]:
-    """Names of a file of transformers in the orders that its code may have, the newest first.
+    """Return the names of a transformers file in the orders that its code may have, the newest first.
 
     Args:
-        version: of the library, as config.json has it.
+        version: version of the library in config.json.
 
     Raises:
-        CheckpointError: the order of this model is not known here.
+        CheckpointError: the order of this model is not known.
     """
     major, given = (version or "unstated").partition(".")[0], list(names)
     if dialect != "hf-vit" or major not in HF_VIT:
@@ -64,11 +64,10 @@ def _hf_place(name: str, inner: tuple[str, ...]) -> tuple[int, int, int, bool]:
 
 
 def timm_order(names: Iterable[str], dialect: str, cfg: ViTConfig) -> list[str]:
-    """Names of a model of timm's in the order of its code, which is that of the PyTorch twin, but for
-    DeiT's tokens.
+    """Return the names of a timm model in timm's order: the PyTorch twin's, except for DeiT's tokens.
 
     Raises:
-        CheckpointError: a model whose order is another.
+        CheckpointError: timm's order of this model is another one.
     """
     import torch
 

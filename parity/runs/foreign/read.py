@@ -1,4 +1,4 @@
-"""A training state of timm, Hugging Face's Trainer or Lightning as a run that can be carried on."""
+"""Reads a training state of timm, Hugging Face's Trainer or Lightning as a run that can be resumed."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Kind = Literal["timm", "hf", "lightning"]
 
 
 def recognise(source: str | Path | Opened) -> Kind | None:
-    """Whose training state a file or folder is; None where it is none of those here.
+    """Return the library whose training state a file or folder is; None if it is none of these.
 
     Raises:
         MissingFileError: there is no such path.
-        WeightsError: a damaged file.
+        WeightsError: the file is damaged.
     """
     path = source.path if isinstance(source, Opened) else Path(source)
     if path.is_dir():
@@ -44,7 +44,7 @@ def recognise(source: str | Path | Opened) -> Kind | None:
 
 
 class Training(NamedTuple):
-    """A training state with every parameter's meaning known, moments unread."""
+    """An opened training state with names for all parameters; moments are not read."""
 
     checkpoint: Checkpoint
     records: Records
@@ -70,19 +70,19 @@ def read_foreign(
 
     Args:
         path: timm's ``last.pth.tar``, the Trainer's folder ``checkpoint-N``, or Lightning's ``.ckpt``.
-        recipe: states what the file leaves open. A field that it sets (`model_fields_set`) to something
-            else than the file has is refused; one that it does not set, it does not state.
-        dialect: see `read_checkpoint`, as `like`, `given`, `override` and `part`.
-        cold: let parameters without moments start with zeros.
-        steps_per_epoch: updates in an epoch, where the file does not say.
+        recipe: fields that the file leaves open. Only fields that the user set (`model_fields_set`)
+            count; one that contradicts the file is refused.
+        dialect: see `read_checkpoint`, like `like`, `given`, `override` and `part`.
+        cold: allow missing moments, which start at zero.
+        steps_per_epoch: updates in an epoch, if the file does not state it.
 
     Raises:
         MissingFileError: there is no such path, or part of it is missing.
-        WeightsError: damaged, or no training state of these libraries.
-        CheckpointError: moments that are not those of the parameters, counts of updates that disagree,
-            options that no recipe can express, or a recipe that is not the file's.
-        ConfigError: a model that no schema can say.
-        UnstatedError: something that nobody states.
+        WeightsError: the file is damaged, or no training state of these libraries.
+        CheckpointError: moments do not fit the parameters, counts of updates disagree, no recipe can
+            express an option, or `recipe` contradicts the file.
+        ConfigError: no schema can express the model.
+        UnstatedError: a necessary field is unknown.
     """
     path = Path(path)
     with naming(path):
@@ -123,7 +123,7 @@ def open_foreign(
     override: Mapping[str, Any] | None = None,
     part: str | None = None,
 ) -> Training:
-    """Open a training state and find out which of its moments are which parameter's.
+    """Open a training state, and match its moments with parameters.
 
     Raises:
         MissingFileError, WeightsError, CheckpointError, ConfigError: see `read_foreign`.
@@ -170,7 +170,7 @@ def _given(records: Records, given: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> list[Shapes]:
-    """The library's parameters in the orders in which its model may have them."""
+    """Return the shapes of the library's parameters in each order that its model may have."""
     parameters = {name for one in bound for name in one.theirs}
     found = [name for name in checkpoint.tensors if name in parameters]
     orders = [found]
@@ -180,7 +180,7 @@ def _orders(checkpoint: Checkpoint, records: Records, bound: list[Bound]) -> lis
 
 
 def _decays(training: Training) -> dict[str, bool]:
-    """Whether each parameter decays, by our names; several of theirs that make one must agree."""
+    """Return whether each parameter decays, by our names; theirs that are joined in one must agree."""
     theirs = {
         training.names[index]: decay_of(group) > 0.0
         for group in training.optimizer.groups
@@ -198,7 +198,7 @@ def _decays(training: Training) -> dict[str, bool]:
 
 
 def _notes(training: Training) -> list[str]:
-    """What is not carried, or carried in another type."""
+    """Return notes on state that is not carried over, or in another type."""
     found = [
         "the order of data and what dropout draws follow from the recipe's seed, not from the"
         f" generators of {training.records.library}"
@@ -206,7 +206,7 @@ def _notes(training: Training) -> list[str]:
     types = {training.checkpoint.tensors[name].dtype for one in training.bound for name in one.theirs}
     if half := sorted(str(dtype) for dtype in types if dtype.itemsize < 4):
         found.append(f"the parameters themselves were {', '.join(half)} there; here they are float32")
-    # where the parameters lie in the file needs no note: beside the moments, as expected
+    # no `found_at` notes: the parameters lie beside the moments, as expected
     return [*training.checkpoint.changed, *found, *training.records.notes]
 
 
@@ -225,7 +225,7 @@ def _average(
     given: Mapping[str, Any] | None,
     **reading: Any,
 ) -> Arrays | None:
-    """The average of the parameters, through the same rows."""
+    """Read the average of the parameters, by its own rows; None if there is none."""
     if records.ema is None:
         return None
     every = _given(records, given)

@@ -1,4 +1,4 @@
-"""What a library's training script says of a run, in one form."""
+"""`Records`: the common form of what a library's training script records about a run."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from parity.runs.foreign.statements import Statements
 
 @dataclass(frozen=True)
 class Records:
-    """A training state, its weights and moments unread."""
+    """Records of a training state; weights and moments are not read."""
 
     library: str
-    """Whose it is, in words."""
+    """Name of the library, in words."""
     optimizer: Entries
-    """The state dict of its optimiser."""
+    """The state dict of the optimiser."""
     said: Statements
-    """What it states of the recipe."""
+    """The fields of the recipe that the records state."""
     half: bool | None = None
     """Whether products are computed in half precision; None if unknown."""
     step: int | None = None
-    """Updates done, where it says so itself."""
+    """Number of updates done, if the records state it."""
     epochs_done: int | None = None
-    """Whole epochs done, where it was written at the end of one."""
+    """Number of whole epochs done, if the state was written at the end of one."""
     steps_per_epoch: int | None = None
     given: dict[str, Any] = field(default_factory=dict)
-    """Fields of the schema that it states."""
+    """Fields of the schema that the records state."""
     part: str | None = None
-    """Where the parameters are in the file; None where there is no other model in it."""
+    """Part of the file with the parameters; None if the file has only one model."""
     ema: str | None = None
-    """Where their average is; None where there is none."""
+    """Part of the file with their average; None if there is none."""
     version: str | None = None
-    """Of the library, where its order of parameters depends on it."""
+    """Version of the library, if the order of parameters depends on it."""
     notes: tuple[str, ...] = ()
-    """What is not carried, a sentence each."""
+    """Notes on state that is not carried over."""

@@ -1,4 +1,4 @@
-"""Who says what of a recipe: the optimiser's groups, the library's records, and the user."""
+"""A recipe's fields as several sources state them: optimiser groups, the library's records, the user."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from vit_config import Recipe
 from vit_config.errors import CheckpointError, UnstatedError
 
 GROUPS = "the optimiser's groups"
-"""Who says what torch keeps beside the moments."""
+"""Name of a source: the hyperparameters that torch keeps beside the moments."""
 
 NEEDED = (
     "epochs", "batch_size", "seed", "optimizer", "learning_rate", "weight_decay", "clip_norm", "loss",
     "label_smoothing", "ema", "schedule", "warmup_epochs", "dtype",
 )  # fmt: skip
-"""Fields that decide what the next updates do, so that somebody has to state them."""
+"""Fields that the next updates depend on, so that a source has to state them."""
 
 
 class Statements:
-    """Fields of a recipe, each with who states it.
+    """Fields of a recipe, each with the source that states it.
 
-    Two who state different values are contradicted at once.
+    A second source with another value raises at once.
     """
 
     def __init__(self) -> None:
         self._said: dict[str, tuple[Any, str]] = {}
 
     def say(self, who: str, **fields: Any) -> None:
-        """State fields.
+        """Add fields that `who` states.
 
         Raises:
-            CheckpointError: somebody else states another value; both are named.
+            CheckpointError: another source states another value; the message has both.
         """
         for name, value in fields.items():
             before, first = self._said.setdefault(name, (value, who))
@@ -43,23 +43,23 @@ class Statements:
                 )
 
     def get(self, name: str, default: Any = None) -> Any:
-        """What is stated of a field, or `default`."""
+        """Return the stated value of a field, or `default`."""
         return self._said.get(name, (default, ""))[0]
 
     def __contains__(self, name: str) -> bool:
         return name in self._said
 
     def recipe(self, asked: Recipe | None, library: str) -> Recipe:
-        """All that is stated, and of the rest what the user says.
+        """Build the recipe from all stated fields, and from the user's recipe for the others.
 
         Args:
-            asked: the user's recipe. What it sets must not contradict the file; what it does not set, it
-                does not state.
-            library: whose file it is.
+            asked: the user's recipe. Only the fields that it sets count; they must not contradict the
+                file.
+            library: the file's library, in words.
 
         Raises:
-            CheckpointError: the user's recipe is another than that of the file.
-            UnstatedError: nobody states a field that the next updates depend on.
+            CheckpointError: the user's recipe contradicts the file.
+            UnstatedError: no source states a field that the next updates depend on.
         """
         told = {} if asked is None else {name: getattr(asked, name) for name in asked.model_fields_set}
         for name, value in told.items():
@@ -74,7 +74,7 @@ class Statements:
 
 
 def refuse_open(names: Iterable[str], library: str) -> None:
-    """Ask for what nobody states.
+    """Ask the user for fields that no source states.
 
     Raises:
         UnstatedError: there are such fields.
@@ -87,7 +87,7 @@ def refuse_open(names: Iterable[str], library: str) -> None:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values mean the same: numbers may differ by rounding."""
+    """Return whether two values mean the same; numbers may differ by round-off."""
     if isinstance(one, bool | None) or isinstance(other, bool | None):
         return one is other
     if isinstance(one, int | float) and isinstance(other, int | float):

@@ -1,4 +1,4 @@
-"""A run as one library spells it: tensors by its names, in its order, in its groups."""
+"""A run in a library's form: tensors by its names, in its order and parameter groups."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from vit_config.errors import CheckpointError, UnstatedError, naming
 from vit_config.recipe import is_decayed
 
 FAMILIES = {"timm": "timm", "hf": "hf", "lightning": "timm"}
-"""The dialects that each kind is written in."""
+"""Family of dialects in which each kind is written."""
 Named = dict[str, np.ndarray]
-"""By the library's names."""
+"""Arrays by the library's names."""
 
 
 class Part(NamedTuple):
-    """A group of the optimiser."""
+    """A parameter group of the optimiser."""
 
     names: tuple[str, ...]
     decays: bool
@@ -42,22 +42,22 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Target:
-    """What goes into the files of a library."""
+    """The contents of a library's files."""
 
     run: Run
     dialect: Dialect
     params: Named
-    """In the order of the library's model."""
+    """Parameters in the order of the library's model, or of the file that is followed."""
     buffers: Named
     moments: dict[str, Named]
     ema: Named | None
     groups: tuple[Part, ...]
-    """In the order of the optimiser."""
+    """Parameter groups in the order of the optimiser."""
     like: Training | None
 
     @property
     def steps_per_epoch(self) -> int:
-        """Updates in an epoch. UnstatedError: it is unknown."""
+        """Number of updates in an epoch. UnstatedError: it is unknown."""
         if self.run.steps_per_epoch is None:
             raise UnstatedError(
                 "steps_per_epoch is unknown, and this library's files count epochs; give it"
@@ -65,21 +65,21 @@ class Target:
         return self.run.steps_per_epoch
 
     def settings(self) -> dict[str, dict[str, Any]]:
-        """The config files of the dialect, by name."""
+        """Return the contents of the dialect's config files, by name."""
         settings = self.dialect.settings
         return {} if settings is None else settings.files(self.run.config, Metadata())
 
 
 def plan(run: Run, kind: str, like_file: str | Path | None) -> Target:
-    """Spell a run as a library does.
+    """Convert a run to a library's names, order and parameter groups.
 
     Args:
         like_file: a training state of the same model by the same library, whose order and groups are
             followed.
 
     Raises:
-        ConfigError: no model of the library is this one without rewriting its values.
-        CheckpointError: `like_file` is of another model, or groups that the library would not make.
+        ConfigError: the library has no such model, or only with rewritten values.
+        CheckpointError: `like_file` is of another model, or the groups contradict the recipe.
     """
     _check_sayable(run.recipe)
     like = None
@@ -125,7 +125,7 @@ def _check_same(run: Run, like: Training) -> None:
 
 
 def _expressed(run: Run, name: str) -> tuple[Dialect, list[Bound]]:
-    """The dialect of that name or family that says the model as it is, and its rows."""
+    """Return the dialect, of this name or family, that expresses the model unchanged, and its rows."""
     arrays = {name: Stored.of(value) for name, value in run.state.params.items()}
     refused = []
     for dialect in called(name):
@@ -148,7 +148,7 @@ def _spell(run: Run, bound: list[Bound], arrays: Arrays) -> Named:
 
 
 def _order(run: Run, kind: str, dialect: Dialect, spelled: Mapping[str, Any]) -> list[str]:
-    """The parameters as the library's model names them, of those in the order of ours."""
+    """Return the names of the parameters in the order of the library's model."""
     if kind == "hf":
         return hf_orders(dialect.name, HF_WRITTEN, spelled)[0]
     return timm_order(spelled, dialect.name, run.config)
@@ -161,10 +161,10 @@ def _in_file_order(like: Training | None, order: list[str]) -> list[str]:
 def _groups(
     run: Run, kind: str, bound: list[Bound], params: Named, like: Training | None
 ) -> tuple[Part, ...]:
-    """The parameters by group: as the file that is followed has them, or as the library makes them.
+    """Return the parameter groups: those of `like`, or those that the library makes.
 
     Raises:
-        CheckpointError: they would not be those of the run's recipe; a parameter is named.
+        CheckpointError: the groups contradict the run's recipe; the message names a parameter.
     """
     strong = run.recipe.weight_decay > 0.0
     decays = _decays(run, bound)
@@ -186,13 +186,13 @@ def _groups(
                 )
     last = Part(tuple(name for name in params if name in spared), decays=False)
     rest = Part(tuple(name for name in params if name not in spared), decays=strong)
-    if kind == "hf":  # the Trainer makes both, even of no parameter
+    if kind == "hf":  # the Trainer makes both groups, even empty ones
         return rest, last
     return tuple(part for part in ((last, rest) if kind == "timm" else (rest, last)) if part.names)
 
 
 def _decays(run: Run, bound: list[Bound]) -> dict[str, bool]:
-    """Whether a parameter of the library decays; one that holds several of ours must be of one mind."""
+    """Return whether each parameter of the library decays; several of ours in one must agree."""
     found = {}
     for one in bound:
         ours = [name for name in one.ours if name is not None]

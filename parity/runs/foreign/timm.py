@@ -1,4 +1,4 @@
-"""timm's ``last.pth.tar``: what its training script writes into it, as a recipe and back."""
+"""Conversion between the records in timm's ``last.pth.tar`` and a recipe."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ NEUTRAL: dict[str, Any] = {
     "clip_mode": "norm", "lr_cycle_mul": 1.0, "lr_cycle_limit": 1, "lr_k_decay": 1.0, "lr_noise": None,
     "bce_pos_weight": None, "jsd_loss": False, "kd_model_name": None, "layer_decay": None,
 }  # fmt: skip
-"""Options of the update that a recipe cannot say, or of which the optimiser's groups do not say which
-parameters they are of (``layer_decay``), and the values by which they do nothing."""
+"""Options that a recipe cannot express, or that leave it open which parameters are in which group
+(``layer_decay``), with the values at which they have no effect."""
 AUGMENT: dict[str, Any] = {
     "aa": None, "aug_repeats": 0, "aug_splits": 0, "color_jitter": None, "cutmix": 0.0,
     "cutmix_minmax": None, "hflip": 0.0, "mixup": 0.0, "ratio": None, "reprob": 0.0, "scale": None,
     "vflip": 0.0, "train_crop_mode": None,
 }  # fmt: skip
-"""Options of how images are changed, which are not carried."""
+"""Options of augmentation, which are not carried over, with the values at which they have no effect."""
 
 
 def is_timm(container: Container) -> bool:
-    """Whether a file is what ``timm.utils.CheckpointSaver`` writes."""
+    """Return whether a file was written by ``timm.utils.CheckpointSaver``."""
     objects = container.objects
     return "epoch" in objects and "arch" in objects and "optimizer.param_groups.0.lr" in objects
 
 
 def read_timm(container: Container) -> Records:
-    """What such a file says beside weights and moments.
+    """Read the records of a timm checkpoint.
 
     Raises:
-        CheckpointError: options that no recipe can express; they are named.
+        CheckpointError: no recipe can express an option; the message names it.
     """
     entries, said = Entries.of(container), Statements()
     args = entries.under("args")
@@ -97,7 +97,7 @@ def _say_arguments(said: Statements, args: Entries) -> None:
     if args.get("smoothing") is not None and args.get("bce_loss") is not None:
         smoothing = float(args.get("smoothing"))
         mixed = args.get("mixup") or args.get("cutmix") or args.get("cutmix_minmax")
-        # without smoothing and without mixing, timm's script takes the softmax whatever it is told
+        # without smoothing and mixing, timm's script uses the softmax loss even if bce_loss is set
         sigmoid = args.get("bce_loss") and (smoothing or mixed)
         kind = ("sigmoid" if args.get("bce_sum") else "sigmoid_mean") if sigmoid else "softmax"
         said.say(WHO, label_smoothing=smoothing, loss=kind)
@@ -112,8 +112,11 @@ def _say_arguments(said: Statements, args: Entries) -> None:
 
 
 def _schedule(args: Entries) -> dict[str, Any]:
-    """timm's scheduler; in its warm-up the rate starts at ``warmup_lr``, and the schedule's beginning is
-    hidden behind it unless it is a prefix. Defaults are those of ``timm.scheduler.scheduler_kwargs``."""
+    """Return the recipe's fields for timm's scheduler.
+
+    The warm-up starts at ``warmup_lr`` and replaces the schedule's beginning, unless it is a prefix.
+    Defaults are those of ``timm.scheduler.scheduler_kwargs``.
+    """
     name, epochs = args.get("sched"), args.get("epochs")
     if name not in SCHEDULES:
         raise CheckpointError(
@@ -146,7 +149,7 @@ def _not_neutral(args: Entries, neutral: dict[str, Any]) -> str:
 
 
 def arguments_of(recipe: Recipe) -> dict[str, Any]:
-    """The options of timm's training script that say a recipe; what it cannot say is left out."""
+    """Return the options of timm's training script for a recipe, as far as they can express it."""
     found: dict[str, Any] = {
         "opt": ("sgd" if recipe.nesterov else "momentum") if recipe.optimizer == "sgd"
         else recipe.optimizer,

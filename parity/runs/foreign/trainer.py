@@ -1,4 +1,4 @@
-"""Checkpoint folders of Hugging Face's Trainer: ``checkpoint-N/``, read."""
+"""Reader of checkpoint folders of Hugging Face's Trainer: ``checkpoint-N/``."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ LEFT = {
     "rng_state.pth": "the states of random generators (rng_state.pth)",
     "scaler.pt": "the scale of the loss for half precision (scaler.pt)",
 }
-"""Files that are not carried."""
+"""Files whose contents are not carried over, in words."""
 
 
 def is_trainer(path: Path) -> bool:
-    """Whether a folder is one of the Trainer's checkpoints."""
+    """Return whether a folder is one of the Trainer's checkpoints."""
     return path.is_dir() and (path / STATE).is_file()
 
 
 def read_trainer(container: Container) -> Records:
-    """What such a folder says beside weights and moments.
+    """Read the records of a Trainer's checkpoint folder.
 
     Raises:
-        MissingFileError: it has no optimizer.pt.
-        CheckpointError: options that no recipe can express; they are named.
+        MissingFileError: the folder has no optimizer.pt.
+        CheckpointError: no recipe can express an option; the message names it.
     """
     path = container.path
     if not (path / OPTIMIZER).is_file():
@@ -68,7 +68,7 @@ def read_trainer(container: Container) -> Records:
 
 
 def _steps_per_epoch(state: dict[str, Any]) -> int | None:
-    """Updates in an epoch: those done over the epochs done, where that is a whole number."""
+    """Return updates done divided by epochs done, if that is a whole number, else None."""
     step, epoch = state.get("global_step"), state.get("epoch")
     if not step or not epoch:
         return None
@@ -94,13 +94,13 @@ def _say_arguments(said: Statements, args: Entries, state: dict[str, Any]) -> No
 
 
 def _processes(args: Entries) -> int | None:
-    """How many processes trained, of which accelerate keeps the number."""
+    """Return the number of training processes, as accelerate records it; None if unknown."""
     found = args.get("distributed_state.num_processes")
     return found if isinstance(found, int) else None
 
 
 def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: int | None) -> None:
-    """Warm-up from zero to the peak, then a schedule over the steps that are left."""
+    """State the schedule: a warm-up from zero to the peak, then decay over the remaining steps."""
     name, total = args.get("lr_scheduler_type"), state.get("max_steps")
     if name not in SCHEDULES or args.under("lr_scheduler_kwargs"):
         known = ", ".join(SCHEDULES)
@@ -109,7 +109,7 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
             f" {known}, without lr_scheduler_kwargs"
         )
     if spe is None or not total:
-        return  # what counts in epochs is open
+        return  # fields that count in epochs stay open
     if total % spe:
         raise CheckpointError(
             f"max_steps = {total} in {STATE} are not whole epochs of {spe} steps, which a recipe cannot"
@@ -125,6 +125,6 @@ def _say_schedule(said: Statements, args: Entries, state: dict[str, Any], spe: i
 
 
 def _warmup_steps(args: Entries, total: int) -> int:
-    """A number of steps, or since version 5 a share of all in the same option."""
+    """Return the warm-up's steps; since version 5 the same option may hold a share of all steps."""
     steps, share = args.get("warmup_steps") or 0, args.get("warmup_ratio") or 0.0
     return int(steps) if steps >= 1 else math.ceil(total * (share or steps))

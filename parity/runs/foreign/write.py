@@ -1,4 +1,4 @@
-"""A run as a training state of timm, Hugging Face's Trainer or Lightning, which they resume from."""
+"""Writes a run as a training state that timm, Hugging Face's Trainer or Lightning resumes from."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ _ELSEWHERE = {
     "num_classes": "num_classes", "in_chans": "in_chans", "gp": "global_pool", "drop": "drop_rate",
     "drop_path": "drop_path_rate",
 }  # fmt: skip
-"""Options of timm's script that it passes to the model beside ``model_kwargs``, and what the model calls
-them."""
+"""Options that timm's script passes to the model beside ``model_kwargs``, with the model's names."""
 
 
 def write_foreign(
@@ -43,17 +42,17 @@ def write_foreign(
         out: a file; for ``hf`` a folder.
         kind: ``timm`` (a checkpoint of its training script), ``hf`` (a checkpoint folder of the Trainer)
             or ``lightning`` (a ``.ckpt`` whose module holds the model as ``self.model``).
-        like_file: a training state of the same model that the library wrote: its order of parameters and
-            its groups are followed. Without it they are those that the library makes.
-        force: replace what is at `out`.
+        like_file: a training state of the same model that the library wrote, whose order of parameters
+            and groups are followed; default: those that the library makes.
+        force: replace an existing `out`.
 
     Returns:
-        What the file does not say, a sentence each.
+        Notes on what the file does not state.
 
     Raises:
-        ConfigError: an unknown kind, a model that the library lacks, or `out` exists.
-        CheckpointError: the library could not go on from here as the recipe says.
-        UnstatedError: how many steps an epoch has is unknown.
+        ConfigError: the kind is unknown, the library lacks the model, or `out` exists.
+        CheckpointError: the library could not continue from here as the recipe says.
+        UnstatedError: the number of steps in an epoch is unknown.
         MissingFileError: the folder to write in does not exist.
     """
     if kind not in FAMILIES:
@@ -96,7 +95,7 @@ def _timm(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _model_arguments(target: Target) -> dict[str, Any]:
-    """``args.model`` and what belongs to it, of which timm builds this model."""
+    """Return ``args.model`` and the other options from which timm builds this model."""
     config = target.settings()["config.json"]
     given = dict(config["model_args"])
     given.setdefault("num_classes", target.run.config.num_classes)
@@ -121,7 +120,7 @@ def _lightning(target: Target) -> tuple[dict[str, Any], tuple[str, ...]]:
         "loops": lightning.loops(run.state.step, done, spe), "callbacks": {},
         "optimizer_states": [_optimizer(target)], "lr_schedulers": [_scheduler(target)],
     }  # fmt: skip
-    if target.dialect.family == "timm":  # how a reader knows what the tensors leave open
+    if target.dialect.family == "timm":  # so that a reader knows fields that the tensors leave open
         args = _model_arguments(target)
         content |= {"arch": args["model"], "args": args}
     notes = ["Lightning's file says nothing of the recipe but what the optimiser's groups say"]
@@ -176,12 +175,12 @@ def _trainer_state(target: Target) -> dict[str, Any]:
 
 
 def _rate(target: Target) -> float:
-    """The learning rate of the next update."""
+    """Compute the learning rate of the next update."""
     return float(learning_rate(target.run.recipe, target.run.state.step, target.steps_per_epoch))
 
 
 def _scheduler(target: Target) -> dict[str, Any]:
-    """The state of torch's LambdaLR after so many updates, whose functions are the script's own."""
+    """Return the state of torch's LambdaLR at this step; its functions are the script's own."""
     step, count = target.run.state.step, len(target.groups)
     return {
         "base_lrs": [target.run.recipe.learning_rate] * count, "last_epoch": step,
@@ -191,7 +190,7 @@ def _scheduler(target: Target) -> dict[str, Any]:
 
 
 def _optimizer(target: Target) -> dict[str, Any]:
-    """The state dict that torch's own optimiser of these groups gives, moments put in."""
+    """Return the state dict of torch's own optimiser with these groups and moments."""
     import torch
 
     recipe, tensors = target.run.recipe, _tensors(target.params)

@@ -1,1 +1,1 @@
-"""How fast models run: images per second, compile time and memory, each side in a process of its own."""
+"""Benchmarks of models: images per second, compile time and memory, each side in its own process."""

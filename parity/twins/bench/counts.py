@@ -1,4 +1,4 @@
-"""What a compiled step of the JAX twin consists of: counts, which a busy machine does not change."""
+"""Operation counts of a compiled step of the JAX twin, which a busy machine does not change."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _OPERATION = re.compile(r"^\s+(?:ROOT )?%?[\w.\-]+ = .*? ([a-z][\w\-]*)\(", re.M
 
 
 def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
-    """The compiled training step as users run it, whatever the flags of this process, its state donated;
-    nothing is allocated."""
+    """Compile the training step as users run it, whatever the flags of this process, its state
+    donated; nothing is allocated."""
     state = jax.eval_shape(lambda: init_state(cfg, recipe, 1))
     H, W = cfg.image_size
     image = jax.ShapeDtypeStruct((batch_size, H, W, cfg.in_channels), jnp.float32)
@@ -30,7 +30,7 @@ def compile_step(cfg: ViTConfig, recipe: Recipe, batch_size: int) -> Any:
 
 
 def count_operations(compiled: Any) -> dict[str, int]:
-    """How often each of `COUNTED` occurs, inside fusions too; all operations; bytes that they access."""
+    """Count each of `COUNTED`, inside fusions too, all operations, and the bytes that they access."""
     found = Counter(_OPERATION.findall(compiled.as_text()))
     counts = {name: found[name] for name in COUNTED if found[name]}
     return counts | {

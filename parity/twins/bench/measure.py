@@ -1,7 +1,7 @@
-"""Running all sides by turns, so that what else the machine does hits them alike.
+"""Running all sides in turn, so that other load on the machine affects them alike.
 
-A machine's speed drifts by a fifth within seconds, which hides a true tenth between medians. So each
-run of a side is between two runs of the first side, and what counts is its ratio to these.
+A machine's speed drifts by a fifth within seconds, which hides a true difference of a tenth between
+medians. So each run of a side is between two runs of the first side, and its ratio to these counts.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ import os
 import platform
 import statistics
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from vit_config.other_python import command
+
 PASSES = ("forward", "step")
-_ROOT = str(Path(__file__).parents[3])
-"""Where this package is, for an interpreter that may not have it."""
 _SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-"""All sides are on one accelerator at a time, of whose memory JAX would take three quarters at once."""
+"""All sides share one accelerator, three quarters of whose memory JAX would take at once."""
 
 
 class Run(NamedTuple):
-    """One pass, run once."""
+    """Times of one run of one pass."""
 
     seconds: float
     cpu_seconds: float
@@ -33,33 +32,33 @@ class Run(NamedTuple):
 
 @dataclass
 class Result:
-    """What was measured of one side."""
+    """The measurements of one side."""
 
     side: str
     error: str | None = None
-    """Why it did not run to the end."""
+    """Why the side did not run to the end."""
     device: str | None = None
     first_seconds: dict[str, float] = field(default_factory=dict)
-    """Of each pass, the first run, which compiles."""
+    """Time of the first run of each pass, which compiles."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    """Of each pass, every run but the first."""
+    """Time of every run of each pass but the first."""
     cpu_seconds: dict[str, list[float]] = field(default_factory=dict)
-    """The same as CPU time of all threads: less troubled by other programs."""
+    """The same as CPU time of all threads, which other programs affect less."""
     ratios: dict[str, list[float]] = field(default_factory=dict)
-    """Of each pass, the speed of every run over that of the first side's two runs around it; of the
-    first side itself, over its next run: what two runs of the same program differ by."""
+    """Speed of every run of each pass, over that of the first side's two runs around it; for the
+    first side itself, over its next run, which shows how much two runs of the same program differ."""
     cpu_ratios: dict[str, list[float]] = field(default_factory=dict)
-    """The same of CPU time."""
+    """The same for CPU time."""
     peak_bytes: int | None = None
-    """Of the process, or of the accelerator, after all runs."""
+    """Peak memory of the process, or of the accelerator, after all runs."""
 
     def median(self, which: str, *, cpu: bool = False) -> float | None:
-        """The median run of that pass in seconds, or None."""
+        """Return the median run of a pass in seconds, or None."""
         found = (self.cpu_seconds if cpu else self.seconds).get(which)
         return statistics.median(found) if found else None
 
     def ratio(self, which: str, *, cpu: bool = False) -> tuple[float, float, float] | None:
-        """The lower quartile, the median and the upper quartile of the ratios of that pass, or None."""
+        """Return the lower quartile, the median and the upper quartile of a pass's ratios, or None."""
         found = (self.cpu_ratios if cpu else self.ratios).get(which)
         if not found:
             return None
@@ -68,7 +67,7 @@ class Result:
         return low, middle, high
 
     def add(self, which: str, run: Run, before: Run, after: Run) -> None:
-        """Take down a run's ratios to two of the first side, whose geometric mean is free of drift."""
+        """Note a run's ratios to two runs of the first side, whose geometric mean is free of drift."""
         for found, own, *around in (
             (self.ratios, run.seconds, before.seconds, after.seconds),
             (self.cpu_ratios, run.cpu_seconds, before.cpu_seconds, after.cpu_seconds),
@@ -83,15 +82,10 @@ class Worker:
         self, side: str, model: str, batch_size: int, dtype: str, python: Path | None = None
     ) -> None:
         self.result = Result(side)
-        own = str(python or sys.executable)
-        command = [own, "-m", "parity.twins.bench.worker", side, model, str(batch_size), dtype]
-        paths = (
-            [] if "site-packages" in _ROOT else [_ROOT]
-        )  # where this environment's libraries are, too
-        paths += filter(None, [os.environ.get("PYTHONPATH")])
+        worker = command("parity.twins.bench.worker", side, model, str(batch_size), dtype, python=python)
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)} | _SHARED,
+            worker, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | _SHARED,
         )  # fmt: skip
         reply = self._reply()
         self.result.device = reply.get("device")
@@ -107,7 +101,7 @@ class Worker:
         return reply
 
     def run(self, which: str) -> Run | None:
-        """Run one pass once, unless the side is dead; None for the first run, which compiles."""
+        """Run one pass once; return None for the first run, which compiles, and for a dead side."""
         if self.result.error is not None:
             return None
         assert self._process.stdin is not None
@@ -140,7 +134,7 @@ def measure(
     progress: Callable[[str], None] = lambda text: None,
     beside: Path | None = None,
 ) -> list[Result]:
-    """Run each pass of each side `repeats` times after a first one, between two of the first side.
+    """Run each pass of each side `repeats` times after a first run, between two of the first side.
 
     Args:
         beside: another interpreter, in which each side runs once more.
@@ -176,7 +170,7 @@ def measure(
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers are of: processor, cores, load, versions."""
+    """Describe the machine of the measurements: processor, cores, load, versions."""
     from importlib import metadata
 
     versions = {}

@@ -1,8 +1,8 @@
-"""What this machine's products of matrices reach, by the fastest library that is here.
+"""Peak FLOP/s of matrix products on this machine, by the fastest library that is installed.
 
-``python -m parity.twins.bench.peak LIBRARY DTYPE`` times one, in a process of its own, and prints
-FLOP/s: none is the fastest everywhere, as numpy's may be held to older instructions than the processor
-has.
+``python -m parity.twins.bench.peak LIBRARY DTYPE`` times one library in a process of its own, and
+prints FLOP/s. None is the fastest everywhere, as numpy may use older instructions than the
+processor has.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from vit_config.terminal import say
 LIBRARIES = ("numpy", "torch", "jax")
 SIZES = (512, 1024, 2048)
 LARGE = (4096, 8192)
-"""What an accelerator needs to be busy."""
+"""Edges of matrices that keep an accelerator busy."""
 REPEATS = 5
 SLOW = 0.5
 """Seconds of one product after which no larger one is tried."""
 
 
 def peak_flops(dtype: Dtype = "float32") -> tuple[float, str]:
-    """FLOP/s of the fastest product of two matrices, and whose it is."""
+    """Return the FLOP/s of the fastest product of two matrices, and the library that computed it."""
     found = {name: _of(name, dtype) for name in LIBRARIES if find_spec(name)}
     best = max(found, key=lambda name: found[name])
     return found[best], best
@@ -43,10 +43,10 @@ def _of(library: str, dtype: Dtype) -> float:
 
 
 def fastest(library: str, dtype: Dtype, sizes: tuple[int, ...] = SIZES, repeats: int = REPEATS) -> float:
-    """FLOP/s of the fastest of a few products by one library, on the device that it computes on.
+    """Return the FLOP/s of the fastest of a few products by one library, on the device it computes on.
 
     Args:
-        sizes: the edges of square matrices; an accelerator has `LARGE` ones besides.
+        sizes: edges of square matrices; an accelerator multiplies the `LARGE` ones, too.
     """
     best, stream = 0.0, np.random.default_rng(0)
     place, accelerated = _PLACES[library](dtype)
@@ -58,15 +58,13 @@ def fastest(library: str, dtype: Dtype, sizes: tuple[int, ...] = SIZES, repeats:
             run()
             seconds = time.perf_counter() - started
             best = max(best, 2.0 * size**3 / seconds)
-            if (
-                seconds > SLOW
-            ):  # a type that the device has no instructions for: larger ones tell no more
+            if seconds > SLOW:  # no instructions for the type: larger ones tell no more
                 return best
     return best
 
 
 Place = Callable[[np.ndarray], Callable[[], Any]]
-"""Takes a matrix to the device, and gives what multiplies it by itself and waits for the product."""
+"""Moves a matrix to the device; returns a function that squares it and waits for the product."""
 
 
 def _numpy(dtype: Dtype) -> tuple[Place, bool]:

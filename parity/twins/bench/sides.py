@@ -1,4 +1,4 @@
-"""What can be timed: a forward pass and a training step of one model, made by one library.
+"""The sides that can be timed: a forward pass and a training step of one model, by one library.
 
 A training step is the cross entropy, its gradient and AdamW, on the same random images every time.
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from vit_config import ViTConfig
 
 Dtype = Literal["float32", "tf32", "bfloat16"]
-"""What products are computed in: float32 in full, TensorFloat-32 where a device has it, or bfloat16."""
+"""Type of products: float32 in full, TensorFloat-32 where a device has it, or bfloat16."""
 
 
 class Side(NamedTuple):
-    """One model, ready to run; each call returns when its result is there."""
+    """One model, ready to run; each call returns when its result is ready."""
 
     forward: Callable[[], None]
     step: Callable[[], None]
@@ -35,11 +35,11 @@ class Side(NamedTuple):
 
 
 def make_side(name: str, model: str, batch_size: int, dtype: Dtype = "float32") -> Side:
-    """The side of that name, one of `SIDES`.
+    """Make the side of that name, one of `SIDES`.
 
     Raises:
         ConfigError: the library has no such model.
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: the library is not installed.
     """
     import numpy as np
 
@@ -113,7 +113,7 @@ def _torch(
     compiled: bool,
     logits: str | None,
 ) -> Side:
-    """A PyTorch model of (B, C, H, W); `logits` is the field of its output that holds them."""
+    """Make the side of a PyTorch model of (B, C, H, W); `logits` names its output's field of logits."""
     import torch
     from torch.nn import functional as F
 
@@ -187,7 +187,7 @@ def _timm(compiled: bool) -> Callable[..., Side]:
 
 
 def _check_plain(cfg: ViTConfig, library: str) -> None:
-    """Only the Vision Transformer of arXiv 2010.11929 is what other libraries call by that name."""
+    """Refuse models other than the one of arXiv 2010.11929, the only one in other libraries."""
     from vit_config import ViTConfig
 
     plain = ViTConfig(
@@ -252,4 +252,4 @@ SIDES: dict[str, Callable[..., Side]] = {
     "transformers": _transformers,
     "vit_pytorch": _vit_pytorch,
 }
-"""The first is what ratios are of, if it is among those that run."""
+"""Sides by name, in the default order; ratios refer to the first that runs."""

@@ -22,13 +22,13 @@ def _cpu_seconds() -> float:
 
 
 def _library() -> str:
-    """What compiles or runs the side, with its version."""
+    """Return the library that compiles or runs the side, with its version."""
     name = "jaxlib" if "jaxlib" in sys.modules else "torch"
     return f"{name} {version(name)}"
 
 
 def main(argv: list[str]) -> int:
-    """Serve until the input ends; a side that cannot be made is said in one line."""
+    """Serve until the input ends; report a side that cannot be made in one line."""
     replies, sys.stdout = sys.stdout, sys.stderr  # libraries print, too
     say = lambda reply: print(json.dumps(reply), file=replies, flush=True)  # noqa: E731
     name, model, batch_size, dtype = argv

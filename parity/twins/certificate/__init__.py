@@ -1,1 +1,1 @@
-"""Certificates: what a check found, in a file that can be kept, and verified by running it again."""
+"""Certificates: the result of a check in a file that can be kept, and verified by running it again."""

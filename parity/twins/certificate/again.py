@@ -1,4 +1,4 @@
-"""Running a certificate's check again, as it was asked for then."""
+"""Running a certificate's check again, with the same arguments."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from vit_config.errors import MissingFileError
 from vit_config.job import Job
 
 Progress = Callable[[str, int], None]
-"""Called with a type and the number of steps done in it."""
+"""Function called with a type and the number of steps done in it."""
 
 
 def run_again(
     certificate: Certificate, where: Path, *, data_dir: Path, progress: Progress
 ) -> Certificate:
-    """The certificate that the same check would get today.
+    """Return the certificate that the same check would get today.
 
-    Schema and recipe are the certificate's own, whatever has become of the preset.
+    Schema and recipe are the certificate's own, even if the preset has changed.
 
     Args:
         where: the certificate's file; a checkpoint that is not at its path is looked for beside it.
@@ -32,8 +32,8 @@ def run_again(
 
     Raises:
         MissingFileError: the checkpoint or the data set is not there.
-        WeightsError: the checkpoint is another one.
-        DataError: the data set is another one.
+        WeightsError: the checkpoint has another digest.
+        DataError: the data set has another fingerprint.
         ConfigError: a schema or a recipe that this version does not know.
     """
     if certificate.kind == "training":
@@ -67,21 +67,21 @@ def run_again(
 
 
 def config_of(certificate: Certificate, where: str | Path = "certificate") -> ViTConfig:
-    """The schema that was checked."""
+    """Return the schema that was checked."""
     return ViTConfig.from_json(json.dumps(certificate.config), where=f"{where}: config")
 
 
 def recipe_of(certificate: Certificate, where: str | Path = "certificate") -> Recipe:
-    """The recipe that was trained by."""
+    """Return the recipe that was used for training."""
     return Recipe.from_json(json.dumps(certificate.recipe), where=f"{where}: recipe")
 
 
 def located(stated: CheckpointFile, where: Path) -> CheckpointFile:
-    """The checkpoint that was checked, where it is now.
+    """Return the checkpoint that was checked, where it is now.
 
     Raises:
-        MissingFileError: it is neither where it was nor beside the certificate.
-        WeightsError: there is another one.
+        MissingFileError: the checkpoint is neither where it was nor beside the certificate.
+        WeightsError: another checkpoint is there.
     """
     source = stated.path
     if not hub.is_name(source) and not Path(source).exists():

@@ -1,4 +1,4 @@
-"""What certificates of both kinds have in common, and the verdict."""
+"""The content that certificates of both kinds share, and the verdict."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def assemble(
     parameters: dict[Any, Digests],
     **rest: Any,
 ) -> Certificate:
-    """The certificate of a report.
+    """Make the certificate of a report.
 
     Args:
-        arguments: what the check was asked to do.
+        arguments: the arguments of the check.
         differences: where the twins differ, a sentence each.
         recipe: the recipe as JSON values; None where nothing was trained.
-        parameters: by type.
-        rest: the fields that the kinds fill each in its own way.
+        parameters: digests of the parameters, by type.
+        rest: the fields that each kind of certificate fills in its own way.
     """
     parted = [
         f"{dtype}: the twins' initial parameters are not the same, bit for bit"
@@ -79,10 +79,10 @@ def assemble(
 
 
 def level_of(result: LevelResult, step: int | None = None) -> Level:
-    """A level as a certificate states it.
+    """Return a level as a certificate states it.
 
     Args:
-        step: of the worst tensor, where there are several.
+        step: step of the worst tensor, if there are several.
     """
     worst = result.worst
     return Level(
@@ -103,7 +103,7 @@ def level_of(result: LevelResult, step: int | None = None) -> Level:
 
 
 def _verdict(report: Report | StepsReport, differences: list[str]) -> tuple[Verdict, list[str]]:
-    """The verdict, and why it is not EQUAL."""
+    """Return the verdict, and the reasons why it is not EQUAL."""
     if differences or not report.agrees:
         return "DIFFERENT", differences
     reasons = [f"{REDUCED} - {flag}" for flag in report.uncertified]

@@ -1,4 +1,4 @@
-"""What a certificate says beside the check's own report: files, data, versions, the code itself."""
+"""Facts that a certificate adds to the check's own report: files, data, versions, the code itself."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from parity.porting.provenance import digest_of
 from parity.twins.certificate.format import CheckpointFile
 
 PACKAGES = ("vit-parity", "jaxlib", "optax", "ml-dtypes")
-"""What has a say in the numbers, beside what every report names."""
+"""Packages that influence the numbers, beside those that every report names."""
 SOURCES = ("vit_config", "vit_train", "vit_jax", "vit_torch", "parity")
-"""The code that a certificate speaks of."""
+"""Packages whose code a certificate identifies."""
 
 
 def checkpoint_file(source: str) -> CheckpointFile:
-    """A checkpoint by its digest, so that another file of its name is not taken for it.
+    """Identify a checkpoint by its digest, so that another file of its name is not taken for it.
 
     Raises:
         MissingFileError, WeightsError, ConfigError: see `parity.porting.checkpoint.read_checkpoint`.
@@ -38,10 +38,10 @@ def checkpoint_file(source: str) -> CheckpointFile:
 
 
 def fingerprint(data: str, data_dir: Path) -> str | None:
-    """That of a data set's contents; None for random batches.
+    """Return the fingerprint of a data set's contents; None for random batches.
 
     Raises:
-        DataError, MissingFileError: it cannot be read, or is not there.
+        DataError, MissingFileError: the data set cannot be read, or is not there.
     """
     from parity.twins.steps.plan import RANDOM
 
@@ -53,7 +53,7 @@ def fingerprint(data: str, data_dir: Path) -> str | None:
 
 
 def versions(environment: dict[str, str]) -> dict[str, str]:
-    """Of all packages that compute, by name."""
+    """Return the versions of all packages that compute, by name."""
     found = {
         name: value
         for name, value in environment.items()
@@ -68,15 +68,15 @@ def versions(environment: dict[str, str]) -> dict[str, str]:
 
 
 def devices(environment: dict[str, str]) -> dict[str, str]:
-    """What each twin computed on, and the machine around it."""
+    """Return the device of each twin, and the machine around them."""
     found = {twin: environment[f"{twin} device"] for twin in ("jax", "torch")}
     return found | {"host": f"{platform.system()} {platform.machine()}"}
 
 
 @cache
 def sources() -> dict[str, str]:
-    """SHA-256 (hex) of the code of each package: of the names and contents of its modules, as this
-    process found them."""
+    """Return the SHA-256 (hex) of each package's code: of the names and contents of its modules, as
+    this process found them."""
     return {name: _source(Path(import_module(name).__path__[0])) for name in SOURCES}
 
 
@@ -89,7 +89,7 @@ def _source(folder: Path) -> str:
 
 
 def tolerances(kind: Literal["function", "training"], dtypes: Iterable[DType]) -> dict[str, float]:
-    """Every tolerance of `parity.measure.tolerance` that a check judges by, by a name for each."""
+    """Return every tolerance of `parity.measure.tolerance` that a check judges by, by name."""
     found = {"float64": FLOAT64}
     if kind == "training":
         found["shadow"] = SHADOW

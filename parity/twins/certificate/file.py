@@ -1,7 +1,7 @@
-"""The file of a certificate: JSON with a seal, by which an edited one is told from a whole one.
+"""The file of a certificate: JSON with a seal, which shows whether the file was edited.
 
-The seal is for accidents and for small temptations: whoever means to forge a certificate can seal it
-again. What a forged one says is found out by verifying it.
+The seal is for accidents and for small temptations: a forger can seal the file again. Verifying a
+certificate is what exposes a forged one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ SEAL = "seal"
 
 
 def check_destination(path: Path, *, force: bool) -> None:
-    """Refuse what cannot be written, before anything is computed.
+    """Refuse a path that cannot be written, before anything is computed.
 
     Args:
-        force: replace a certificate that is there.
+        force: replace an existing certificate.
 
     Raises:
-        ConfigError: another ending than .json, or a file that is there already.
+        ConfigError: the path does not end in .json, or the file exists already.
         MissingFileError: there is no such folder.
     """
     if path.suffix != ".json":
@@ -38,7 +38,7 @@ def check_destination(path: Path, *, force: bool) -> None:
 
 
 def write_certificate(certificate: Certificate, path: Path, *, force: bool) -> None:
-    """Write it, sealed: whole or not at all."""
+    """Write a certificate with its seal, whole or not at all."""
     content = certificate.model_dump(mode="json")
     content[SEAL] = json_digest(content, compact=True)
     with atomic_file(path, force=force) as file:
@@ -46,11 +46,11 @@ def write_certificate(certificate: Certificate, path: Path, *, force: bool) -> N
 
 
 def read_certificate(path: Path) -> Certificate:
-    """Read a certificate, and see that nobody edited it.
+    """Read a certificate, and check that nobody edited it.
 
     Raises:
         MissingFileError: there is no such file.
-        WeightsError: no certificate, one of another version, or edited.
+        WeightsError: the file is no certificate, or is of another version, or was edited.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a certificate that parity check wrote")
@@ -82,7 +82,7 @@ def _check_seal(path: Path, content: dict[str, Any]) -> None:
     stated = content.pop(SEAL, None)
     try:
         found = json_digest(content, compact=True)
-    except ValueError:  # NaN, Infinity: nothing that was written here
+    except ValueError:  # NaN or Infinity, which are never written here
         found = ""
     if stated != found:
         raise WeightsError(
@@ -96,7 +96,7 @@ def _short(digest: Any) -> str:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A key given twice shows a reader another value than the seal was made of."""
+    """Build a dict; refuse a repeated key, whose value may differ between a reader and the seal."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is given twice")

@@ -1,4 +1,4 @@
-"""The file format: what a certificate says, field by field; docs/certificate.md explains each."""
+"""The file format of a certificate, field by field; docs/certificate.md explains each field."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Number = Annotated[
 
 
 class Asked(Schema, frozen=True):
-    """What the check was asked to do: with schema, recipe and checkpoint, enough to ask it again."""
+    """The arguments of a check: with schema, recipe and checkpoint, enough to run it again."""
 
     dtypes: list[DType]
     precision: Precision
@@ -44,12 +44,12 @@ class Asked(Schema, frozen=True):
     wrong: dict[str, Any] | None = None
     token_offset: float = 0.0
     steps: int | None = None
-    """None where nothing was trained."""
+    """Number of training steps; None where nothing was trained."""
     data: str | None = None
     config: str | None = None
 
     def command(self, subject: str) -> list[str]:
-        """The command line, every flag written out that has a say in the outcome."""
+        """Return the command line, with every flag that affects the outcome written out."""
         command = "check" if self.steps is None else "check-steps"
         words = ["parity", command, subject, "--dtype", *self.dtypes, "--precision", self.precision]
         words += ["--device", self.device] if self.device != "cpu" else []
@@ -77,7 +77,7 @@ class CheckpointFile(Schema, frozen=True):
 
 
 class Data(Schema, frozen=True):
-    """What the twins were fed."""
+    """The data that the twins were fed."""
 
     name: str
     words: str
@@ -99,14 +99,14 @@ class Pair(Schema, frozen=True):
 
 
 class Digests(Schema, frozen=True):
-    """Of the parameters of one type."""
+    """Digests of the parameters of one type."""
 
     initial: Pair
     final: Pair | None
 
 
 class Flags(Schema, frozen=True):
-    """How precisely float32 products were asked for, and what both frameworks were set to."""
+    """The precision that was asked for in float32 products, and the flags of both frameworks."""
 
     requested: Precision
     jax: dict[str, str]
@@ -114,7 +114,7 @@ class Flags(Schema, frozen=True):
 
 
 class Stability(Schema, frozen=True):
-    """What the shadows say of the recipe."""
+    """The stability of the recipe, judged by its shadows."""
 
     quiet: bool
     growth: Number
@@ -123,7 +123,7 @@ class Stability(Schema, frozen=True):
 
 
 class Curves(Schema, frozen=True):
-    """Distances from the JAX twin's run, after each step, of one part of the state."""
+    """Distances of one part of the state from the JAX twin's run, after each step."""
 
     twins: list[Number]
     shadows: list[list[Number]]
@@ -142,7 +142,7 @@ class FreeRun(Schema, frozen=True):
 
 
 class Yardstick(Schema, frozen=True):
-    """By what was judged."""
+    """The tolerances, and the free runs with their shadows, that the check judged by."""
 
     tolerances: dict[str, Number]
     runs: dict[DType, FreeRun]

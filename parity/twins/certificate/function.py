@@ -19,10 +19,10 @@ from parity.twins.check import Report
 def of_function(
     report: Report, arguments: Asked, checkpoint: CheckpointFile | None = None
 ) -> Certificate:
-    """What `parity check` found.
+    """Make the certificate of a report of `parity check`.
 
     Args:
-        arguments: what the check was asked to do.
+        arguments: the arguments of the check.
         checkpoint: the file whose weights were checked; None for a preset.
     """
     weights: dict[str, int | list[int]] = {} if checkpoint else {"weights": report.seed}

@@ -27,11 +27,11 @@ from parity.twins.steps.trainer_torch import TorchTrainer
 
 
 def of_training(report: StepsReport, arguments: Asked, fingerprint: str | None) -> Certificate:
-    """What `parity check-steps` found.
+    """Make the certificate of a report of `parity check-steps`.
 
     Args:
-        arguments: what the check was asked to do.
-        fingerprint: of the data set; None for random batches.
+        arguments: the arguments of the check.
+        fingerprint: fingerprint of the data set; None for random batches.
     """
     return assemble(
         report,
@@ -67,7 +67,7 @@ def _dtype(walk: Walk) -> DType:
 
 
 def _differences(walk: Walk) -> list[str]:
-    """The first tensor that differs, and the parts of the state that parted."""
+    """Describe the first tensor that differs, and the parts of the state that parted."""
     found = [
         f"{walk.dtype}: {in_words(each)}: {each.error:.1e}, limit {each.limit:.1e}"
         for each in walk.failed[:1]
@@ -82,7 +82,7 @@ def _differences(walk: Walk) -> list[str]:
 
 
 def _digests(report: StepsReport, walk: Walk) -> Digests:
-    """Of what both twins started from, as the PyTorch twin gives it back, and of what each came to."""
+    """Return digests of the initial parameters, JAX's and PyTorch's once loaded, and the final ones."""
     assert walk.initial is not None
     assert walk.final is not None
     recipe = report.recipe.replace(dtype=walk.dtype)

@@ -1,4 +1,4 @@
-"""What came of verifying a certificate, as a table."""
+"""The result of verifying a certificate, as a table."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _cells(then: Level, today: Level | None) -> tuple[str, ...]:
 
 
 def _run_rows(found: Verification, dtype: str) -> Iterator[tuple[str, ...]]:
-    """The end of each curve of the whole run."""
+    """Yield one row for each curve of the whole run, with its end."""
     runs = {str(name): run for name, run in found.today.yardstick.runs.items()}
     for name, run in found.then.yardstick.runs.items():
         if name != dtype or name not in runs:

@@ -1,4 +1,4 @@
-"""Comparing a certificate with what its check finds today."""
+"""Comparing a certificate with the result of its check today."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from vit_config.job import default_job
 
 @dataclass(frozen=True)
 class Verification:
-    """What came of verifying a certificate."""
+    """The result of verifying a certificate."""
 
     path: Path
     then: Certificate
     today: Certificate
     reasons: tuple[str, ...]
-    """Why it is not verified, the gravest first; none if it is."""
+    """Reasons why the certificate is not verified, the gravest first; none if it is."""
     notes: tuple[str, ...]
-    """What is otherwise than it was and does not decide."""
+    """Changes that do not affect the verdict."""
 
     @property
     def passed(self) -> bool:
@@ -33,14 +33,15 @@ class Verification:
 
 
 def verify(path: Path, *, data_dir: Path, progress: Progress = lambda dtype, step: None) -> Verification:
-    """Run the check of a certificate again, and compare.
+    """Run the check of a certificate again, and compare the results.
 
     Args:
         data_dir: the folder of prepared data sets.
         progress: called with a type and the number of training steps done in it.
 
     Raises:
-        WeightsError: no certificate, one of another version, or edited; or its checkpoint is another.
+        WeightsError: the file is no certificate of this version, or edited, or its checkpoint is
+            another.
         DataError: its data set is another.
         MissingFileError: the certificate, its checkpoint or its data set is not there.
         ConfigError: a schema or a recipe that this version does not know.
@@ -55,7 +56,7 @@ def verify(path: Path, *, data_dir: Path, progress: Progress = lambda dtype, ste
 
 
 def reasons(then: Certificate, today: Certificate) -> Iterator[str]:
-    """Why a certificate does not hold today; nothing if it does."""
+    """Yield the reasons why a certificate does not hold today; none if it does."""
     if not then.passed:
         yield f"the certificate itself says {then.verdict}"
     if then.verdict != today.verdict:
@@ -109,12 +110,12 @@ def _levels(then: Certificate, today: Certificate) -> Iterator[str]:
 
 
 def by_level(certificate: Certificate) -> dict[tuple[str, str], Level]:
-    """The levels, by type and name."""
+    """Return the levels by type and name."""
     return {(level.dtype, level.level): level for level in certificate.levels}
 
 
 def _changed_preset(then: Certificate, path: Path) -> Iterator[str]:
-    """What has become of the preset since; the certificate is of what it was."""
+    """Yield the changes of the preset since; the certificate is of what it was."""
     if then.checkpoint is not None or then.subject not in PRESETS:
         return
     job = default_job(then.subject)

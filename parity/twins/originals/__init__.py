@@ -1,1 +1,1 @@
-"""Recipes beside the code that they come from, on the same batches and draws."""
+"""Recipes compared with the code that they come from, on the same batches and random draws."""

@@ -1,9 +1,9 @@
 """Big Vision's training: its chain of optax transformations and its step, as in its source.
 
 ``optax.py`` (``make``), ``utils.py`` (``create_learning_rate_schedule``, ``get_mixup``,
-``softmax_xent``) and ``train.py`` (``update_fn``) of github.com/google-research/big_vision (2025-05-19)
-on optax itself; the model is the JAX twin. Other than there, moments are float64 and not bfloat16, the
-learning rate is float64 and not cast to float32, and there is one device.
+``softmax_xent``) and ``train.py`` (``update_fn``) of github.com/google-research/big_vision
+(2025-05-19) on optax itself; the model is the JAX twin. Unlike there, moments are float64 and not
+bfloat16, the learning rate is float64 and not cast to float32, and there is one device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from vit_jax.functional import Params, make_apply
 
 
 class BigVision:
-    """A run of Big Vision's."""
+    """A training run by Big Vision's code."""
 
     def __init__(self, case: Case) -> None:
         self._layout, self._classes = JaxLayout(case.config), case.config.num_classes

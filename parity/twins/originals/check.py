@@ -1,4 +1,4 @@
-"""A recipe beside its original: twenty steps in float64, and images on the same draws."""
+"""Comparing a recipe with its original: twenty steps in float64, and images from the same draws."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from vit_train.augmentation.views import Views
 
 STEPS, EPOCHS, BATCH = 20, 5, 6
 LARGEST = 1e-11
-"""Relative error that a loss or a tensor may have after so many steps."""
+"""Largest relative error allowed in a loss or a tensor after so many steps."""
 IMAGES = 40
 
 _BIG_VISION = "Big Vision's chain of optax transformations and step (optax.py, train.py, utils.py)"
@@ -47,7 +47,7 @@ ORIGINALS = {
 
 
 class Row(NamedTuple):
-    """One of the twins beside the original."""
+    """One twin compared with the original."""
 
     recipe: str
     twin: str
@@ -55,24 +55,24 @@ class Row(NamedTuple):
     loss: float
     """Largest relative error of a loss."""
     params: float
-    """Largest relative error of a parameter after the last step, and of which."""
+    """Largest relative error of a parameter after the last step; `where` is its name."""
     where: str
     moved: float
-    """How far the original's parameters went, over their norm."""
+    """Distance that the original's parameters moved, over their initial norm."""
     pixels: str
-    """How images compare."""
+    """The comparison of images, in words."""
 
     @property
     def passed(self) -> bool:
-        """Whether the twin is the original."""
+        """Whether the twin agrees with the original."""
         return max(self.loss, self.params) <= LARGEST and "differ" not in self.pixels
 
 
 def check_recipe(name: str, job: Job, seed: int = 0) -> list[Row]:
-    """Run a recipe in both twins and as its original.
+    """Run a recipe in both twins and as its original, and compare them.
 
     Args:
-        name: which of `ORIGINALS`.
+        name: one of `ORIGINALS`.
 
     Raises:
         ConfigError: no original of this recipe is known.
@@ -98,7 +98,7 @@ def check_recipe(name: str, job: Job, seed: int = 0) -> list[Row]:
 
 
 def shrink(name: str, job: Job, seed: int) -> Case:
-    """The case of a recipe: its model at tiny sizes, its schedule over twenty steps, nothing dropped."""
+    """Make the case of a recipe: a tiny model, its schedule over twenty steps, nothing dropped."""
     cfg = job.model.replace(
         image_size=(21, 15),
         patch_size=(7, 5),
@@ -149,8 +149,8 @@ def _pixels(case: Case, original: Original, seed: int) -> str:
 
 
 def _beside(name: str, params: Arrays) -> np.ndarray | None:
-    """The weight with which a bias of queries, keys and values is judged: that of the keys does nothing,
-    as softmax ignores it, so that Adam makes its steps of rounding noise."""
+    """Return the weight on whose scale a bias of queries, keys and values is judged, too: softmax
+    ignores the bias of the keys, so Adam makes its steps of round-off."""
     module, _, leaf = name.rpartition(".")
     return params[f"{module}.weight"] if leaf == "bias" and module.endswith("attn.qkv") else None
 

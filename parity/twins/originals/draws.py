@@ -1,4 +1,4 @@
-"""Other libraries' random numbers, from a generator like ours, in the order in which they ask."""
+"""Making other libraries draw their random numbers from our generator, in the order they ask."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import torch
 
 
 class Draws:
-    """In place of Python's `random`, and of numpy's global functions."""
+    """Replacement of Python's `random`, and of numpy's global functions."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.random, self.uniform, self.gauss = rng.random, rng.uniform, rng.normal
 
     def randint(self, low: int, high: int) -> int:
-        """Both ends included, as Python has it."""
+        """Draw an integer, both ends included, as Python's does."""
         return int(self.rng.integers(low, high, endpoint=True))
 
     def choice(self, options: list[Any], count: int, replace: bool, p: None) -> list[Any]:
-        """As `np.random.choice` of timm's RandAugment."""
+        """Draw as `np.random.choice` does for timm's RandAugment."""
         assert (replace, p) == (True, None)
         return [options[index] for index in self.rng.integers(0, len(options), count)]
 
 
 @contextmanager
 def numpy_draws(rng: np.random.Generator) -> Iterator[None]:
-    """numpy's global functions draw from `rng`: those that timm's Mixup uses."""
+    """Make the global functions of numpy that timm's Mixup uses draw from `rng`."""
     told = {
         "rand": lambda *size: rng.random(*size),
         "beta": lambda a, b, size=None: rng.beta(a, b, size),
@@ -42,13 +42,13 @@ def numpy_draws(rng: np.random.Generator) -> Iterator[None]:
 
 @contextmanager
 def image_draws(rng: np.random.Generator) -> Iterator[None]:
-    """Everything that timm's and torchvision's transforms of images draw from is `rng`."""
+    """Make the image transforms of timm and torchvision draw everything from `rng`."""
     from timm.data import auto_augment, random_erasing, transforms
 
     draws = Draws(rng)
 
     def coin(count: int) -> torch.Tensor:
-        rng.uniform(-1.0, 1.0, 4)  # what our moves draw, which these recipes do not make
+        rng.uniform(-1.0, 1.0, 4)  # the draws of our affine moves, which these recipes do not make
         return torch.tensor([rng.random()], dtype=torch.float64)
 
     def noise(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The twins, as a training run has them."""
+"""The sides of the twins, built as in a training run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from vit_train.augmentation.mixing import mixed
 def mixed_batch(
     case: Case, images: np.ndarray, labels: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The batch as a run makes it."""
+    """Mix a batch as a training run does."""
     if not case.recipe.mix.mixes:
         return images, labels
     return mixed(images, labels, case.recipe.mix, case.config.num_classes, rng)
 
 
 class JaxSide:
-    """The JAX twin; wants a JAX that is not limited to 32 bits."""
+    """The JAX twin; needs a JAX that is not limited to 32 bits."""
 
     def __init__(self, case: Case) -> None:
         self._case, self._layout = case, JaxLayout(case.config)

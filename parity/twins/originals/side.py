@@ -1,4 +1,4 @@
-"""What every side of a comparison is: something that takes a batch and has parameters."""
+"""The interface of every side of a comparison: it takes batches and has parameters."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class Case(NamedTuple):
     steps_per_epoch: int
     steps: int
     start: Arrays
-    """The first parameters."""
+    """The initial parameters."""
 
 
 class Side(Protocol):
     """One implementation of a case."""
 
     def step(self, images: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> float:
-        """One update.
+        """Do one update.
 
         Args:
             images: (B, H, W, C) float64, not mixed yet.
             labels: (B,) integers.
-            rng: what mixing draws from.
+            rng: generator that mixing draws from.
 
         Returns:
             The mean loss before the update.
@@ -42,16 +42,16 @@ class Side(Protocol):
         ...
 
     def params(self) -> Arrays:
-        """The parameters now."""
+        """Return the current parameters."""
         ...
 
 
 class Original(NamedTuple):
-    """Where a recipe comes from."""
+    """The original of a recipe."""
 
     source: str
-    """Whose code, and which."""
+    """Author and parts of the original code."""
     make: Callable[[Case], Side]
     pixels: Callable[[Case, np.ndarray, np.random.Generator], np.ndarray] | None
-    """An image (h, w, C) uint8 as the original changes and normalises it, (H, W, C) float32; None where
-    its code needs TensorFlow."""
+    """Function from an image (h, w, C) uint8 to the original's augmented and normalised one, (H, W,
+    C) float32; None where its code needs TensorFlow."""

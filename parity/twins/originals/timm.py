@@ -154,7 +154,7 @@ def _sizes(cfg: ViTConfig) -> dict[str, Any]:
 
 @contextmanager
 def _doubles() -> Iterator[None]:
-    """Targets of Mixup are of torch's default type."""
+    """Make float64 torch's default type inside the context, as it is the type of Mixup's targets."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -164,7 +164,7 @@ def _doubles() -> Iterator[None]:
 
 
 def changed_pixels(case: Case, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """An image through `create_transform`, as DeiT and MAE call it, or through DeiT III's own chain."""
+    """Return an image after timm's `create_transform`, called as DeiT and MAE call it."""
     import_timm()
     from PIL import Image
 

@@ -1,1 +1,1 @@
-"""Do the twins train alike? Steps from the same state, and whole runs beside their shadows."""
+"""Checks that the twins train alike: steps from the same state, and whole runs beside their shadows."""

@@ -37,11 +37,11 @@ class StepsReport:
     steps: int
     steps_per_epoch: int
     data: str
-    """What the batches were, in words."""
+    """The batches, in words."""
     dropped: tuple[str, ...]
     """Fields of the schema that were set to 0, because the frameworks draw other random numbers."""
     walks: tuple[Walk, ...]
-    """One for each type."""
+    """One walk for each type."""
     digests: dict[str, str]
     """SHA-256 (hex) of the parameters that both twins started from and that each ended with, in the
     first type."""
@@ -50,25 +50,25 @@ class StepsReport:
     environment: dict[str, str] = field(default_factory=dict)
     """Versions, devices and precision."""
     uncertified: tuple[str, ...] = ()
-    """The flags by which float32 products were less precise than float32, where it was compared."""
+    """Flags that made float32 products less precise than float32, if it was compared."""
     batches_digest: str = ""
     """SHA-256 (hex) of the digests of all batches, in order."""
     flags: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Of precision, as they were set: by twin, ``jax`` and ``torch``."""
+    """Precision flags in force, by twin: ``jax`` and ``torch``."""
 
     @property
     def agrees(self) -> bool:
-        """Whether every step agreed and no run parted faster than its shadows; float32 whose products
-        are less precise says nothing of that."""
+        """Whether every step agreed and no run parted faster than its shadows; float32 results at
+        reduced precision are ignored."""
         return all(walk.passed for walk in self.walks if not self.uncertified or walk.dtype != "float32")
 
     @property
     def passed(self) -> bool:
-        """Whether all agrees, at a precision at which that says something."""
+        """Whether all agrees, at a precision at which agreement means something."""
         return self.agrees and not self.uncertified
 
     def stability(self, walk: Walk) -> Stability:
-        """What the shadows say of the recipe."""
+        """Judge the recipe's stability by the shadows of a walk."""
         return stability(walk)
 
 
@@ -87,12 +87,12 @@ def check_steps(
     """Train both twins `steps` steps and compare them, re-synchronised and freely running.
 
     Args:
-        subject: what the job is called.
-        job: what is trained; its data may also be `parity.twins.steps.plan.RANDOM`.
+        subject: name of the job.
+        job: the job to train; its data may also be `parity.twins.steps.plan.RANDOM`.
         data_dir: the folder of prepared data sets.
         dtypes: types to compute in, in place of the recipe's.
-        precision: of float32 products in both twins.
-        device: what both compute on.
+        precision: precision of float32 products in both twins.
+        device: device that both twins compute on.
         fault: name of a fault of `parity.faults`, of the model or of a step, to inject on purpose.
         progress: called with a type and the number of steps done in it.
 
@@ -138,7 +138,7 @@ class _Watched:
     """Batches that are digested as they are read."""
 
     digest = ""
-    """Of those of the last reading."""
+    """Digest of the batches of the last reading."""
 
     def __init__(self, batches: Callable[[], Iterator[Batch]]) -> None:
         self._batches = batches
@@ -153,7 +153,7 @@ class _Watched:
 
 @contextmanager
 def _mistaken(fault: str | None, plan: Plan, recipe: Recipe) -> Iterator[Mapping[str, Recipe]]:
-    """The recipe of each twin, with a mistake in one of them if there shall be one."""
+    """Yield the recipe of each twin, with `fault`, if given, injected into one of them."""
     from parity.faults import FAULTS, inject
     from parity.faults.steps import inject_step
 

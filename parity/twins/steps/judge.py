@@ -19,11 +19,11 @@ from parity.twins.judge import apart
 from parity.twins.steps.outcome import Change, Outcome, Seen
 
 CLEAR = 16.0
-"""Size of a direction, in units of its rounding, from which on it is one."""
+"""Size above which a direction is clear, in units of its round-off."""
 
 
 def judge_float64(sight: Sight, jax: Outcome, torch: Outcome) -> Iterator[Judged]:
-    """The twins' difference, every tensor to rounding."""
+    """Judge the twins' difference, every tensor to rounding."""
     a, b = Seen(jax, sight), Seen(torch, sight)
     for site in a.sites():
         yield Judged.by(ROUNDING, site, apart(b, a, site))
@@ -37,12 +37,13 @@ def judge_narrow(
     jax64: Outcome,
     torch64: Outcome,
 ) -> Iterator[Judged]:
-    """Each twin's distance to its own float64 step: within K epsilons of the type, and not farther than
-    `RATIO` times the other's; see `parity.measure.tolerance`.
+    """Judge each twin's distance to its own float64 step: at most K epsilons of the type, and at
+    most `RATIO` times the other's; see `parity.measure.tolerance`.
 
-    Of parameters and averages the change is judged, which is all that the step made; it cannot be finer
-    than the parameters are stored. Where the direction is rounding noise, as at the first step of a
-    number whose gradient is next to nothing, Adam makes a full step of it either way: that is left out.
+    Of parameters and averages the change made by the step is judged, in a grain no finer than that
+    of the stored parameters. Where the direction is round-off, as at the first step of a number
+    whose gradient is next to nothing, Adam makes a full step of it either way: such numbers are
+    left out.
     """
     clear = _clear(jax, torch, jax64, torch64)
     own, own64, other, other64 = (Change(each, sight, clear) for each in (jax, jax64, torch, torch64))
@@ -72,7 +73,7 @@ def judge_narrow(
 
 
 def _participating(errors: np.ndarray) -> float:
-    """How many numbers make an error: all if they are alike, one if one of them is all of it.
+    """Return how many numbers make an error: all if they are alike, one if one of them is all of it.
 
     Adam's division amplifies the rounding of numbers whose gradient is near its epsilon, which are few.
     """
@@ -82,7 +83,7 @@ def _participating(errors: np.ndarray) -> float:
 
 
 def _clear(jax: Outcome, torch: Outcome, jax64: Outcome, torch64: Outcome) -> dict[str, np.ndarray]:
-    """Which numbers of each parameter move in a direction that is well above the rounding of it."""
+    """Return which numbers of each parameter move in a direction well above its round-off."""
 
     def direction(outcome: Outcome) -> Arrays:
         return next(iter(outcome.after.moments.values()), outcome.taken.gradients)

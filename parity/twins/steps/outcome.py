@@ -15,7 +15,7 @@ from parity.twins.steps.trainer import Taken
 
 @dataclass(frozen=True)
 class Outcome:
-    """A step; steps are counted from 1."""
+    """One step of training; steps are counted from 1."""
 
     before: TrainingState
     taken: Taken
@@ -25,18 +25,18 @@ class Outcome:
         return site in self.sites(site.stage)
 
     def read(self, site: Site) -> np.ndarray:
-        """The loss, a gradient, or a tensor of the state after the step."""
+        """Return the loss, a gradient, or a tensor of the state after the step."""
         if site.stage == "loss":
             return np.array(self.taken.loss)
         arrays = self.taken.gradients if site.stage == "gradients" else self.after.parts()[site.level]
         return arrays[site.path]
 
     def read_before(self, site: Site) -> np.ndarray:
-        """A tensor of the state before the step."""
+        """Return a tensor of the state before the step."""
         return self.before.parts()[site.level][site.path]
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
-        """All places, in the order in which a step computes what is there; of one stage if given."""
+        """Return all sites in the order in which a step computes them, or those of one stage."""
         return (site for site in self._sites() if stage in (None, site.stage))
 
     def _sites(self) -> Iterator[Site]:
@@ -54,13 +54,13 @@ class Outcome:
 
 
 class Seen:
-    """What the loss sees of a step: of the updated parameters and averages.
+    """A step without those updated parameters and averages that the loss cannot see.
 
-    Gradients and moments are read whole: on their scale the noise in what the loss cannot see is
-    nothing.
+    Gradients and moments are read whole: on their scale the noise in numbers that the loss cannot
+    see is negligible.
 
     Args:
-        clear: which numbers of each parameter move in a clear direction; the others are left out.
+        clear: mask of the numbers of each parameter that move in a clear direction; others are left out.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Seen:
         return site in self.outcome and bool(self.read(site).size)
 
     def read(self, site: Site) -> np.ndarray:
-        """What is seen there."""
+        """Return the visible numbers at a site."""
         return self._visible(site, self.outcome.read(site))
 
     def sites(self, stage: Stage | None = None) -> Iterator[Site]:
-        """All places at which there is something to be seen, in order; of one stage if given."""
+        """Return the sites with visible numbers in order, or those of one stage."""
         return (site for site in self.outcome.sites(stage) if self.read(site).size)
 
     def _visible(self, site: Site, array: np.ndarray) -> np.ndarray:
@@ -88,10 +88,10 @@ class Seen:
 
 
 class Change(Seen):
-    """The same, of parameters and averages the change that the step made, in float64."""
+    """A step's visible part, with the step's change in place of parameters and averages, in float64."""
 
     def read(self, site: Site) -> np.ndarray:
-        """What is seen there."""
+        """Return the visible numbers at a site."""
         after = super().read(site)
         if site.stage != "updated":
             return after

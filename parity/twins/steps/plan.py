@@ -1,5 +1,4 @@
-"""What is to be trained on both sides: a schema without dropout, a recipe, and the same batches for
-all."""
+"""Plans of training on both sides: a schema without dropout, a recipe, and the same batches for all."""
 
 from __future__ import annotations
 
@@ -16,9 +15,9 @@ from vit_config import ConfigError, Recipe, ViTConfig
 from vit_config.job import Job
 
 RANDOM = "random"
-"""The name of batches that are drawn instead of read."""
+"""Name of batches that are drawn instead of read."""
 DIFFERENT = 4
-"""How many of those there are; then they come again, so that there is something to learn."""
+"""Number of different random batches; they are repeated, so that there is something to learn."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class Plan:
     steps: int
     steps_per_epoch: int
     data: str
-    """What the batches are, in words."""
+    """The batches, in words."""
     batches: Callable[[], Iterator[Batch]]
     """The first `steps` batches of the run, the same each time."""
     dropped: tuple[str, ...]
@@ -43,7 +42,7 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
     """Plan `steps` steps of a job; its data may be `RANDOM`.
 
     Raises:
-        ConfigError: not so many steps in the recipe, or a kernel that only JAX has.
+        ConfigError: the recipe has fewer steps, a kernel that only JAX has, or a teacher.
         DataError, MissingFileError: the data set does not fit the model, or is not there.
     """
     cfg, recipe = job.model, job.recipe
@@ -64,7 +63,7 @@ def make_plan(subject: str, job: Job, steps: int, *, data_dir: Path) -> Plan:
     )
     cfg = cfg.replace(**dict.fromkeys(dropped, 0.0))
     if job.data == RANDOM:
-        per_epoch = -(-steps // recipe.epochs)  # so that the schedule is walked through
+        per_epoch = -(-steps // recipe.epochs)  # so that the steps cover the schedule
         size = "x".join(map(str, (*cfg.image_size, cfg.in_channels)))
         words = f"{DIFFERENT} random batches of {recipe.batch_size} images of {size}, over and over"
         return Plan(

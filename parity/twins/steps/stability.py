@@ -1,4 +1,4 @@
-"""What its shadows say of a recipe: whether a rounding error stays one."""
+"""The stability of a recipe, judged by its shadows: whether a rounding error stays small."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ EDGE = 1e4
 """Growth of one step's rounding from which a recipe counts as at the edge of stability. Errors that only
 add up grow by at most the number of steps."""
 LOST = 1e-3
-"""Distance of a shadow from which two runs have little more in common than their recipe."""
+"""Distance of a shadow above which two runs have little more in common than their recipe."""
 
 
 @dataclass(frozen=True)
 class Stability:
-    """How a run takes a rounding error."""
+    """How far a run amplifies a rounding error."""
 
     growth: float
-    """The farthest shadow's largest distance over the largest nudge before it."""
+    """Largest ratio of the farthest shadow's distance to the largest nudge before it."""
     lost_at: int | None
     """The first step, counted from 1, at which a shadow is farther than `LOST` from its run; None if
     none is."""
@@ -32,7 +32,7 @@ class Stability:
         return self.growth < max(EDGE, 10.0 * self.steps) and self.lost_at is None
 
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Return the verdict in words."""
         if self.quiet:
             return (
                 f"quiet: in {self.steps} steps the error of one step grew {self.growth:.0f}-fold; whole"
@@ -51,7 +51,7 @@ def stability(walk: Walk) -> Stability:
     """Judge a run by the parameters of its shadows."""
     shadows = np.max(walk.curves["parameters"].shadows, axis=1)
     nudges = np.maximum.accumulate(np.maximum(walk.one_step, np.finfo(float).tiny))
-    nudges = np.maximum(nudges, shadows[0])  # the first one is a unit in the last place
+    nudges = np.maximum(nudges, shadows[0])  # the first nudge is a unit in the last place
     lost = np.flatnonzero(shadows > LOST)
     return Stability(
         float(np.max(shadows / nudges)), int(lost[0]) + 1 if lost.size else None, len(shadows)

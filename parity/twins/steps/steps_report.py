@@ -24,9 +24,9 @@ from vit_config.screen import screen
 
 JSON_VERSION = 1
 SHOWN = 8
-"""Steps of a free run that the text shows."""
+"""Number of steps of a free run that the text shows."""
 FLOOR = 1e-18
-"""Where a distance of zero is drawn."""
+"""Value at which a distance of zero is drawn."""
 
 
 def print_steps(report: StepsReport, console: Console | None = None) -> None:
@@ -125,12 +125,12 @@ def _print_run(report: StepsReport, walk: Walk, console: Console) -> None:
 
 
 def _shown(count: int) -> list[int]:
-    """The first step, the last, and some between, closer at the beginning."""
+    """Return the indices of the first step, the last, and some between, closer at the beginning."""
     return sorted({round(each) - 1 for each in np.geomspace(1, count, min(count, SHOWN))})
 
 
 def steps_to_dict(report: StepsReport) -> dict[str, Any]:
-    """The report as plain data; docs/training_parity.md describes every field."""
+    """Convert a report to plain data; docs/training_parity.md describes every field."""
     return {
         "version": JSON_VERSION,
         "subject": report.subject,
@@ -182,7 +182,7 @@ def _walk_to_dict(report: StepsReport, walk: Walk) -> dict[str, Any]:
 
 
 def in_words(judged: Judged) -> str:
-    """Which tensor of which step."""
+    """Name a tensor and its step in words."""
     site = judged.site
     return f"step {site.step}, {site.level} {site.path}"
 
@@ -200,7 +200,7 @@ def _judged_to_dict(judged: Judged) -> dict[str, Any]:
 
 
 def draw_steps(report: StepsReport, path: Path) -> None:
-    """Draw the twins' distance and that of the shadows, after each step, a panel for each type.
+    """Draw the distances of the twins and of the shadows after each step, one panel per type.
 
     Raises:
         ConfigError: a file type that matplotlib cannot write.

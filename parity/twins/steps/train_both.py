@@ -29,12 +29,12 @@ from parity.twins.steps.trainer_torch import TorchTrainer
 from vit_config import Recipe
 
 SHADOWS = 3
-"""How many shadows a run has."""
+"""Number of shadows of a run."""
 
 
 @dataclass
 class Curve:
-    """How far a part of the state is from that of the JAX twin's run, after each step."""
+    """Distances of one part of the state from the JAX twin's run, after each step."""
 
     twins: list[float] = field(default_factory=list)
     """The PyTorch twin's distance."""
@@ -43,7 +43,8 @@ class Curve:
 
     @property
     def limits(self) -> list[float]:
-        """What the twins' distance may be: the largest of any shadow so far, times `SHADOW`."""
+        """Limits for the twins: `SHADOW` times the largest shadow distance so far, at least
+        `FLOAT64`."""
         return shadow_limits(self.shadows)
 
     @property
@@ -55,7 +56,7 @@ class Curve:
 
 @dataclass
 class Walk:
-    """What came of one type."""
+    """The result of training in one type."""
 
     dtype: str
     levels: dict[str, LevelResult] = field(default_factory=dict)
@@ -63,18 +64,18 @@ class Walk:
     failed: list[Judged] = field(default_factory=list)
     """Every tensor beyond its limit, in the order of steps."""
     losses: list[float] = field(default_factory=list)
-    """The JAX twin's."""
+    """Losses of the JAX twin."""
     one_step: list[float] = field(default_factory=list)
-    """How far one step, from the same state, takes the twins' parameters apart."""
+    """Distance of the twins' parameters after each single step from the same state."""
     curves: dict[str, Curve] = field(default_factory=dict)
-    """By the part of the state."""
+    """Curves by part of the state."""
     unseen: int = 0
-    """Numbers that the loss cannot see."""
+    """Count of numbers that the loss cannot see."""
     unseen_difference: float = 0.0
-    """The largest difference between the twins that one of them had come to, running freely."""
+    """Largest difference of such a number between the twins after the free runs."""
     initial: TrainingState | None = None
     final: tuple[TrainingState, TrainingState] | None = None
-    """The JAX twin's and the PyTorch twin's, run freely."""
+    """Final states of the JAX twin's run and of the PyTorch twin's free run."""
 
     @property
     def passed(self) -> bool:
@@ -90,10 +91,10 @@ def walk(
     device: Device = "cpu",
     progress: Callable[[int], None] = lambda step: None,
 ) -> Walk:
-    """Train in the type of the recipes.
+    """Train both twins in the type of the recipes.
 
     Args:
-        recipes: by twin, ``jax`` and ``torch``; they differ only where a mistake is made on purpose.
+        recipes: recipes by twin, ``jax`` and ``torch``; they differ only where a fault is injected.
         progress: called with the number of steps done.
     """
     dtype = recipes["jax"].dtype
@@ -124,7 +125,7 @@ def walk(
         found.losses.append(jax.taken.loss)
         found.one_step.append(parted["parameters"])
         free.step(batch)
-        # a mistake in the step must not buy itself a wider yardstick
+        # a fault in the step must not widen its own limit
         allowed = {part: min(size, _most(dtype)) for part, size in parted.items()}
         for which, shadow in enumerate(shadows):
             shadow.step(batch)
@@ -148,7 +149,7 @@ class _Twins:
         self._sessions: tuple[Session, Session] | None = None
 
     def step(self, before: TrainingState, batch: Batch) -> tuple[Outcome, Outcome]:
-        """One step of each from the same state."""
+        """Do one step of each twin from the same state."""
         if self._sessions is None:
             self._sessions = self.jax.begin(before), self.torch.begin(before)
         for session in self._sessions:
@@ -185,5 +186,5 @@ def _follow(
 
 
 def _most(dtype: str) -> float:
-    """The largest nudge that counts as rounding."""
+    """Return the largest nudge that counts as rounding."""
     return FLOAT64 if dtype == "float64" else 64 * epsilon(dtype)

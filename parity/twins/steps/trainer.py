@@ -1,4 +1,4 @@
-"""What both frameworks' trainers do for a comparison of steps."""
+"""The interface of both frameworks' trainers in a comparison of steps."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ Batch = Mapping[str, Any]
 
 
 class Taken(NamedTuple):
-    """What one step computed on its way."""
+    """The loss and the gradients that one step computed."""
 
     loss: float
     gradients: Arrays
-    """Of the mean loss, before clipping."""
+    """Gradients of the mean loss, before clipping."""
 
 
 class Session(Protocol):
     """One run of one trainer."""
 
     def load(self, state: TrainingState) -> None:
-        """Go on from another state."""
+        """Continue from another state."""
         ...
 
     def step(self, batch: Batch) -> Taken:
@@ -31,5 +31,5 @@ class Session(Protocol):
         ...
 
     def state(self) -> TrainingState:
-        """The state after the last update, in arrays of its own."""
+        """Return the state after the last update, in arrays of its own."""
         ...

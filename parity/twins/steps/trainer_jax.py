@@ -1,4 +1,4 @@
-"""The JAX twin's trainer, step by step: the very functions that a training run is made of."""
+"""The JAX twin's trainer, step by step, built from the same functions as a training run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vit_jax.step import TrainState
 
 
 class JaxTrainer:
-    """Compiled once; any number of runs may be under way."""
+    """Trainer of the JAX twin, compiled once for any number of concurrent runs."""
 
     def __init__(
         self,
@@ -47,31 +47,31 @@ class JaxTrainer:
 
     @contextmanager
     def numerics(self) -> Iterator[None]:
-        """The types, the precision and the device that this trainer computes in."""
+        """Set the types, the precision and the device of this trainer inside the context."""
         x64 = jax.enable_x64(self.recipe.dtype == "float64")
         with x64, jax_at(self._precision), jax_on(self._device):
             yield
 
     def initial(self) -> TrainingState:
-        """The state before the first update."""
+        """Return the state before the first update."""
         with self.numerics():
             make = jax.jit(lambda: steps.init_state(self.cfg, self.recipe, self.steps_per_epoch))
             return from_jax(self.layout, make())
 
     def begin(self, state: TrainingState) -> JaxSession:
-        """A run from a state on."""
+        """Start a run from a state."""
         return JaxSession(self, state)
 
 
 class JaxSession:
-    """One run."""
+    """One run of the JAX twin."""
 
     def __init__(self, trainer: JaxTrainer, state: TrainingState) -> None:
         self._trainer = trainer
         self.load(state)
 
     def load(self, state: TrainingState) -> None:
-        """Go on from another state."""
+        """Continue from another state."""
         own = self._trainer
         with own.numerics():
             self._state = to_jax(own.layout, state, own.recipe, own.steps_per_epoch)
@@ -85,15 +85,14 @@ class JaxSession:
             return Taken(float(loss), own.layout.to_common(grads))
 
     def state(self) -> TrainingState:
-        """The state after the last update, in arrays of its own."""
+        """Return the state after the last update, in arrays of its own."""
         return from_jax(self._trainer.layout, self._state)
 
     def nudge(self, sizes: Mapping[str, float], seed: int) -> None:
         """Move every number of the state by a random share of itself.
 
         Args:
-            sizes: how much, relative, by the name of a part of `TrainingState.parts`; of the others,
-                nothing.
+            sizes: relative size of the moves by part of `TrainingState.parts`; other parts stay.
         """
         own = self._trainer
         with own.numerics():
@@ -103,7 +102,7 @@ class JaxSession:
 
 
 def _nudge(state: TrainState, sizes: Mapping[str, jax.Array], key: jax.Array) -> TrainState:
-    """x (1 + size n) with n from N(0, 1), so that a moment that must not be negative never is."""
+    """Multiply each number by 1 + size n, n from N(0, 1), so that no second moment becomes negative."""
 
     def moved(part: str, arrays: Params) -> Params:
         dtype = next(iter(arrays.values())).dtype

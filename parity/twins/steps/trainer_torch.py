@@ -1,4 +1,4 @@
-"""The PyTorch twin's trainer, step by step: the very functions that a training run is made of."""
+"""The PyTorch twin's trainer, step by step, built from the same functions as a training run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vit_torch.weights import to_numpy
 
 
 class TorchTrainer:
-    """Makes runs of one schema and recipe."""
+    """Trainer of the PyTorch twin, for runs of one schema and recipe."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class TorchTrainer:
         self.device = torch_device(device)
 
     def begin(self, state: TrainingState) -> TorchSession:
-        """A run from a state on."""
+        """Start a run from a state."""
         return TorchSession(self, state)
 
 
 class TorchSession:
-    """One run."""
+    """One run of the PyTorch twin."""
 
     def __init__(self, trainer: TorchTrainer, state: TrainingState) -> None:
         recipe = trainer.recipe
@@ -58,7 +58,7 @@ class TorchSession:
         self.load(state)
 
     def load(self, state: TrainingState) -> None:
-        """Go on from another state."""
+        """Continue from another state."""
         self._step = state.step
         to_torch(state, self._model, self._optimizer, self._ema, self._recipe)
 
@@ -82,5 +82,5 @@ class TorchSession:
         return Taken(float(metrics["loss"]), grads)
 
     def state(self) -> TrainingState:
-        """The state after the last update, in arrays of its own."""
+        """Return the state after the last update, in arrays of its own."""
         return from_torch(self._step, self._model, self._optimizer, self._ema, self._recipe)

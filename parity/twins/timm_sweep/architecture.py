@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from parity.twins.run_jax import JaxTwin
 
 OUTPUTS = ("tokens", "pooled", "logits")
-"""What timm's model is compared in: all tokens after the last norm, what the head sees, the logits."""
+"""Outputs compared with timm's: all tokens after the last norm, the head's input, the logits."""
 
 
 MOST_BYTES = 24 * 2**30
-"""What a backward pass may keep of one image."""
+"""Bytes that a backward pass may keep of one image."""
 
 
 @dataclass(frozen=True)
 class ArchitectureResult:
-    """How one architecture fared."""
+    """The result of one architecture."""
 
     name: str
     module: str
@@ -50,7 +50,7 @@ class ArchitectureResult:
     twins: dict[str, float] = field(default_factory=dict)
     """Largest relative difference between the twins, by level."""
     problems: tuple[str, ...] = ()
-    """What is wrong, empty if nothing is."""
+    """Everything that is wrong; empty if nothing is."""
 
     @property
     def passed(self) -> bool:
@@ -64,9 +64,9 @@ def check_all(
     """Check architectures, those of equal small schemas one after the other in one process.
 
     Args:
-        names: architectures by name, with their modules.
-        processes: how many work at once; 1 works in this process.
-        full_size: do not shrink them.
+        names: timm's module of each architecture, by the architecture's name.
+        processes: number of processes; 1 works in this process.
+        full_size: do not shrink the models.
     """
     groups: dict[Any, list[str]] = {}
     for name in names:
@@ -93,7 +93,7 @@ def check_all(
 
 
 def _likeness(cfg: ViTConfig) -> ViTConfig:
-    """The same for architectures that differ in size only; they mostly shrink to the same model."""
+    """Return one schema for architectures that differ in size only: most shrink to the same model."""
     return cfg.replace(
         image_size=cfg.patch_size,
         patch_remainder="refuse",
@@ -161,7 +161,7 @@ def check_architecture(
 
 
 def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
-    """Names, shapes and count of timm's tensors against those of both twins."""
+    """Compare names, shapes and count of timm's tensors with those of both twins."""
     import torch
 
     import vit_jax.leaves
@@ -188,10 +188,10 @@ def _compare_tensors(cfg: ViTConfig, real: nn.Module) -> list[str]:
 def _compare_function(
     cfg: ViTConfig, model: nn.Module, seed: int, full_size: bool
 ) -> tuple[dict[str, dict[str, float]], list[LevelResult], str]:
-    """Errors of each twin's outputs against timm's, the twins' own comparison, and where they part.
+    """Return each twin's errors against timm, the comparison of the twins, and where the twins part.
 
-    At full size one image is fed, and what modules do inside is not recorded: it would fill the memory.
-    So would the backward pass of the largest images, which is left out.
+    At full size one image is fed, and inputs and outputs of modules are not recorded: they would
+    fill the memory. So would the backward pass of the largest images, which is left out.
     """
     import torch
 
@@ -232,13 +232,13 @@ def _jax_twin(cfg: ViTConfig, modules: bool, gradients: bool) -> JaxTwin:
 
 
 def _backward_bytes(cfg: ViTConfig) -> int:
-    """About what the attention weights of one image take that a backward pass keeps, in float64."""
+    """Estimate the bytes of one image's attention weights that a backward pass keeps, in float64."""
     tokens = cfg.num_prefix_tokens + cfg.num_patches
     return 3 * 8 * cfg.depth * cfg.num_heads * tokens**2
 
 
 def redraw_model(model: nn.Module, seed: int, *, branch_norms: int = 0) -> dict[str, torch.Tensor]:
-    """A new value for every tensor of timm's model, by timm's names; see `redraw`."""
+    """Draw a new value for every tensor of timm's model, by timm's names; see `redraw`."""
     import torch
 
     norms = {name for name, module in model.named_modules() if "norm" in type(module).__name__.lower()}

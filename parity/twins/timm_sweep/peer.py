@@ -1,4 +1,4 @@
-"""timm as the peer that the twins are compared with; nothing else here needs it installed."""
+"""timm as the peer that the twins are compared with; no other module of this package imports timm."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import torch
 from parity.porting.verification.peers import import_timm
 
 MODULES = ("vision_transformer", "deit", "eva", "beit")
-"""The modules of timm whose architectures are walked."""
+"""Modules of timm whose architectures are compared."""
 
 
 def architectures() -> dict[str, str]:
-    """Every architecture of the installed timm by name, with its module; aliases left out."""
+    """Return every architecture of the installed timm by name, with its module; aliases are left out."""
     timm = import_timm()
     return {name: module for module in MODULES for name in sorted(timm.list_models(module=module))}
 
 
 def create_abstract(name: str, **changes: Any) -> torch.nn.Module:
-    """A model of timm's with shapes in place of values."""
+    """Create a model of timm's with shapes in place of values."""
     with torch.device("meta"):
         return import_timm().create_model(name, pretrained=False, **changes)
 
 
 def create_float64(name: str, **changes: Any) -> torch.nn.Module:
-    """A model of timm's in float64 and evaluation mode."""
+    """Create a model of timm's in float64 and evaluation mode."""
     model = import_timm().create_model(name, pretrained=False, **changes).double().eval()
     with float64():
         for module in model.modules():
@@ -41,10 +41,10 @@ def create_float64(name: str, **changes: Any) -> torch.nn.Module:
 
 @contextmanager
 def float64() -> Iterator[None]:
-    """While it lasts, timm does in float64 what it otherwise does in float32, whatever the model's type.
+    """Make timm compute in float64, inside the context, even what it always computes in float32.
 
-    That is: rotary tables and the lambda of differential attention. Its code says ``torch.float32`` and
-    ``.float()``; both are made to mean float64.
+    These are rotary tables and the lambda of differential attention. timm's code says
+    ``torch.float32`` and ``.float()``; both are made to mean float64.
     """
     from timm.layers import pos_embed_sincos
 
@@ -68,7 +68,7 @@ def float64() -> Iterator[None]:
 
 
 def _functions(module: ModuleType) -> Iterator[FunctionType]:
-    """The functions of a module and the methods of its classes."""
+    """Yield the functions of a module and the methods of its classes."""
     for value in vars(module).values():
         if getattr(value, "__module__", None) != module.__name__:
             continue

@@ -1,4 +1,4 @@
-"""A timm architecture made small in depth and width, with every switch as it is."""
+"""Shrinking an architecture of timm in depth and width, with every switch left as it is."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from vit_config import ViTConfig
 
 DEPTH, HEADS, HEAD_DIM, POOL_HEADS, CLASSES = 3, 6, 8, 4, 11
 GRID = (2, 3)
-"""Patches of the small image, which is never square."""
+"""Rows and columns of patches in the small image, which is never square."""
 
 
 def shrunk_arguments(cfg: ViTConfig, module: str) -> dict[str, Any]:
-    """What makes timm build the small model of an architecture, given its schema and timm's module."""
+    """Return timm's arguments for an architecture's small model, from its schema and timm's module."""
     arguments: dict[str, Any] = {
         "img_size": _image_size(cfg),
         "depth": DEPTH,
@@ -30,7 +30,7 @@ def shrunk_arguments(cfg: ViTConfig, module: str) -> dict[str, Any]:
 
 
 def shrunk_schema(cfg: ViTConfig, model: nn.Module) -> ViTConfig:
-    """The schema of the small model; only the hidden widths are read from its tensors."""
+    """Return the schema of the small model; only the hidden widths are read from its tensors."""
     shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     width = HEADS * HEAD_DIM
     return cfg.replace(
@@ -47,14 +47,14 @@ def shrunk_schema(cfg: ViTConfig, model: nn.Module) -> ViTConfig:
 
 
 def _image_size(cfg: ViTConfig) -> tuple[int, int]:
-    """A few patches, and what they leave over of the full image if that is ignored."""
+    """Return the size of a few patches, plus what the full image's patches leave over."""
     sides = zip(GRID, cfg.patch_size, cfg.image_size, strict=True)
     height, width = (count * patch + full % patch for count, patch, full in sides)
     return height, width
 
 
 def _kv_heads(cfg: ViTConfig) -> tuple[int, ...]:
-    """Heads shared as in the first, the middle and the last block."""
+    """Return the numbers of shared heads, as in the first, the middle and the last block."""
     blocks = (0, cfg.depth // 2, cfg.depth - 1)
     return tuple(HEADS // (cfg.num_heads // cfg.kv_heads[block]) for block in blocks)
 

@@ -1,4 +1,4 @@
-"""Printing the walk over timm's architectures, one line each, and writing it as JSON."""
+"""Comparing timm's architectures one by one, with a line printed for each, and writing JSON."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = (
 
 
 def show(result: ArchitectureResult, table: Rows) -> None:
-    """One architecture: its tensors, the largest error of each twin's outputs, and the verdict."""
+    """Print one architecture: its tensors, the largest error of each twin's outputs, and the verdict."""
     numbers = [""] * 4
     if result.to_timm:
         backward = result.twins.get("gradients")
@@ -49,7 +49,7 @@ def sweep(
     seed: int,
     json_path: Path | None,
 ) -> int:
-    """Walk the architectures of the installed timm that match; print one line each and the total.
+    """Compare the architectures of the installed timm that match; print one line each and the total.
 
     Args:
         patterns: shell-style patterns of names; none means all.

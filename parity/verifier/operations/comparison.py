@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -222,15 +221,6 @@ class Comparison:
             for place in self.places
             for part in (place.a, place.b)
         )
-
-
-def as_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of cells as lines, in columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    return [
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, [*widths, 0], strict=True)).rstrip()
-        for row in rows
-    ]
 
 
 _KINDS = {

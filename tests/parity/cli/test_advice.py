@@ -86,12 +86,11 @@ def test_every_command_that_is_named_has_the_flags_beside_it(flags):
 
 @pytest.fixture
 def bare(tmp_path):
-    """A state dict without a word on heads and epsilon."""
+    """A state dict without a word on heads and epsilon, as PyTorch's libraries save it."""
     rng = np.random.default_rng(0)
     path = tmp_path / "bare.safetensors"
-    path.write_bytes(
-        save({n: rng.standard_normal(p.shape).astype(np.float32) for n, p in parameters(TINY).items()})
-    )
+    state = {n: rng.standard_normal(p.shape).astype(np.float32) for n, p in parameters(TINY).items()}
+    path.write_bytes(save(state, {"format": "pt"}))
     return str(path)
 
 

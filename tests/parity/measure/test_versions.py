@@ -2,11 +2,13 @@
 
 from types import SimpleNamespace
 
+import jax
 import pytest
 
 from parity.measure.compiling import quickly
 from parity.measure.versions import of_jax, seen
 from vit_config import InputError
+from vit_jax.compiling import least_effort
 
 pytestmark = [pytest.mark.quick, pytest.mark.versions]
 
@@ -56,3 +58,7 @@ def test_a_scan_is_read_by_counts_and_by_its_tree():
     assert (counted.constants, counted.carried, counted.length) == (2, 1, 5)
     with pytest.raises(InputError, match=r"a scan of jax .* has the parameters jaxpr, length, .*"):
         of_jax.read_scan(common)
+
+
+def test_this_compiler_knows_the_options_of_least_effort():
+    assert jax.jit(lambda x: x + 1).lower(1).compile(least_effort())(1) == 2

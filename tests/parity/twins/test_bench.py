@@ -16,6 +16,15 @@ from parity.twins.bench.measure import Result, Run, Worker
 from parity.twins.bench.sides import _torch, make_side
 
 
+@pytest.fixture(autouse=True)
+def _precision_as_it_was():
+    """A side sets PyTorch's precision for its whole process, which here other tests share."""
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    yield
+    torch.set_float32_matmul_precision(before[0])
+    torch.backends.cudnn.allow_tf32 = before[1]
+
+
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
@@ -125,11 +134,10 @@ def test_products_are_computed_in_the_type_that_is_asked_for(dtype, seen):
             return y.mean((1, 2))
 
     images, labels = np.ones((2, 4, 5, 3), np.float32), np.zeros(2, int)
-    model, precision = Model(5, 3), torch.get_float32_matmul_precision()
+    model = Model(5, 3)
     side = _torch(model, dtype, images, labels, compiled=False, logits=None)
     side.forward()
     side.step()
-    torch.set_float32_matmul_precision(precision)
     assert types == [seen] * 2
     assert model.weight.dtype == model.weight.grad.dtype == torch.float32
 

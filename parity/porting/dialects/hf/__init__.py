@@ -1,1 +1,1 @@
-"""Hugging Face transformers: its models' tensors and its config files, a module for each kind."""
+"""Dialects of Hugging Face transformers: tensors and config files, a module for each kind of model."""

@@ -1,4 +1,4 @@
-"""What a backbone of transformers gives that the whole encoder, which is read, does not."""
+"""Differences between a transformers backbone's feature maps and the output of the whole encoder."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 
 def differences(entries: Mapping[str, Any]) -> Iterator[str]:
-    """How the maps of a backbone differ from the encoder's last tokens, a sentence each.
+    """Yield how a backbone's feature maps differ from the encoder's last tokens, a sentence each.
 
     Args:
-        entries: its config; of another form they say nothing.
+        entries: the backbone's config; entries of another form are ignored.
     """
     depth, layers = entries.get("num_hidden_layers"), entries.get("out_indices")
     if isinstance(depth, int) and isinstance(layers, list) and layers:

@@ -1,8 +1,8 @@
 """transformers' BEiT and Data2VecVision: keys without a bias, a learned bias per relative position, mean
 pooling.
 
-They are one model, but for what comes after the blocks where there is no classifier: BEiT pools and
-normalises, Data2VecVision does not, nor does a BEiT that other models build on.
+The two differ only after the blocks of a model without a classifier: BEiT pools and normalises,
+Data2VecVision does not, nor does a BEiT that is part of another model.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TABLE = (
     *row("blocks.{i}.ls1.gamma", f"{BLOCK}.lambda_1"),
     *row("blocks.{i}.ls2.gamma", f"{BLOCK}.lambda_2"),
     *row("blocks.{i}.attn.rel_pos_bias.table", f"{BLOCK}.attention.attention.{RELATIVE}"),
-    *row("blocks.{i}.attn.rel_pos_bias.table", f"encoder.{RELATIVE}"),  # one that all blocks share
+    *row("blocks.{i}.attn.rel_pos_bias.table", f"encoder.{RELATIVE}"),  # shared by all blocks
 )
 IN_MEMORY = respelled(
     TABLE,
@@ -38,7 +38,7 @@ IN_MEMORY = respelled(
 )
 FIRST = "encoder.layer.0"
 POOLS = {True: ("mean", "post_pool"), False: ("class", "pre_pool")}
-"""By use_mean_pooling: what is pooled, and where it is normalised."""
+"""pool and final_norm by use_mean_pooling."""
 
 
 def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,13 +65,13 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
 def _derive_bare(entries: Mapping[str, Any]) -> dict[str, Any]:
     found = _derive(entries)
     if not any(HEAD in name for name in entries.get("architectures") or ()):
-        del found["pool"], found["final_norm"]  # by its tensors
+        del found["pool"], found["final_norm"]  # the tensors show them
     return found
 
 
 def _derive_trunk(entries: Mapping[str, Any]) -> dict[str, Any]:
     found = _derive(entries)
-    del found["pool"], found["final_norm"]  # of layers that it has not
+    del found["pool"], found["final_norm"]  # they are of layers that the trunk does not have
     return found
 
 
@@ -169,7 +169,7 @@ DIALECTS = (
         marks=tuple(f"!{each}.weight" for each in ("classifier", "pooler.layernorm", "layernorm")),
         follows=_follows_bare,
         limits=_limits_bare,
-        writes=False,  # Data2VecVision's classes are the same model, and have a config that says so
+        writes=False,  # Data2VecVision's classes are the same model, and their config states it
     ),
     _dialect("hf-beit", "transformers' BEiT", "beit", "Beit", "beit.", limits=_limits),
     _dialect(

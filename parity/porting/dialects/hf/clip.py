@@ -1,6 +1,6 @@
-"""transformers' CLIP: the image tower, with the projection or without, and the classifier on it.
+"""transformers' CLIP: the image tower, with or without the projection, and the classifier on it.
 
-The towers give the class token, normalised; the classifier averages patches that are not.
+The towers return the normalised class token; the classifier averages patches that are not normalised.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ KEYS = (
     Key("attention_dropout", "dropout_attention", 0.0),
 )
 TEXT = ("text_model.*", "text_projection.*", "logit_scale", "logit_bias", "embeddings.position_ids")
-"""The text tower, and what is beside the towers."""
+"""Tensors of the text tower, and those of neither tower."""
 ENCODER = (
     *row("cls_token", "embeddings.class_embedding", "D -> 1 1 D"),
     *EMBEDDINGS,
-    *layer("norm_pre", "pre_layrnorm"),  # so spelled
+    *layer("norm_pre", "pre_layrnorm"),  # the library's own spelling
     *BLOCKS,
 )
 CAN = {"norm_eps": ANY, "act": tuple(ACTS.values()), "patch_bias": (False,), "pre_norm": (True,)}
@@ -57,7 +57,7 @@ def _classifier_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _projection(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Its width, where the class has one."""
+    """Return the width of the projection as num_classes, if the class has a projection."""
     has_one = "CLIPVisionModelWithProjection" in (entries.get("architectures") or ())
     return {"num_classes": entries.get("projection_dim", 512)} if has_one else {}
 
@@ -114,7 +114,7 @@ DIALECTS = (
             "model_types": {"clip": "vision_config"},
             "architecture": lambda cfg: "CLIPForImageClassification",
         },
-        # the tower that it stands on has this norm, and what comes out of it is not looked at
+        # the tower has this norm, but the classifier does not use its output
         buffers={f"{NORM}.weight": _constant(1.0), f"{NORM}.bias": _constant(0.0)},
         ignored=(f"{NORM}.*", *TEXT),
         beside=("classifier.",),

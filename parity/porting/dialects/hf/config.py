@@ -1,7 +1,7 @@
-"""``config.json`` of Hugging Face transformers: from its entries to a schema, and back.
+"""Conversion between ``config.json`` of Hugging Face transformers and a schema.
 
-A model is described by data: a `Key` for each entry that is one field, the values that other entries
-must have because no schema can say another, and two functions for whatever takes several entries.
+A model is described by data: a `Key` for each entry that is one field, the values of other entries that
+a schema can express, and two functions for fields that take several entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["ACTS", "NUMBERS", "HfSettings", "Key", "oblong", "sizes"]
 
 
 SIZED = {"patch_size", "image_size"}
-"""Entries by which the config of images is told from that of texts."""
+"""Entries that a config of images has and one of texts has not."""
 
 
 @dataclass(frozen=True)
@@ -28,37 +28,36 @@ class HfSettings:
     """The config files of one model of the library."""
 
     model_types: Mapping[str, str]
-    """The values of ``model_type`` that tell this model, and the entry that then holds its entries, such
-    as ``vision_config``; empty where they are at the top. The first is written."""
+    """Values of ``model_type`` that name this model, each with the section of its entries, such as
+    ``vision_config``; empty if they are at the top level. The first is written."""
     keys: tuple[Key, ...]
     architecture: Callable[[ViTConfig], str]
-    """The library's class for a schema."""
+    """Returns the name of the library's class for a schema."""
     only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Entries that change the function, with the values that a schema can say; the library's default
-    first. It is the first that is written."""
+    """Entries that change the function, each with the values that a schema can express. The first value
+    is the library's default, and is written."""
     derive: Callable[[Entries], dict[str, Any]] = lambda entries: {}
-    """Fields that take several entries; `Key` defaults are filled in."""
+    """Returns fields that take several entries; defaults of `keys` are filled in."""
     entries: Callable[[ViTConfig], dict[str, Any]] = lambda cfg: {}
-    """And back."""
+    """Returns the entries that `derive` reads, given a schema."""
     refuse: Callable[[Mapping[str, Any]], Iterator[str]] = lambda fields: iter(())
-    """What the library computes in another way than any schema, given the fields, a sentence each."""
+    """Yields how the library's function differs from that of every schema, given the fields."""
     differs: Callable[[Entries, Mapping[str, Any]], Iterator[str]] = lambda told, fields: iter(())
-    """The same, given the entries too."""
+    """Yields the same as `refuse`, given entries and fields."""
     defaults: Mapping[str, Entries] = field(default_factory=dict)
-    """What the library takes for entries that are not there, by ``model_type``, where that is not the
-    default of the key."""
+    """Defaults of missing entries, by ``model_type``, where they are not the key's."""
     processor: str = "ViTImageProcessor"
-    """What prepares pixels if ``preprocessor_config.json`` does not say."""
+    """Name of the image processor if ``preprocessor_config.json`` does not state it."""
 
     def recognise(self, sidecars: Entries) -> bool:
-        """Whether ``config.json`` is of this model."""
+        """Return whether ``config.json`` is of this model."""
         return self._section(sidecars) is not None
 
     def fields(self, sidecars: Entries) -> dict[str, Any]:
-        """The fields that ``config.json`` states, the library's defaults for what it leaves out.
+        """Return the fields that ``config.json`` states, with the library's defaults for the others.
 
         Raises:
-            ConfigError: it states what no schema can say.
+            ConfigError: it states a model that no schema can express.
         """
         told = self._section(sidecars) or {}
         self._check(told)
@@ -75,21 +74,25 @@ class HfSettings:
         return {**found, **labels.num_classes(sidecars[CONFIG])}
 
     def notes(self, sidecars: Entries, section: str) -> list[str]:
-        """What the user should know of the model, a sentence each.
+        """Return notes for the user on the model.
 
         Args:
-            section: the entry of a larger model's config that this one is; empty where it is none.
+            section: the entry of a larger model's config that holds this one; empty if there is none.
         """
         told = self._section(sidecars) or {}
         name = " ".join(map(str, told.get("architectures") or ())) or section
         return list(differences(told)) if "backbone" in name.lower() else []
 
     def of_relative(self, sidecars: Entries) -> tuple[dict[str, Any], str]:
-        """The fields that a ``config.json`` of another model states by entries of the same names, and
-        what that model is called; nothing of what it leaves out, for which it has its own defaults.
+        """Read a related model's ``config.json`` by the entries of the same names.
+
+        Missing entries give no fields: the related model has its own defaults for them.
+
+        Returns:
+            The fields, and the related model's name.
 
         Raises:
-            ConfigError: it states what no schema can say.
+            ConfigError: it states a model that no schema can express.
         """
         config = sidecars.get(CONFIG)
         names = {key.name for key in self.keys}
@@ -108,13 +111,13 @@ class HfSettings:
         return found, str(told.get("model_type", sidecars[CONFIG].get("model_type"))) if told else ""
 
     def metadata(self, sidecars: Entries, fields: Mapping[str, Any]) -> Metadata:
-        """How pixels are prepared by one file, and what the classes are called by the other."""
+        """Return the preprocessing from one file and the class names from the other."""
         pixels = sidecars.get(preprocessor.FILE)
         found = preprocessor.read(pixels, self.processor, fields.get("image_size"))
         return Metadata(pixels=found, class_names=labels.class_names(sidecars[CONFIG]))
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """``config.json``, and ``preprocessor_config.json`` where it can say how pixels are prepared."""
+        """Return ``config.json``, and ``preprocessor_config.json`` if that can express preprocessing."""
         architecture = self.architecture(cfg)
         kind, section = next(iter(self.model_types.items()))
         told: dict[str, Any] = {name: values[0] for name, values in self.only.items()}
@@ -134,7 +137,7 @@ class HfSettings:
             return None
         section = self.model_types[config["model_type"]]
         if not section and isinstance(config.get("vision_config"), dict):
-            return None  # of a larger model, whose tower older files call by the same name
+            return None  # a larger model, whose type older files also use for its tower
         inner = config.get(section, {}) if section else config
         return inner if isinstance(inner, dict) else None
 
@@ -146,7 +149,7 @@ class HfSettings:
 
 
 def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
-    """Of models whose code fits positions to any image but a square one."""
+    """Yield a sentence for each size that is not square: the code is right only for square sizes."""
     for name in ("image_size", "patch_size"):
         height, width = fields[name]
         if height != width:
@@ -154,7 +157,7 @@ def oblong(fields: Mapping[str, Any]) -> Iterator[str]:
 
 
 class _Numbers:
-    """Every number, for `Dialect.can`: the field has to be given."""
+    """The set of all numbers, for `Dialect.can`: the field must not be None."""
 
     def __contains__(self, value: object) -> bool:
         return isinstance(value, int | float) and not isinstance(value, bool)

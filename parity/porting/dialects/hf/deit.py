@@ -1,7 +1,7 @@
-"""transformers' DeiT, whose distillation token is there whatever looks at it.
+"""transformers' DeiT, which always has a distillation token.
 
-With a teacher's head of its own it is the schema's distillation token. In a model with one head it is a
-token that nobody reads, which is what a register is.
+With its own head (WithTeacher) it is the schema's distillation token. In a model with one head no head
+reads it, so it is a register token.
 """
 
 from __future__ import annotations

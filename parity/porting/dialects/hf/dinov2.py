@@ -1,7 +1,7 @@
 """transformers' DINOv2, with registers and without.
 
-Its classifier sees the class token and the mean of the patches; the model without one gives the class
-token. The width of its MLP is not in its config file but follows from a ratio.
+Its classifier sees the class token and the mean of the patches; the model without one returns the class
+token. Its config file does not state the width of the MLP but a ratio.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ TABLES = ((*REST, *MLP, *GATED), (*respelled(REST, KEPT), *MLP, *GATED_IN_MEMORY
 
 
 def gated_width(hidden_size: int, ratio: float) -> int:
-    """Width of a gated MLP: two thirds of the plain one's, rounded up to a multiple of 8."""
+    """Compute the width of a gated MLP: two thirds of a plain one's, rounded up to a multiple of 8."""
     return (int(int(hidden_size * ratio) * 2 / 3) + 7) // 8 * 8
 
 
 def _ratio(cfg: ViTConfig) -> int | None:
-    """The ratio for which the library builds an MLP of the schema's width; it takes whole numbers."""
+    """Return the whole ratio for which the library builds an MLP of the schema's width; None if none."""
     for ratio in range(1, 2 * cfg.mlp_dim // cfg.hidden_size + 2):
         plain = cfg.hidden_size * ratio
         width = plain if cfg.mlp == "mlp" else gated_width(cfg.hidden_size, ratio)
@@ -116,7 +116,7 @@ def _dialect(name: str, title: str, *, marks: tuple[str, ...], can: Any, **optio
         ),
         can={**shared, **can},
         limits=_limits,
-        # it learns this token to stand for a masked patch, and an encoder masks none
+        # the learned token for masked patches; an encoder masks none
         buffers={"embeddings.mask_token": lambda cfg: np.zeros((1, cfg.hidden_size))},
         ignored=("embeddings.mask_token",),
         square=SQUARE,
@@ -150,7 +150,7 @@ DIALECTS = (
         "hf-dinov2-registers",
         "transformers' DINOv2 with registers",
         marks=(REGISTERS,),
-        # whatever the number of registers, only the class token has a row
+        # only the class token has a row, whatever the number of registers
         can={
             "register_tokens": ANY,
             "pos_embed_prefix": lambda cfg: ("class",) if cfg.register_tokens else ("auto",),

@@ -44,7 +44,7 @@ def _rope(theta: Any) -> Rope:
 
 
 class _Ropes:
-    """The rotary positions that it computes, for `Dialect.can`."""
+    """The set of rotary positions that the library computes, for `Dialect.can`."""
 
     def __contains__(self, rope: object) -> bool:
         return isinstance(rope, Rope) and rope == _rope(rope.theta)

@@ -1,4 +1,4 @@
-"""transformers' image tower of Janus: SigLIP's without its pooling head, and with names of its own."""
+"""transformers' image tower of Janus: SigLIP's without its pooling head, with some other names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _derive(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 def _ratio(cfg: ViTConfig) -> dict[str, Any]:
     ratio = cfg.mlp_dim / cfg.hidden_size
-    lost = int(cfg.hidden_size * ratio) < cfg.mlp_dim  # in rounding
+    lost = int(cfg.hidden_size * ratio) < cfg.mlp_dim  # the product was rounded down
     return {"mlp_ratio": (cfg.mlp_dim + 0.5) / cfg.hidden_size if lost else ratio}
 
 

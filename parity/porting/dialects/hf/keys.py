@@ -12,14 +12,14 @@ from vit_config import ConfigError, ViTConfig
 
 CONFIG = "config.json"
 ASKED = ("num_heads", "norm_eps", "act")
-"""Fields for which the user is asked where the entry has no value, or one that is none."""
+"""Fields for which the user is asked if the entry is null, or a list or object."""
 Entries = Mapping[str, Any]
 
 ACTS = {
     "gelu": "gelu", "gelu_python": "gelu", "gelu_pytorch_tanh": "gelu_tanh", "gelu_new": "gelu_tanh",
     "quick_gelu": "quick_gelu", "silu": "silu", "swish": "silu", "relu": "relu",
 }  # fmt: skip
-"""Activations by the library's names; of several for one, the first is written."""
+"""Our activations by the library's names; of several names for one, the first is written."""
 
 
 def _same(value: Any) -> Any:
@@ -47,20 +47,20 @@ def _side(size: tuple[int, int]) -> int | list[int]:
 
 @dataclass(frozen=True)
 class Key:
-    """An entry that is a field of the schema, or the value of several fields at once."""
+    """An entry that is one field of the schema, or the common value of several fields."""
 
     name: str
     fields: str | tuple[str, ...]
     default: Any
-    """What the library takes where the file has no such entry; also written where the fields differ."""
+    """The library's default for a missing entry; also written if the fields' values differ."""
     read: Callable[[Any], Any] = _same
     write: Callable[[Any], Any] = _same
 
     def into_fields(self, entries: Entries) -> dict[str, Any]:
-        """The fields that the entry states.
+        """Return the fields that the entry states.
 
         Raises:
-            ConfigError: not a value that the schema can say.
+            ConfigError: the schema cannot express the value.
         """
         value = entries.get(self.name, self.default)
         asked = self.fields if self.fields in ASKED else ""
@@ -77,7 +77,7 @@ class Key:
             raise ConfigError(f"{CONFIG}: {self.name} = {value!r}, which is not a valid value") from None
 
     def into_entry(self, cfg: ViTConfig) -> dict[str, Any]:
-        """The entry that the fields make."""
+        """Return the entry that states a schema's fields."""
         first, *others = (getattr(cfg, name) for name in self._names)
         agreed = all(value == first for value in others)
         return {self.name: self.write(first) if agreed else self.default}
@@ -95,7 +95,7 @@ def sizes(
     patch_size: int = 16,
     act: str = "gelu",
 ) -> tuple[Key, ...]:
-    """The entries that every model here has, with a model's own defaults."""
+    """Return the entries that every model here has, with this model's defaults."""
     return (
         Key("hidden_size", "hidden_size", hidden_size),
         Key("num_hidden_layers", "depth", 12),
@@ -116,11 +116,11 @@ DROPOUT = (
 
 
 def head_dim(entries: Entries) -> dict[str, Any]:
-    """Heads of a width of their own, which the library takes from an entry that files rarely have."""
+    """Read ``head_dim``, which files rarely have; a width that the heads have anyway gives None."""
     width, heads, d = (entries.get(k) for k in ("hidden_size", "num_attention_heads", "head_dim"))
     return {"attention_head_dim": None if d is None or d * heads == width else d}
 
 
 def head_dim_entry(cfg: ViTConfig) -> dict[str, Any]:
-    """That entry, where it is needed."""
+    """Return the entry ``head_dim`` if the schema needs it."""
     return {"head_dim": cfg.head_dim} if cfg.attention_head_dim else {}

@@ -1,4 +1,4 @@
-"""``id2label`` of ``config.json``: how many classes there are and what they are called."""
+"""Reading and writing ``id2label`` of ``config.json``: number and names of the classes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 HEAD = "ForImageClassification"
-DEFAULT_CLASSES = 2  # what the library builds where a classifier's file says nothing
+DEFAULT_CLASSES = 2  # the library's default for a classifier whose file states no number
 
 
 def num_classes(config: Mapping[str, Any]) -> dict[str, int]:
-    """The number of classes, if the file is of a classifier."""
+    """Return the number of classes, if the file is of a classifier."""
     architectures = config.get("architectures") or ()
     if not any(HEAD in name for name in architectures):
         return {}
@@ -22,7 +22,7 @@ def num_classes(config: Mapping[str, Any]) -> dict[str, int]:
 
 
 def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """What the classes are called; None where there are only the names that the library makes up."""
+    """Return the class names; None if there are none, or only the library's placeholders."""
     names = config.get("id2label")
     if not isinstance(names, dict) or not names:
         return None
@@ -32,7 +32,7 @@ def class_names(config: Mapping[str, Any]) -> tuple[str, ...] | None:
 
 
 def entries(count: int, names: Sequence[str] | None) -> dict[str, Any]:
-    """``id2label`` and ``label2id``; of a model without a head neither."""
+    """Return ``id2label`` and ``label2id``; neither for a model without a head."""
     if not count:
         return {}
     names = names if names is not None and len(names) == count else _made_up(count)

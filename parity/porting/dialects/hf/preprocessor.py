@@ -1,8 +1,8 @@
-"""``preprocessor_config.json``: how pixels are prepared, as the classes of transformers say it.
+"""Reading and writing ``preprocessor_config.json``: preprocessing by the classes of transformers.
 
-What they say and a `Preprocess` cannot (padding, other scales, sizes that vary) is read as unknown,
-never as something near; and what none of these classes does (a centre crop that is no square, bars) is
-not written. Where a crop leaves an odd number of pixels over, its place may differ by one.
+Preprocessing that a `Preprocess` cannot express (padding, other scales, varying sizes) is read as
+unknown, never approximated; what none of these classes does (a centre crop that is not square, bars) is
+not written. Where a crop drops an odd number of pixels, its place may differ by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HALF = (0.5, 0.5, 0.5)
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 RESAMPLE = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
-"""In the order of PIL's numbers."""
+"""Filters in the order of PIL's numbers."""
 
 
 def _defaults(
@@ -41,21 +41,21 @@ DEFAULTS = {
     "DINOv3ViT": _defaults(224, 2, IMAGENET_MEAN, IMAGENET_STD),
     "Siglip": _defaults(224, 3, HALF, HALF),
 }
-"""What each class takes for the entries that a file leaves out."""
+"""Defaults of each class for missing entries."""
 SHORTEST = ("Bit", "CLIP")
-"""Classes for which a size of one number is that of the shorter side, not of both."""
+"""Classes for which a size of one number means the shorter side, not both."""
 
 
 def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Preprocess | None:
-    """How pixels are prepared.
+    """Read the preprocessing from a file's content.
 
     Args:
-        content: of the file, parsed; None where there is none.
-        default: the class, where the file does not name one.
+        content: the parsed file; None if there is none.
+        default: the class if the file names none.
         image_size: the model's height and width in pixels, if known.
 
     Returns:
-        None where it is not known or a `Preprocess` cannot say it.
+        The preprocessing; None if it is unknown or a `Preprocess` cannot express it.
     """
     if not isinstance(content, dict):
         return None
@@ -80,7 +80,7 @@ def read(content: Any, default: str, image_size: tuple[int, int] | None) -> Prep
 
 
 def entries(preprocess: Preprocess, image_size: tuple[int, int]) -> dict[str, Any] | None:
-    """The content of a file that says the same; None where no class of the library does that."""
+    """Return the content of a file that states the same; None if no class of the library does that."""
     image_size = preprocess.image_size or image_size
     size = _sides(*preprocess.resized(image_size))
     crop = {"do_center_crop": True, "crop_size": _sides(*image_size)}
@@ -105,13 +105,13 @@ def entries(preprocess: Preprocess, image_size: tuple[int, int]) -> dict[str, An
 
 
 def _kind(name: Any) -> str:
-    """A class without what tells its versions: ``CLIPImageProcessorFast`` is ``CLIP``."""
+    """Strip the suffixes of a class name: ``CLIPImageProcessorFast`` is ``CLIP``."""
     name = str(name).removesuffix("Fast").removesuffix("Pil")
     return name.removesuffix("ImageProcessor").removesuffix("FeatureExtractor")
 
 
 def _plain(told: Mapping[str, Any]) -> bool:
-    """Resized, scaled to [0, 1], not padded."""
+    """Return whether images are resized, scaled to [0, 1] and not padded."""
     scaled = told.get("do_rescale", True) and math.isclose(told.get("rescale_factor", 1 / 255), 1 / 255)
     return bool(told.get("do_resize", True) and scaled and not told.get("do_pad"))
 
@@ -119,7 +119,7 @@ def _plain(told: Mapping[str, Any]) -> bool:
 def _fitted(
     told: Mapping[str, Any], kind: str, image_size: tuple[int, int] | None
 ) -> dict[str, Any] | None:
-    """How an image is brought to its size, if a `Preprocess` can say it."""
+    """Return a `Preprocess`'s fields for resizing and cropping; None if it cannot express them."""
     size, crop = told["size"], told["crop_size"] if told["do_center_crop"] else None
     if isinstance(size, int):
         size = {"shortest_edge": size} if kind in SHORTEST else _sides(size, size)

@@ -1,7 +1,7 @@
-"""SigLIP's image tower in the models that have it under a name of their own: Idefics 2 and 3, SmolVLM.
+"""SigLIP's image tower in models that give it another name: Idefics 2 and 3, SmolVLM.
 
-Their code finds the position of each patch by fractions in float32. For some grids two patches come out
-at one position, in images of the table's own size too; that is not the function of a schema.
+Their code computes the position of each patch from fractions in float32. For some grids two patches get
+the same position, even in images of the table's own size; no schema computes that.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import numpy as np
 
 KINDS = ("idefics2", "idefics3", "smolvlm")
 RELATIVES = {name: "" for kind in KINDS for name in (f"{kind}_vision", kind)}
-"""Values of ``model_type`` in ``vision_config``; older files say that of the whole model."""
+"""Values of ``model_type`` in ``vision_config``; older files have the whole model's there."""
 _OWN = {"patch_size": 32}
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     name: _OWN if "idefics2" in name else {**_OWN, "hidden_size": 1152, "num_attention_heads": 16}
     for name in RELATIVES
 }
-"""What their code takes for entries that are not there, where that is not SigLIP's."""
+"""Defaults of missing entries where they are not SigLIP's."""
 
 
 def places(side: int) -> np.ndarray:
-    """The row of patches that the code takes for each row of a square image's own grid, if each number
-    is rounded once. Machines round more often, so more sides are wrong on some: `--verify` tells.
+    """Compute the position row that their code gives each row of patches.
+
+    Each number is rounded once. Machines may round more often, so more grids are wrong on some:
+    `--verify` tells.
 
     Args:
-        side: patches along a side.
+        side: patches along a side of a square image.
     """
     bounds = (1 / side + np.arange(side - 1) * (1 / side)).astype(np.float32)
     rows = np.arange(side, dtype=np.float32) * (np.float32(1) / np.float32(side))
@@ -35,11 +37,11 @@ def places(side: int) -> np.ndarray:
 
 
 def mistaken_places(told: Mapping[str, Any], fields: Mapping[str, Any]) -> Iterator[str]:
-    """A sentence where two patches have one position.
+    """Yield a sentence if two patches get the same position.
 
     Args:
         told: the entries of the config file.
-        fields: what they state of the schema.
+        fields: the schema's fields that they state.
     """
     if told.get("model_type") not in RELATIVES:
         return

@@ -1,8 +1,8 @@
-"""transformers' SigLIP and SigLIP 2: the image tower that pools by attention, the one that gives tokens
-alone, and the classifier.
+"""transformers' SigLIP and SigLIP 2: the image tower that pools by attention, the one that returns only
+tokens, and the classifier.
 
-SigLIP 2 takes patches instead of images and fits its square table to any grid; here it is the model of
-images of the table's own grid, for which nothing is fitted.
+SigLIP 2 takes patches instead of images and resizes its square table to any grid; here it is read as the
+model for images of the table's own grid, where nothing is resized.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ TOKENS_ALONE = (
 
 @dataclass(frozen=True)
 class FlatSettings(HfSettings):
-    """Of the model that takes patches, for which there is no processor of whole square images."""
+    """Settings of SigLIP 2, which takes patches: no image processor prepares whole square images."""
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """``config.json`` alone."""
+        """Return ``config.json`` only."""
         made = super().files(cfg, metadata)
         return {name: content for name, content in made.items() if name != preprocessor.FILE}
 
 
 def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """That of the square table."""
+    """Compute the image size from the number of patches of the square position table."""
     side = math.isqrt(entries.get("num_patches", 256))
     if side * side != entries.get("num_patches", 256):
         raise ValueError(f"num_patches = {entries['num_patches']} is not a square number")
@@ -63,12 +63,12 @@ def _image_size(entries: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def square(cfg: ViTConfig) -> Iterator[str]:
-    """What keeps a model from this code: it fits positions to square images of square patches."""
+    """Yield why this code cannot be the model: it is right only for square images and patches."""
     yield from oblong({"image_size": cfg.image_size, "patch_size": cfg.patch_size})
 
 
 def no_head(cfg: ViTConfig) -> Iterator[str]:
-    """The same of a tower."""
+    """Yield why a tower of this code cannot be the model: as `square`, and it has no classifier."""
     yield from square(cfg)
     if cfg.num_classes:
         yield f"its tower has no classifier (num_classes = {cfg.num_classes})"
@@ -81,7 +81,7 @@ def _head(cfg: ViTConfig) -> Iterator[str]:
 
 
 def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) -> tuple[Dialect, ...]:
-    """The towers and the classifier of one version."""
+    """Build the dialects of the towers and the classifier of one version."""
     model = family.capitalize()
     title = f"transformers' SigLIP{version}"
     flat = axes == 2
@@ -149,7 +149,7 @@ def _dialects(family: str, version: str, axes: int, settings: type[HfSettings]) 
             settings=made(
                 model_types={family: "vision_config"},
                 architecture=lambda cfg: f"{model}ForImageClassification",
-                # without its pooling, which the classifier does not look at
+                # without the pooling head, which the classifier does not use
                 entries=lambda cfg: {**grid(cfg), "vision_use_head": False},
             ),
             ignored=("head.*", *TEXT),

@@ -1,6 +1,6 @@
-"""transformers' ViT and what spells its tensors alike: MSN, I-JEPA, the encoder of MAE.
+"""transformers' ViT and models with the same names of tensors: MSN, I-JEPA, the encoder of MAE.
 
-Files have the names that the library had up to version 4, which it still writes; a state dict taken from
+Files have the names of version 4 and before, which the library still writes; a state dict taken from
 memory has others since version 5.
 """
 
@@ -31,7 +31,7 @@ EMBEDDINGS = (
 ENCODER = (*EMBEDDINGS, *BLOCKS, *layer("norm", "layernorm"))
 CLASSIFIER = (*ENCODER, *layer("head", "classifier"))
 POOLED = (*ENCODER, *layer("pre_logits", "pooler.dense"))
-"""Of the model without a classifier; a classifier never looks at a pooler that is left in its file."""
+"""Table of the model without a classifier; a classifier does not use a pooler that its file may have."""
 
 MEMORY = {
     ".attention.attention.query": ".attention.q_proj",
@@ -45,7 +45,7 @@ MEMORY = {
 
 
 def both(*tables: Table) -> tuple[Table, ...]:
-    """Tables as files have them, then as they are in memory."""
+    """Return the tables with the names of files, then with those of state dicts in memory."""
     return (*tables, *(respelled(table, MEMORY) for table in tables))
 
 
@@ -64,24 +64,24 @@ POOLER = {"pooler_act": ("tanh",)}
 
 
 def settings(model_type: str, name: str, *, norm_eps: float, **options) -> HfSettings:
-    """The settings of a model whose classes are called `name`."""
+    """Build the settings of a model whose class names begin with `name`."""
     shared = {"architecture": one_of(name), "derive": head_dim, "entries": head_dim_entry}
     keys = (*sizes(norm_eps=norm_eps), *MLP, *DROPOUT, *QKV_BIAS)
     return HfSettings(model_types={model_type: ""}, keys=keys, **{**shared, **options})
 
 
 def one_of(name: str) -> Callable[[ViTConfig], str]:
-    """The class with a classifier, or that without."""
+    """Return a function that names the class for a schema: with a classifier, or without."""
     return lambda cfg: f"{name}{'ForImageClassification' if cfg.num_classes else 'Model'}"
 
 
 def pooler_entries(cfg: ViTConfig) -> dict[str, int]:
-    """The width of the pooler, and that of heads where it is needed."""
+    """Return the entries for the width of the pooler, and for that of heads if it is needed."""
     return {**head_dim_entry(cfg), "pooler_output_size": cfg.head_hidden or cfg.hidden_size}
 
 
 def pooler_limits(cfg: ViTConfig) -> Iterator[str]:
-    """A pooler and a classifier exclude each other."""
+    """Yield a sentence if a schema has both a pooler and a classifier, which exclude each other."""
     if cfg.head_hidden and cfg.num_classes:
         yield f"its classifier sees no tanh layer (head_hidden = {cfg.head_hidden})"
 

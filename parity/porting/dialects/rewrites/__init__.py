@@ -1,10 +1,10 @@
-"""Exact rewritings: another schema and other tensors that compute the same function.
+"""Exact rewrites: another schema with other tensors that computes the same function.
 
-A target that lacks a switch may still hold the model: a missing bias is a bias of zeros, a fixed
-position table is a learned one. Every rewriting here changes no sum and no product that the model forms,
-beyond adding zero and multiplying by one. What is not exact in that sense is not here. A sum of two
-parameters that the model forms first may be stored in their place: it is rounded then to the type of the
-weights, as the model rounds it when it computes in that type (`State.rounds`).
+A target that lacks an option may still hold the model: a missing bias is a bias of zeros, a fixed
+position table is a learned one. No rewrite changes a sum or product of the model, beyond adding zero and
+multiplying by one. A sum of two parameters that the model computes may be stored in their place: it is
+then rounded to the type of the weights, as the model rounds it when it computes in that type
+(`State.rounds`).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ __all__ = ["REWRITES", "CannotHoldError", "CannotRewriteError", "State", "canoni
 
 
 class CannotHoldError(ConfigError):
-    """A dialect cannot say a model, however it is rewritten."""
+    """A dialect cannot express a model, however it is rewritten."""
 
     def __init__(self, said: str, name: str = "", reasons: Mapping[str, str] | None = None):
         super().__init__(said)
         self.name = name
-        """The dialect's."""
+        """Name of the dialect."""
         self.reasons = reasons or {}
         """A sentence for each field in the way."""
 
 
 def express(state: State, dialect: Dialect) -> State:
-    """Rewrite a model until a dialect can say it.
+    """Rewrite a model until a dialect can express it.
 
     Raises:
-        CannotHoldError: it cannot; every field in the way is named, with the reason.
+        CannotHoldError: no rewrite helps; the message names every field in the way, with the reason.
     """
     state = replace(state, config=canonical(state.config))
     seen = {state.config}
@@ -47,7 +47,7 @@ def express(state: State, dialect: Dialect) -> State:
                 new = REWRITES.get(name, _impossible)(
                     state, dialect.allowed(name, state.config) if name else None
                 )
-                # two fields may ask for each other's opposite
+                # two fields may ask for opposite rewrites of each other
                 need(new.config not in seen and name not in dialect.problems(new.config))
                 seen.add(new.config)
                 state = new
@@ -82,4 +82,4 @@ REWRITES: dict[str, Rewrite] = {
     "pool": head.pool,
     "head_hidden": head.head_hidden,
 }
-"""The rewriting that changes a field."""
+"""The rewrite of each field."""

@@ -1,4 +1,4 @@
-"""No bias is a bias of zeros."""
+"""Rewrites of biases: no bias is a bias of zeros."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from parity.porting.formats.base import Stored
 
 
 def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
-    """No bias is a bias of zeros, and the other way round."""
+    """Return a rewrite that adds missing biases as zeros, or leaves out biases of zeros."""
 
     def rewrite(state: State, allowed: Any) -> State:
         need(state.config.block != "parallel" or field not in ("attention_out_bias", "mlp_bias"))
@@ -38,7 +38,7 @@ def zero_bias(field: str, weights: tuple[str, ...], where: str) -> Rewrite:
 
 
 def qkv_bias(state: State, allowed: Any) -> State:
-    """No biases of q, k and v are biases of zeros, and the other way round."""
+    """Add missing biases of q, k and v as zeros, or leave out biases of zeros."""
     cfg = state.config
     need(cfg.attention != "per_head" and cfg.block != "parallel")
     if not cfg.qkv_bias:
@@ -56,7 +56,7 @@ def qkv_bias(state: State, allowed: Any) -> State:
 
 
 def k_bias(state: State, allowed: Any) -> State:
-    """Keys without a bias, where q and v have one, have a bias of zeros; and the other way round."""
+    """Add a bias of zeros to keys if q and v have one, or leave out a bias of zeros of the keys."""
     cfg = state.config
     new: Arrays = {}
     if not cfg.k_bias:

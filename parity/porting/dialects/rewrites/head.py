@@ -1,4 +1,4 @@
-"""Before or after the pool; what the head sees."""
+"""Rewrites of the final norm, the pooling and the head."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parity.porting.dialects.transfer import changed
 
 
 def final_norm(state: State, allowed: Any) -> State:
-    """A class token may be normalised before or after it is picked."""
+    """Move the final norm before or after the pooling of a class token."""
     cfg = state.config
     target = {"pre_pool": "post_pool", "post_pool": "pre_pool"}.get(cfg.final_norm)
     need(target is not None and allows(allowed, target))
@@ -32,7 +32,7 @@ def final_norm(state: State, allowed: Any) -> State:
 
 
 def pool(state: State, allowed: Any) -> State:
-    """A head on the class token, or on the mean, is one on both that gives the other no weight."""
+    """Turn a head on class token or mean into one on both, with zero weights for the other, or back."""
     cfg = state.config
     halves = ("class", "mean")
     others = [each for each in halves if each != cfg.pool and allows(allowed, each)]
@@ -76,7 +76,7 @@ def pool(state: State, allowed: Any) -> State:
 
 
 def head_hidden(state: State, allowed: Any) -> State:
-    """A tanh layer is no other layer, but a model without its head has no need of it."""
+    """Refuse: no other layer replaces the tanh layer; a model without its head does not need it."""
     raise CannotRewriteError(TAKE_OFF)
 
 

@@ -1,4 +1,4 @@
-"""Layers laid out, joined, taken apart and repeated; layer scales of ones."""
+"""Rewrites of the patch projection's layout, gated MLPs, layer scales and shared keys and values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vit_config.parameters import parameters
 
 
 def patch_embed(state: State, allowed: Any) -> State:
-    """Kernel (D, C, ph, pw) and matrix (D, values of a patch) hold the same numbers."""
+    """Convert between a kernel (D, C, ph, pw) and a matrix (D, values of a patch) of patches."""
     cfg = state.config
     options = (
         ("linear_hwc", "linear_chw") if cfg.patch_input_norm else ("conv", "linear_hwc", "linear_chw")
@@ -42,7 +42,7 @@ def patch_embed(state: State, allowed: Any) -> State:
     shape = (D, C, ph, pw) if target == "conv" else (D, C * ph * pw)
     said = f"patch projection: {cfg.patch_embed} laid out as {target}"
     new = {name: changed(state.arrays[name], relayout, shape)}
-    for leaf in ("weight", "bias"):  # of a norm of the flattened patch, whose values change places too
+    for leaf in ("weight", "bias"):  # a norm of the flattened patch is permuted alike
         if (norm := f"patch_embed.norm_in.{leaf}") in state.arrays:
             values = state.arrays[norm]
             new[norm] = changed(values, lambda each: relayout(each[None])[0], values.shape)
@@ -50,7 +50,7 @@ def patch_embed(state: State, allowed: Any) -> State:
 
 
 def mlp(state: State, allowed: Any) -> State:
-    """A packed gate is the two layers joined, the gate first."""
+    """Join the layers of gate and value into a packed one, the gate first, or split it."""
     cfg = state.config
     new: Arrays = {}
     if cfg.mlp == "swiglu" and allows(allowed, "swiglu_packed"):
@@ -77,7 +77,7 @@ def mlp(state: State, allowed: Any) -> State:
 
 
 def layer_scale(state: State, allowed: Any) -> State:
-    """No layer scale is one of ones, and the other way round."""
+    """Add layer scales of ones, or leave out layer scales of ones."""
     cfg = state.config
     need(cfg.block == "pre_norm")
     if cfg.layer_scale is None:
@@ -92,7 +92,7 @@ def layer_scale(state: State, allowed: Any) -> State:
 
 
 def layer_scale_on(state: State, allowed: Any) -> State:
-    """A branch without a scale has one of ones."""
+    """Add layer scales of ones to MLPs that have none."""
     cfg = state.config
     need(cfg.layer_scale_on == "attention")
     changes = {"layer_scale_on": "both"}
@@ -102,7 +102,7 @@ def layer_scale_on(state: State, allowed: Any) -> State:
 
 
 def num_kv_heads(state: State, allowed: Any) -> State:
-    """A key or value that several queries share may be written once for each."""
+    """Repeat keys and values that several query heads share, once for each head."""
     cfg = state.config
     need(allows(allowed, None))
     d, width = cfg.head_dim, cfg.attention_width

@@ -1,4 +1,4 @@
-"""Fixed and missing position tables as learned ones; rows of tokens before the patches."""
+"""Rewrites of position tables: fixed and missing ones as learned ones; rows of prefix tokens."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vit_config.numerics.tables import fixed_position_table
 
 
 def pos_embed(state: State, allowed: Any) -> State:
-    """A fixed table is a learned one that nobody trains; no table is one of zeros."""
+    """Write a fixed position table as a learned one, and a missing one as a learned one of zeros."""
     cfg = state.config
     need(allows(allowed, "learned") and cfg.pos_embed != "learned")
     table = fixed_position_table(cfg, cfg.grid)  # (rows, D)
@@ -42,7 +42,7 @@ def pos_embed(state: State, allowed: Any) -> State:
 
 
 def pos_embed_prefix(state: State, allowed: Any) -> State:
-    """A row of the table is added to its token: it may as well be part of it; a missing row is zeros."""
+    """Fold table rows of tokens before the patches into those tokens, or add missing rows as zeros."""
     cfg = state.config
     need(cfg.pos_embed == "learned")
     before, tokens = cfg.num_prefix_rows, _prefix_tokens(cfg)
@@ -76,12 +76,12 @@ def pos_embed_prefix(state: State, allowed: Any) -> State:
 
 
 def _rounds(values: Any, dtype: np.dtype) -> bool:
-    """Whether float64 `values` are not of that type; in float64 itself what is lost does not count."""
+    """Return whether a cast of float64 `values` to a type rounds them; for float64 never."""
     return not np.array_equal(values.astype(dtype).astype(np.float64), values)
 
 
 def _prefix_tokens(cfg: ViTConfig) -> list[tuple[str, int]]:
-    """The tensor of each token before the patches, and its place in it."""
+    """Return the tensor of each token before the patches, and the token's index in it."""
     found = [("cls_token", 0)] if cfg.class_token else []
     found += [("dist_token", 0)] if cfg.distill_token else []
     return found + [("reg_token", place) for place in range(cfg.register_tokens)]

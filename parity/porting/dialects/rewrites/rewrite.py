@@ -1,4 +1,4 @@
-"""A model on its way to a target, and what rewritings need to change it."""
+"""The state of a model during rewriting, and helpers for rewrites."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ class State:
     config: ViTConfig
     arrays: Arrays
     said: tuple[str, ...] = ()
-    """What was rewritten, a sentence each."""
+    """Rewrites done so far, a sentence each."""
     rounds: bool = False
-    """Whether a sum that the model forms was formed, and rounded to the type of the weights."""
+    """Whether a rewrite stored a sum of the model, rounded to the type of the weights."""
 
     def rewritten(
         self, said: str, changes: Mapping[str, Any], new: Mapping[str, Stored], *, rounds: bool = False
     ) -> State:
-        """The state with fields changed and tensors replaced or added; those that the new schema lacks
-        are left out.
+        """Return the state with fields changed and tensors replaced or added.
+
+        Tensors that the new schema lacks are left out.
 
         Raises:
-            CannotRewriteError: fields that do not go together, or tensors that are not the new schema's.
+            CannotRewriteError: the fields contradict each other, or the tensors do not fit the schema.
         """
         try:
             cfg = self.config.replace(**changes)
@@ -53,7 +54,7 @@ class State:
 
 
 def canonical(cfg: ViTConfig) -> ViTConfig:
-    """The same schema without second spellings of a default."""
+    """Return an equal schema in which values that mean a default are the default."""
     changes: dict[str, Any] = {}
     if cfg.num_kv_heads and set(cfg.kv_heads) == {cfg.num_heads}:
         changes["num_kv_heads"] = None
@@ -69,15 +70,15 @@ def canonical(cfg: ViTConfig) -> ViTConfig:
 
 
 class CannotRewriteError(Exception):
-    """Why a rewriting is not possible here."""
+    """A rewrite is not possible for this model; the message says why."""
 
 
 Rewrite = Callable[[State, Any], State]
-"""Takes a state and the values that a field may have; raises `CannotRewriteError`."""
+"""A rewrite, given a state and the values that a field may have; raises `CannotRewriteError`."""
 
 
 def _blocks(cfg: ViTConfig) -> Iterator[str]:
-    """What the attention and MLP of each block are under, with a dot at the end."""
+    """Yield the prefixes, with a final dot, of each block's attention and MLP."""
     for i in range(cfg.depth):
         if cfg.num_parallel == 1:
             yield f"blocks.{i}."
@@ -88,37 +89,37 @@ def _blocks(cfg: ViTConfig) -> Iterator[str]:
 
 
 def under(state: State, *leaves: str) -> Iterator[tuple[str, ...]]:
-    """The names of some tensors in each block that has the first of them."""
+    """Yield the full names of `leaves` in each block that has the first of them."""
     for block in _blocks(state.config):
         if f"{block}{leaves[0]}" in state.arrays:
             yield tuple(f"{block}{leaf}" for leaf in leaves)
 
 
 def first(state: State) -> Stored:
-    """Any tensor of the model, for its type."""
+    """Return the model's first tensor, used for its type."""
     return next(iter(state.arrays.values()))
 
 
 def constant(shape: tuple[int, ...], value: float, like: Stored) -> Stored:
-    """A tensor of one value, of the type of another."""
+    """Return a constant tensor, with the type of another."""
     return Stored(shape, like.dtype, lambda: np.full(shape, value, like.dtype))
 
 
 def all_equal(stored: Stored, value: float) -> bool:
-    """Whether every number is that value; reads the tensor."""
+    """Return whether every number equals `value`; reads the tensor."""
     return bool(np.all(stored.load() == value))
 
 
 def need(condition: bool, why: str = "") -> None:
-    """Give up unless the condition holds.
+    """Raise `CannotRewriteError` unless the condition holds.
 
     Args:
-        why: what the user is told; nothing where the rewrite is merely not the one that applies.
+        why: the reason for the user; empty if the rewrite merely does not apply.
     """
     if not condition:
         raise CannotRewriteError(why)
 
 
 def allows(allowed: Any, value: Any) -> bool:
-    """Whether a value is among those that a field may have."""
+    """Return whether a value is among those that a field may have."""
     return allowed is ANY or value in allowed

@@ -1,7 +1,7 @@
-"""timm's spellings of its state dicts.
+"""Dialects of timm's state dicts.
 
 The ``vision_transformer`` and ``deit`` models name every tensor as the twins do. ``eva`` and ``beit``
-models spell some leaves of a block in another way, and may hold q, k and v apart.
+models name some tensors of a block differently, and may have separate q, k and v.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ BEIT, EVERY = (*SCALES, *BIAS_TABLE, REST), (*SCALES, *BIAS_TABLE, *APART, REST)
 
 
 def read_state(state: Mapping[str, Any], *, join: Callable[..., Any]) -> dict[str, Any]:
-    """A state dict of any of timm's Vision Transformers by the twins' names.
+    """Rename a state dict of any of timm's Vision Transformers to the twins' names.
 
     Args:
         state: tensors of PyTorch or of numpy; they may be on the meta device.
-        join: what joins a list of them along their first axis.
+        join: a function that concatenates a list of them along their first axis.
     """
     bound, _ = bind_theirs(EVERY, {name: tuple(tensor.shape) for name, tensor in state.items()})
     parts = {str(one.ours[0]): [state[name] for name in one.theirs] for one in bound}
@@ -56,10 +56,10 @@ JOINT = "!blocks.0.attn.q_proj.weight"
 NOT_PLAIN = ("!blocks.0.gamma_1", "!blocks.0.attn.q_bias", JOINT)
 INDEX = ("blocks.*.attn.relative_position_index", "rel_pos_bias.relative_position_index")
 PROJECTOR = "head.[0-9].*"
-"""Several layers in place of the head: of MoCo v3, which trains timm's models so, or a classifier, which
-is not dropped unasked (`parity.porting.dialects.heads`)."""
+"""Several layers in place of the head: MoCo v3's projector, or a classifier, which is dropped only if
+the user allows it (`parity.porting.dialects.heads`)."""
 NATIVE = ("!mask_token", "!register_tokens", "!storage_tokens", "!blocks.0.mlp.w1.weight")
-"""Tensors that the authors' own files of models that timm has too are told by."""
+"""Tensors that only the authors' own files have, of models that timm has too."""
 
 
 def _dialect(name: str, title: str, *spellings: Any, **own: Any) -> Dialect:
@@ -98,7 +98,7 @@ DIALECTS = (
         VIT,
         marks=(PATCHES, PLAIN, *NOT_PLAIN, *NATIVE),
         can=VIT_CAN,
-        older={"head_hidden": ANY},  # of models for 21k classes, before 2022
+        older={"head_hidden": ANY},  # models for 21k classes had it before 2022
         limits=vit_limits,
         follows=vit_follows,
         ignored=(*INDEX, PROJECTOR, "mask_token"),
@@ -110,9 +110,9 @@ DIALECTS = (
         "timm's BEiT",
         BEIT,
         marks=(PATCHES, f"blocks.0.attn.relative_position_bias_table|{SHARED}", "!mask_token"),
-        told=(PATCHES, "blocks.0.norm1.weight", JOINT),  # without relative positions it is named as EVA
+        told=(PATCHES, "blocks.0.norm1.weight", JOINT),  # without relative positions its names are EVA's
         can=BEIT_CAN,
-        older={"rel_pos_bias": (False,)},  # which timm's other classes hold as well
+        older={"rel_pos_bias": (False,)},  # timm's other classes can hold such a model as well
         follows=eva_follows,
         fixed=by_code("timm/models/beit.py: Block", rope=None, block="pre_norm"),
     ),

@@ -1,4 +1,4 @@
-"""The kinds of arguments that timm's model classes have: what each says of a schema, both ways."""
+"""Kinds of arguments of timm's model classes, each convertible to fields of a schema and back."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any, NamedTuple
 from vit_config import ConfigError, ViTConfig
 
 TENSORS_TELL = object()
-"""The value of a field that follows from several arguments, and that the tensors show anyway."""
+"""Stands for the value of a field that depends on several arguments but that the tensors show."""
 NEEDLESS = object()
-"""The value of an argument that has no effect on a model."""
+"""Stands for the value of an argument that has no effect on a model."""
 
 Fields = dict[str, Any]
 EPS = 1e-6
-"""Of a norm that is given by its name alone."""
+"""Epsilon of a norm that is given by its name alone."""
 
 
 class Argument(NamedTuple):
     """One argument of a class."""
 
     said: Callable[[ViTConfig], Any]
-    """Its value for a model; None where it must be left out, of an architecture that has none."""
+    """Returns its value for a model; None if the argument must not be given."""
     meant: Callable[[Any, Fields], Fields]
-    """The fields that a value means, given those known so far."""
+    """Returns the fields that a value means, given those known so far."""
 
 
 def same(field: str, *tell: str) -> Argument:
-    """An argument that is a field, and others that the tensors tell after it has changed."""
+    """Describe an argument that is a field; fields in `tell` are left to the tensors if it is given."""
     told = dict.fromkeys(tell, TENSORS_TELL)
     return Argument(lambda cfg: getattr(cfg, field), lambda value, known: {field: plain(value), **told})
 
 
 def word(field: str, words: Mapping[Any, Any], *tell: str) -> Argument:
-    """An argument with words for the values of a field."""
+    """Describe an argument with its own words for the values of a field."""
     back = {ours: theirs for theirs, ours in reversed(list(words.items()))}
     told = dict.fromkeys(tell, TENSORS_TELL)
 
@@ -47,12 +47,12 @@ def word(field: str, words: Mapping[Any, Any], *tell: str) -> Argument:
 
 
 def shown(said: Callable[[ViTConfig], Any], *tell: str) -> Argument:
-    """An argument whose effect the tensors show."""
+    """Describe an argument whose effect the tensors show."""
     return Argument(said, lambda value, known: dict.fromkeys(tell, TENSORS_TELL))
 
 
 def size(field: str) -> Argument:
-    """A height and a width, or one number for both."""
+    """Describe an argument that is a height and a width, or one number for both."""
 
     def said(cfg: ViTConfig) -> Any:
         height, width = getattr(cfg, field)
@@ -62,7 +62,7 @@ def size(field: str) -> Argument:
 
 
 def only(value: Any) -> Argument:
-    """An argument that is understood with one value alone."""
+    """Describe an argument that is supported with one value only."""
 
     def meant(given: Any, known: Fields) -> Fields:
         if given != value:
@@ -73,33 +73,33 @@ def only(value: Any) -> Argument:
 
 
 def no_effect() -> Argument:
-    """An argument that acts on initial values or in training alone, for which the schema has no word."""
+    """Describe an argument that no field expresses and that does not change the function."""
     return Argument(lambda cfg: NEEDLESS, lambda value, known: {})
 
 
 def training(*fields: str) -> Argument:
-    """A rate at which values are dropped in training; not written, as timm does not write it."""
+    """Describe a dropout rate; it is not written, as timm does not write it."""
     return Argument(lambda cfg: NEEDLESS, lambda value, known: dict.fromkeys(fields, float(value)))
 
 
 def ratio(hidden: int, width: int) -> float:
-    """The number by which timm multiplies a width, and cuts off, to make a hidden width."""
+    """Return a ratio for which timm's ``int(width * ratio)`` is the hidden width."""
     found = hidden / width
     return found if int(width * found) == hidden else math.nextafter(found, math.inf)
 
 
 def pair(value: Any) -> tuple[int, int]:
-    """A size as JSON has it, as the schema has it."""
+    """Convert a size from JSON to the schema's pair."""
     return (value, value) if isinstance(value, int) else tuple(value)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it, as the schema has it."""
+    """Convert a value from JSON to the schema's: a list to a tuple."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def gain(zero: bool) -> Argument:
-    """The initial gain; of most classes 0 says that there is none."""
+    """Describe the initial layer scale; with `zero`, 0 is written if there is none."""
 
     def said(cfg: ViTConfig) -> Any:
         return 0.0 if zero and cfg.layer_scale is None and cfg.block != "parallel" else cfg.layer_scale

@@ -1,8 +1,8 @@
-"""From arguments to the fields of a schema and back.
+"""Conversion between the arguments of timm's model classes and the fields of a schema.
 
 A ``config.json`` of timm's names an architecture and overrides some of its arguments by JSON values.
-Some arguments are classes or functions in timm's own code, which no JSON value says: those are of
-the architecture, see `architecture_only`.
+Some arguments are classes or functions in timm's own code, which no JSON value can express: the
+architecture fixes them, see `architecture_only`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vit_config.rope import Rope
 
 
 def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
-    """The rotary positions that EVA's arguments mean on top of an architecture's."""
+    """Return the rotary positions of an architecture after EVA's arguments changed them."""
     if not arguments.get("use_rot_pos_emb", before is not None):
         return None
     fields = before.model_dump() if before else {}
@@ -39,7 +39,7 @@ def rope_of(arguments: Mapping[str, Any], before: Rope | None) -> Rope | None:
 
 
 def rope_arguments(rope: Rope | None) -> dict[str, Any]:
-    """The arguments of EVA that say rotary positions."""
+    """Return EVA's arguments for rotary positions."""
     if rope is None:
         return {"use_rot_pos_emb": False}
     back = {ours: theirs for theirs, ours in ROPES.items()}
@@ -56,19 +56,19 @@ def rope_arguments(rope: Rope | None) -> dict[str, Any]:
 
 
 def arguments_of(cfg: ViTConfig, module: str) -> dict[str, Any]:
-    """Every argument that says something of a model; None where it must not be given."""
+    """Return every argument that has an effect on a model, None for one that must not be given."""
     found = {name: argument.said(cfg) for name, argument in CLASSES[module].items()}
     found = {name: value for name, value in found.items() if value is not NEEDLESS}
     return found | rope_arguments(cfg.rope) if module == "eva" else found
 
 
 def fields_of_arguments(arguments: Mapping[str, Any], module: str, base: ViTConfig) -> Fields:
-    """The fields of an architecture's schema after some of its arguments were overridden.
+    """Return the fields of an architecture's schema after some of its arguments were overridden.
 
-    Fields that the tensors tell better are left out.
+    Fields that the tensors show are left out.
 
     Raises:
-        ConfigError: an argument or a value that no field says; it is named.
+        ConfigError: no field can express an argument or a value; it is named.
     """
     known = CLASSES[module]
     given = {name: value for name, value in arguments.items() if value is not None}
@@ -88,7 +88,7 @@ def fields_of_arguments(arguments: Mapping[str, Any], module: str, base: ViTConf
 
 
 def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTConfig) -> Fields:
-    """The fields that several arguments decide."""
+    """Return the fields that depend on several arguments."""
     sides = zip(fields["image_size"], fields["patch_size"], strict=True)
     cropped = any(side % patch for side, patch in sides)
     found: Fields = {"patch_remainder": "crop" if cropped else "refuse"}
@@ -100,7 +100,7 @@ def _together(fields: Fields, given: Mapping[str, Any], module: str, base: ViTCo
 
 
 def architecture_only(cfg: ViTConfig, module: str) -> Fields:
-    """The fields that an architecture has to have already, because no JSON value says them."""
+    """Return the fields that the architecture itself must have, because no JSON value expresses them."""
     fixed = ["distill_token"] if module in ("vision_transformer", "deit") else ["norm", "norm_eps"]
     if module in ("vision_transformer", "deit"):
         fixed += ["block", "num_parallel", "mlp"]

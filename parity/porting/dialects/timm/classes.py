@@ -1,4 +1,4 @@
-"""The arguments of timm's model classes, a table for each class."""
+"""Arguments of timm's model classes, a table for each class."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vit_config import ConfigError, ViTConfig
 
 
 def _norm(cfg: ViTConfig) -> Any:
-    return cfg.norm if cfg.norm_eps == EPS else NEEDLESS  # of another epsilon it is the architecture's
+    return cfg.norm if cfg.norm_eps == EPS else NEEDLESS  # the architecture fixes any other epsilon
 
 
 def _patch_norm(value: Any, known: Fields) -> Fields:
@@ -41,11 +41,15 @@ def _pre_norm(value: Any, known: Fields) -> Fields:
 
 POOLS = {"token": "class", "avg": "mean", "map": "map"}
 OTHER_POOLS = ("", "max", "avgmax")
-"""Which no schema says."""
+"""Poolings that no schema can express."""
 
 
 def _pool(value: Any, known: Fields) -> Fields:
-    """A head sees what is pooled; without one the tokens are the same, whatever is pooled."""
+    """Return the fields that global_pool means.
+
+    If no schema can express it and the model has no head, the user may choose another pooling: the
+    tokens are the same.
+    """
     if value in OTHER_POOLS and not known["num_classes"]:
         why = "no schema pools so; its tokens are the same whatever is pooled: give"
         ways = " or ".join(f"--set pool={way}" for way in ("class", "mean")[not known["class_token"] :])
@@ -54,7 +58,7 @@ def _pool(value: Any, known: Fields) -> Fields:
 
 
 def _shared_table(value: Any, known: Fields) -> Fields:
-    """A table that all blocks share is a copy in each; beside others it is added to them."""
+    """Read a table that all blocks share as a copy in each; refuse it beside tables of the blocks."""
     if value and known["rel_pos_bias"]:
         raise ConfigError(f"{value!r} beside tables of each block, whose sum is no table of its own")
     return {"rel_pos_bias": True} if value else {}
@@ -106,7 +110,7 @@ VIT = {
         lambda cfg: cfg.pool_prefix,
         lambda value, known: {
             "pool_prefix": value and known["pool"] in ("mean", "map")
-        },  # of one token alone
+        },  # it has no effect on one pooled token
     ),
     "dynamic_img_size": same("dynamic_image_size"),
     "dynamic_img_pad": only(False),
@@ -172,7 +176,7 @@ EVA = {
     "dynamic_img_size": same("dynamic_image_size"),
     "dynamic_img_pad": only(False),
     "qkv_fused": no_effect(),  # the names of the tensors show it
-    **{name: no_effect() for name in ROPE_ARGUMENTS},  # together: see `rope_of`
+    **{name: no_effect() for name in ROPE_ARGUMENTS},  # read together by `rope_of`
     **{f"rope_{name}_coords": no_effect() for name in ("shift", "jitter", "rescale")},
     "head_init_scale": no_effect(),
     "use_naflex": only(False),
@@ -192,4 +196,4 @@ BEIT = {
     "head_init_scale": no_effect(),
 }
 CLASSES = {"vision_transformer": VIT, "deit": VIT, "eva": EVA, "beit": BEIT}
-"""The arguments of each module's class, in an order in which those that others need come first."""
+"""Arguments of each module's class; an argument comes after those whose fields it needs."""

@@ -1,4 +1,4 @@
-"""timm's ``config.json`` as schema and preprocessing, and back."""
+"""Conversion between timm's ``config.json`` and a schema with preprocessing."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MODULES = {
     "timm-eva-split": ("eva",),
     "timm-beit": ("beit",),
 }
-"""The modules of timm whose models a dialect spells."""
+"""Modules of timm whose models are in each dialect."""
 HEADLESS = "TimmWrapperModel"
-"""The class of transformers that makes timm's model without its head, whatever its config says."""
+"""The class of transformers that builds timm's model without its head, whatever its config says."""
 PREPROCESS = {
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
@@ -27,7 +27,7 @@ PREPROCESS = {
     "crop_pct": 0.875,
     "crop_mode": "center",
 }
-"""What timm takes where a config.json does not say it."""
+"""timm's defaults for entries that a config.json leaves out."""
 
 
 class TimmSettings:
@@ -41,7 +41,8 @@ class TimmSettings:
         self.dialect = dialect
 
     def recognise(self, sidecars: Mapping[str, Any]) -> bool:
-        """Whether config.json names an architecture of this dialect; an unknown one is timm-vit's."""
+        """Return whether config.json names an architecture of this dialect, or, for timm-vit, an unknown
+        one."""
         config = sidecars.get("config.json")
         if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
             return False
@@ -51,10 +52,10 @@ class TimmSettings:
         return entry["module"] in MODULES[self.dialect] if entry else self.dialect == "timm-vit"
 
     def fields(self, sidecars: Mapping[str, Any]) -> dict[str, Any]:
-        """The schema's fields that config.json states.
+        """Return the schema's fields that config.json states.
 
         Raises:
-            ConfigError: an architecture, an argument or a value that no schema says.
+            ConfigError: no schema can express the architecture, an argument or a value.
         """
         config, pretrained = _parts(sidecars)
         name = config["architecture"]
@@ -80,10 +81,10 @@ class TimmSettings:
             raise ConfigError(f"config.json: {name}: {error}") from None
 
     def metadata(self, sidecars: Mapping[str, Any], fields: Mapping[str, Any]) -> Metadata:
-        """How timm prepares pixels for this model, what its classes are called, and its licence.
+        """Return timm's preprocessing for this model, its class names and its licence.
 
         Raises:
-            ConfigError: in a way that `Preprocess` has no word for.
+            ConfigError: a `Preprocess` cannot express it.
         """
         config, pretrained = _parts(sidecars)
         said = {key: pretrained.get(key, default) for key, default in PREPROCESS.items()}
@@ -101,10 +102,10 @@ class TimmSettings:
             raise ConfigError(f"config.json: {error}") from None
 
     def files(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, dict[str, Any]]:
-        """A config.json of which ``timm.create_model("local-dir:FOLDER")`` makes this model.
+        """Return a config.json with which ``timm.create_model("local-dir:FOLDER")`` builds this model.
 
         Raises:
-            ConfigError: no architecture of timm's can be told in JSON to be this model.
+            ConfigError: no architecture of timm's with arguments from JSON is this model.
         """
         made = self.constructor(cfg)
         if made.obstacles:
@@ -121,7 +122,7 @@ class TimmSettings:
         return {"config.json": config}
 
     def code(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, str]:
-        """A module that makes this model in Python, where a config.json cannot say its norm."""
+        """Return a Python module that builds this model, if a config.json cannot express its norm."""
         made = self.constructor(cfg)
         if not made.obstacles:
             return {}
@@ -129,17 +130,17 @@ class TimmSettings:
         return {"model.py": module_text(made, pretrained)}
 
     def made_by(self, cfg: ViTConfig) -> str:
-        """The call that makes this model, in Python; empty if none does."""
+        """Return the Python call that builds this model; empty if there is none."""
         try:
             return self.constructor(cfg).text
         except ConfigError:
             return ""
 
     def constructor(self, cfg: ViTConfig) -> Constructor:
-        """The call that makes this model.
+        """Return the call that builds this model.
 
         Raises:
-            ConfigError: none does.
+            ConfigError: there is none.
         """
         made = constructor(cfg, MODULES[self.dialect])
         if MODULES[self.dialect] == ("eva",):
@@ -147,7 +148,7 @@ class TimmSettings:
         return made
 
     def _pretrained(self, cfg: ViTConfig, metadata: Metadata) -> dict[str, Any]:
-        """What timm calls pretrained_cfg: sizes, and how pixels are prepared."""
+        """Return the ``pretrained_cfg``: sizes, preprocessing and licence."""
         size = (metadata.pixels and metadata.pixels.image_size) or cfg.image_size
         fixed = not cfg.dynamic_image_size or self.dialect == "timm-beit"
         pretrained: dict[str, Any] = {
@@ -171,7 +172,7 @@ def _label_names(metadata: Metadata) -> dict[str, list[str]]:
 
 
 def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The whole, and what timm calls pretrained_cfg; of old files they are the same."""
+    """Return the whole config and its ``pretrained_cfg``; in old files they are the same."""
     config = sidecars["config.json"]
     pretrained = config.get("pretrained_cfg") or config
     if not isinstance(pretrained, dict):
@@ -180,7 +181,7 @@ def _parts(sidecars: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _input_size(pretrained: Mapping[str, Any]) -> list[int]:
-    """Channels, height and width."""
+    """Return channels, height and width."""
     size = pretrained.get("input_size", [3, 224, 224])
     if not isinstance(size, list) or len(size) != 3 or not all(isinstance(side, int) for side in size):
         raise ConfigError(f"config.json: input_size = {size!r}; expected channels, height and width")
@@ -188,7 +189,7 @@ def _input_size(pretrained: Mapping[str, Any]) -> list[int]:
 
 
 def _class_names(names: Any) -> tuple[str, ...] | None:
-    """Names in the order of the logits; a mapping from indices has to name all of them."""
+    """Return class names in the order of the logits; a mapping from indices has to name all of them."""
     if isinstance(names, dict):
         count = len(names)
         if sorted(names) != sorted(map(str, range(count))):

@@ -1,4 +1,4 @@
-"""Which of timm's architectures a config.json may name for a model, and with which arguments."""
+"""Search for the timm architecture, and its arguments, that a config.json can name for a model."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ from vit_config import PRESETS, ConfigError, ViTConfig
 from vit_config.presets import from_timm
 
 SAID = ("img_size", "in_chans", "num_classes", "global_pool")
-"""Arguments that timm writes of every model."""
+"""Arguments that are written for every model, as timm does."""
 UNLIKE = {"dynamic_img_size": "dynamic_image_size", "init_values": "layer_scale"}
-"""Arguments that are written where their field is not the architecture's, though the function is the
-same without them: timm's model is trained further as the source's would be."""
+"""Arguments that are written if their field differs from the architecture's although the function does
+not: so that further training of timm's model is as the source's would be."""
 NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RmsNorm"}
-"""timm's classes of norms."""
+"""timm's norm classes."""
 
 
 class _Candidate(NamedTuple):
-    """An architecture that can be told to be a model; the least is the most like it."""
+    """An architecture with arguments that bring it near a model; the minimum is the nearest."""
 
     in_the_way: int
-    """How many obstacles."""
+    """Number of obstacles."""
     differences: tuple[int, int, int, int]
     name: str
     arguments: dict[str, Any]
     obstacles: tuple[str, ...]
-    """Fields and arguments in which no JSON makes it the model."""
+    """Fields and arguments that differ from the model's and that JSON cannot change."""
 
 
 class Constructor(NamedTuple):
-    """A call of ``timm.create_model`` that makes a model."""
+    """A call of ``timm.create_model`` that builds a model."""
 
     name: str
-    """The architecture."""
+    """Name of the architecture."""
     arguments: dict[str, Any]
-    """As JSON can say them."""
+    """Arguments that JSON can express."""
     norm: str | None = None
-    """timm's class of norms, where its epsilon has to be said; JSON cannot say it."""
+    """timm's norm class, if it has to be given with an epsilon, which JSON cannot express."""
     norm_eps: float = 0.0
     norm_arguments: tuple[str, ...] = ()
-    """The arguments that take such a class."""
+    """Arguments that take the norm class."""
     obstacles: tuple[str, ...] = ()
-    """The fields of the schema that only `norm` says."""
+    """Fields of the schema that only `norm` can express."""
 
     @property
     def texts(self) -> dict[str, str]:
-        """All arguments in Python."""
+        """All arguments as Python source."""
         norm = f"functools.partial(timm.layers.{self.norm}, eps={self.norm_eps})"
         given = {key: repr(value) for key, value in self.arguments.items()}
         return given | dict.fromkeys(self.norm_arguments, norm)
 
     @property
     def text(self) -> str:
-        """The call in Python."""
+        """The call as Python source."""
         options = "".join(f", {key}={value}" for key, value in self.texts.items())
         return f"timm.create_model({self.name!r}{options})"
 
 
 def constructor(cfg: ViTConfig, modules: tuple[str, ...]) -> Constructor:
-    """The architecture of some modules that is most like a model, and all that makes it that.
+    """Return the call, for the nearest architecture of some modules, that builds a model.
 
     Raises:
-        ConfigError: none can be told to be this model.
+        ConfigError: no architecture can be made this model.
     """
     found = min(_candidates(cfg, modules))
     if not found.obstacles:
@@ -106,7 +106,7 @@ def _candidates(cfg: ViTConfig, modules: tuple[str, ...]) -> Iterator[_Candidate
 
 
 def refusal(cfg: ViTConfig, made: Constructor) -> str:
-    """Why timm's config.json cannot express a model, and what can."""
+    """Say why timm's config.json cannot express a model, and what can."""
     return (
         f"timm's config.json cannot express {_said(cfg, made.name, made.obstacles)}; write a file"
         f" instead of a folder, such as out.safetensors or out.pth, for {made.text}"
@@ -114,10 +114,10 @@ def refusal(cfg: ViTConfig, made: Constructor) -> str:
 
 
 def module_text(made: Constructor, pretrained: Mapping[str, Any]) -> str:
-    """A Python module whose `create_model` makes a model with the weights that lie beside it.
+    """Return a Python module whose `create_model` builds a model with the weights beside it.
 
     Args:
-        pretrained: what timm calls pretrained_cfg.
+        pretrained: timm's ``pretrained_cfg``.
     """
     given = {
         **made.texts,
@@ -153,14 +153,17 @@ def create_model(**options):
 
 
 def _said(cfg: ViTConfig, name: str, obstacles: tuple[str, ...]) -> str:
-    """Fields and arguments of a model with what an architecture has in their place."""
+    """Name a model's fields and arguments with their values, and those of an architecture."""
     base, module = PRESETS[name], from_timm.architectures()[name]["module"]
     ours, theirs = ({**each.model_dump(), **arguments_of(each, module)} for each in (cfg, base))
     return ", ".join(f"{field} = {ours[field]} ({name} has {theirs[field]})" for field in obstacles)
 
 
 def _differences(cfg: ViTConfig, base: ViTConfig) -> tuple[int, int]:
-    """In how many fields of the function two models differ but for the sizes, and in how many others."""
+    """Count the fields in which two models differ: those that change the function, and the others.
+
+    Image size, channels and classes count with the others.
+    """
     fields = [name for name in cfg.fields() if getattr(cfg, name) != getattr(base, name)]
     light = (*NEUTRAL, "image_size", "in_channels", "num_classes")
     heavy = [

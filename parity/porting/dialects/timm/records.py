@@ -1,4 +1,4 @@
-"""What timm's training script, and others, keep beside the tensors: ``arch``, and options."""
+"""Records that timm's training script, and others, keep beside the tensors: ``arch`` and options."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from vit_config.presets import from_timm
 
 HYPER = ("arch", "model_name", "model")
 NAMES = ("arch", "args.model", *(f"hyper_parameters.{name}" for name in HYPER))
-"""Where a training script keeps the name of the architecture."""
+"""Keys under which training scripts keep the name of the architecture."""
 CALLED = {
     "vit_base_patch16": "vit_base_patch16_224",
     "vit_large_patch16": "vit_large_patch16_224",
     "vit_huge_patch14": "vit_huge_patch14_224",
     "RETFound_mae": "vit_large_patch16_224",
 }
-"""What the scripts that fine-tune MAE (MAE's own and RETFound's) call timm's architectures."""
+"""timm's architectures by their names in scripts that fine-tune MAE (MAE's own and RETFound's)."""
 OPTIONS = {"num_classes": "num_classes", "in_chans": "in_chans", "gp": "global_pool"}
 """Options of timm's training script that are arguments of the model."""
 STATED = {"num_classes": "num_classes", "img_size": "image_size"}
-"""Arguments that, if given, are those of this very model."""
+"""Fields that are sure, not a fallback, if the records give these arguments."""
 
 
 def trained(objects: Mapping[str, Any]) -> Trained:
-    """What a training script's records say: ``arch``, and its options under ``args``.
+    """Read the schema's fields from a training script's records: ``arch``, and options under ``args``.
 
     Raises:
-        ConfigError: an option of the model that no schema says.
+        ConfigError: no schema can express an option of the model.
     """
     kept = [objects[key] for key in NAMES if isinstance(objects.get(key), str)]
     names = [CALLED.get(name) or name for name in kept]
@@ -57,7 +57,7 @@ def trained(objects: Mapping[str, Any]) -> Trained:
 
 
 def _under(objects: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    """The entries of a dictionary among flat names; a list's are put together again."""
+    """Return the entries under a prefix of flat names, with lists put together again."""
     found: dict[str, Any] = {}
     for name, value in objects.items():
         key, _, index = name.removeprefix(prefix).partition(".")

@@ -1,4 +1,4 @@
-"""What timm's model classes compute: which values of each field, and what follows from what."""
+"""Values of each field that timm's model classes can compute, and fields that follow from others."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ def _bias_of_patches(cfg: ViTConfig) -> tuple[bool, ...]:
 
 
 def _bias_beside(other: str) -> Callable[[ViTConfig], tuple[bool, ...]]:
-    """The output projection of the attention and the MLP have biases together."""
+    """Return the values of a bias field: attention output and MLP have biases only together."""
     return lambda cfg: (True,) if getattr(cfg, other) or cfg.block == "parallel" else (True, False)
 
 
 def vit_limits(cfg: ViTConfig) -> Iterator[str]:
-    """What ``VisionTransformer`` and its distilled kind cannot be."""
+    """Yield why ``VisionTransformer`` and its distilled kind cannot be a model."""
     if cfg.distill_token and (cfg.register_tokens or cfg.pos_embed == "none" or not cfg.num_prefix_rows):
         yield "its DeiT with a distillation token has a position for every token, and no registers"
     hidden = cfg.mlp_dim * 2 if cfg.mlp == "swiglu_packed" else cfg.mlp_dim
@@ -28,10 +28,10 @@ def vit_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def vit_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """What follows in ``VisionTransformer``."""
+    """Return the fields that follow from others in ``VisionTransformer``."""
     found: dict[str, Fixed] = {}
     if "pos_embed" in fields and not fields["pre_norm"]:
-        # without either, and with CLIP's norm, it may as well be of timm's eva
+        # without a position table, or with CLIP's norm, it may be a model of timm's eva
         found |= by_code("timm/models/vision_transformer.py: no rotary positions", rope=None)
     scaled = "layer_scale_on" in fields or fields.get("layer_scale") is not None
     if fields.get("num_parallel", 1) > 1 or scaled:
@@ -40,7 +40,10 @@ def vit_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
 
 
 def _without_table(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """Where keys are turned, a table that is missing is none; else it may be one that was not saved."""
+    """Return pos_embed = none for models with rotary positions and no table.
+
+    Without rotary positions, a missing table may be one that was not saved.
+    """
     turned = fields.get("rope") is not None
     where = "timm/models/eva.py: use_abs_pos_emb"
     return by_code(where, pos_embed="none") if turned and "pos_embed" not in fields else {}
@@ -67,14 +70,15 @@ def _eva_act(cfg: ViTConfig) -> tuple[str, ...]:
 
 
 def _eva_mlp(cfg: ViTConfig) -> tuple[str, ...]:
-    """With a norm gate and value are apart; without one an option tells, but not after res_post."""
+    """Return the kinds of MLP: with a norm, gate and value are separate layers; without one an option
+    decides, except in res_post blocks."""
     if cfg.mlp_norm:
         return ("mlp", "swiglu")
     return ("mlp", "swiglu_packed") if cfg.block == "res_post" else ("mlp", "swiglu", "swiglu_packed")
 
 
 def eva_limits(cfg: ViTConfig) -> Iterator[str]:
-    """What ``Eva`` cannot be."""
+    """Yield why ``Eva`` cannot be a model."""
     if cfg.pool == "map" and cfg.act != "gelu":
         yield f"its attention pooling has a GELU, whatever the blocks have, here {cfg.act}"
     if set(cfg.kv_heads) != {cfg.num_heads} and not (cfg.k_bias and cfg.block == "pre_norm"):
@@ -82,7 +86,7 @@ def eva_limits(cfg: ViTConfig) -> Iterator[str]:
 
 
 def eva_follows(fields: Mapping[str, Any]) -> dict[str, Fixed]:
-    """What follows in ``Eva`` and ``Beit``."""
+    """Return the fields that follow from others in ``Eva`` and ``Beit``."""
     act = "gelu" if fields.get("mlp") == "mlp" else "silu"
     found = by_code("timm/layers/mlp.py: SwiGLU: nn.SiLU; Mlp: nn.GELU", act=act)
     if "pool" in fields:

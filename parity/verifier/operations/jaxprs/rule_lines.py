@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from parity.measure.versions.of_jax import BACKWARD_RULE, file_of
+from parity.measure.versions.of_jax import BACKWARD_RULE, file_of, transpositions
 from parity.verifier.operations.sources import is_user
 
 
@@ -29,13 +29,13 @@ def own_lines() -> Iterator[None]:
     """While entered, what a user's backward rule computes has the rule's lines; a library's rule keeps
     the line of its call."""
     from jax.extend import source_info_util
-    from jax.interpreters.ad import primitive_transposes
 
-    found = next((each for each in primitive_transposes if each.name == BACKWARD_RULE), None)
-    if found is None:  # a version of JAX that has no such primitive
+    found = [(table, each) for table in transpositions() for each in table if each.name == BACKWARD_RULE]
+    if not found:  # a version of JAX that has no such primitive
         yield
         return
-    plain = primitive_transposes[found]
+    table, primitive = found[0]
+    plain = table[primitive]
 
     def transposed(*args: Any, bwd: Any, **kwargs: Any) -> Any:
         if not _is_of_user(bwd):
@@ -44,11 +44,11 @@ def own_lines() -> Iterator[None]:
         with source_info_util.user_context(_Now(), name_stack=names):  # type: ignore[arg-type]
             return plain(*args, bwd=bwd, **kwargs)
 
-    primitive_transposes[found] = transposed
+    table[primitive] = transposed
     try:
         yield
     finally:
-        primitive_transposes[found] = plain
+        table[primitive] = plain
 
 
 def _is_of_user(rule: Any) -> bool:

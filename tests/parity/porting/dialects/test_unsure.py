@@ -11,6 +11,8 @@ from safetensors.torch import save_file
 
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from parity.porting.formats.base import Container, Stored
+from parity.porting.opened import Opened
 from parity.porting.verification.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
@@ -179,6 +181,47 @@ def test_a_spectrogram_transformer_of_its_own_code_is_called_what_it_is(state, t
     torch.save({**names, "module.mlp_head.1.weight": torch.ones(7, 30)}, tmp_path / "ast.pth")
     with pytest.raises(WeightsError, match="is of an Audio Spectrogram Transformer"):
         read_checkpoint(tmp_path / "ast.pth", given=GIVEN)
+
+
+def of_kind(kind, state, folder, **more):
+    tensors = {name: Stored.of(each.numpy()) for name, each in state.items()}
+    return Opened(Container(folder, (folder / f"weights.{kind}",), kind, tensors, **more), folder.name)
+
+
+@pytest.mark.parametrize("shape", [(6, 6, 6), (4, 6, 4), (7, 5, 3)])
+@pytest.mark.parametrize("kind", ["safetensors", "npz"])
+def test_axes_that_nothing_tells_apart_are_asked_for(shape, kind, state, tmp_path):
+    odd = of_kind(kind, {**state, PATCHES: torch.ones(30, *shape)}, tmp_path)
+    with pytest.raises(UnstatedError, match="channels") as caught:
+        read_checkpoint(odd, given=GIVEN)
+    answers = {(6, 6, 6): "--dialect NAME", (4, 6, 4): "--set patch_size=HxW"}
+    assert answers.get(shape, "--set in_channels=N") in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["torch", "torch (legacy)", "TorchScript", "safetensors"])
+def test_axes_that_a_format_fixes_are_not_asked_for(kind, state, tmp_path):
+    metadata = {"format": "pt"} if kind == "safetensors" else {}
+    told = of_kind(kind, {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path, metadata=metadata)
+    found = read_checkpoint(told, given={**GIVEN, "block": "pre_norm"}).config
+    assert (found.in_channels, found.patch_size) == (6, (6, 6))
+
+
+def test_the_answers_to_a_question_of_axes_are_taken(state, tmp_path):
+    def read(shape, **given):
+        odd = of_kind("npz", {**state, PATCHES: torch.ones(30, *shape)}, tmp_path)
+        found = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm", **given}).config
+        return found.in_channels, found.patch_size
+
+    assert read((4, 6, 4), patch_size=(6, 4), image_size=(18, 8)) == (4, (6, 4))
+    assert read((4, 6, 4), patch_size=(4, 6), image_size=(12, 12)) == (4, (4, 6))
+    assert read((7, 5, 3), in_channels=3, image_size=(21, 10)) == (3, (7, 5))
+    assert read((7, 5, 3), in_channels=7, image_size=(15, 6)) == (7, (5, 3))
+
+
+def test_axes_of_one_length_are_of_the_library_that_the_user_names(state, tmp_path):
+    odd = of_kind("npz", {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path)
+    found = read_checkpoint(odd, given={**GIVEN, "block": "pre_norm"}, dialect="timm").config
+    assert (found.in_channels, found.patch_size) == (6, (6, 6))
 
 
 def test_half_a_rope_leaves_the_rest_open(state, tmp_path):

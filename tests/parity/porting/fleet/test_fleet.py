@@ -20,7 +20,7 @@ from rich.console import Console
 from parity.cli import main
 from parity.porting.conversion import convert
 from parity.porting.fleet import Manifest, run_manifest, scan
-from parity.porting.fleet.ledger import LEDGER, LOCK
+from parity.porting.fleet.ledger import LEDGER
 from tests.support.convert_cases import arrays_of
 from tests.support.convert_cases import run as command
 from tests.support.fleet_folder import ANSWER, BROKEN, CFG, REFUSED, answer, fill, forget, own_file
@@ -28,6 +28,8 @@ from vit_config import ConfigError, MissingFileError, read_weights
 from vit_config.files.safetensors_header import read_file_header
 
 GOOD = 34
+LOCK = f".{LEDGER}.lock"
+"""What a run holds while it writes."""
 ROOT = Path(__file__).parents[4]
 
 

@@ -172,7 +172,7 @@ def test_safetensors_are_preferred(tmp_path):
     assert list(container.tensors) == ["a"]
 
 
-@pytest.mark.parametrize("content", ['{"a": 1,\n}', "", "[" * 100000, '{"a": "\udcff"}'])
+@pytest.mark.parametrize("content", ['{"a": 1\n,}', "", "[" * 100000, '{"a": "\udcff"}'])
 def test_a_config_that_is_not_json_is_named(content, tmp_path):
     save_file(linear(), tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_bytes(content.encode(errors="surrogateescape"))

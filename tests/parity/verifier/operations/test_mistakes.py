@@ -166,7 +166,7 @@ def test_training_mode_in_a_bisection(locate):
     assert "training: was given in training mode; it is compared in evaluation mode\n" in error
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")  # which is the user's
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")  # which is the user's
 @pytest.mark.parametrize("name", ["traced", "exported_by_torch"])
 def test_a_program_of_torch_that_no_longer_is_python_says_nothing_by_itself(name, locate, tmp_path):
     assert locate("plain", name)[::2] == (0, "")

@@ -8,9 +8,10 @@ import torch
 from flax import nnx
 from torch import nn
 
+from parity.cli.diff import _show_modules
 from parity.cli.dispatch import main
-from parity.verifier.compared import Compared
 from parity.verifier.operations.compare import compare
+from parity.verifier.operations.comparison import MODULE_COLUMNS
 from parity.verifier.operations.sides import record
 
 X = np.random.default_rng(1).standard_normal((3, 6))
@@ -112,7 +113,7 @@ def test_a_line_in_a_module_of_nnx_keeps_its_callers():
 def test_a_program_without_modules_says_so():
     found = compare((lambda x: jnp.sin(x), X), (lambda x: jnp.sin(x), X))
     assert found.modules == ()
-    assert Compared("a", "b", found).modules_to_text() == ["B has no modules"]
+    assert found.module_rows() == []
 
 
 def test_the_command_prints_them(capsys, tmp_path):
@@ -126,6 +127,16 @@ def test_the_command_prints_them(capsys, tmp_path):
     rows = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line}
     row = rows["VisionTransformer.block_0.mlp"]
     assert row == ["blocks.0.mlp", "0", "of", "1", "parts", "here"]
+
+
+def test_a_narrow_screen_cuts_no_name(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    path = "encoder.layer.11.attention.output.dense"
+    _show_modules((*MODULE_COLUMNS, ""), [(path, "blocks.11.attn.proj", "3 of 4", "parts here")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    told = " ".join(" ".join(lines).split())
+    assert told == f"{path} is A's blocks.11.attn.proj, results that A has 3 of 4, parts here"
 
 
 def test_of_one_program_it_is_refused(capsys):
