@@ -16,6 +16,7 @@ from parity.verifier.operations.causes.numbers import ratio_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import UNCOMPARED, Comparison, Counts, Kind, Place
+from parity.verifier.operations.digits import lost_digits
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.inputs import check_inputs
 from parity.verifier.operations.meeting import Index, is_weak, meet
@@ -60,7 +61,6 @@ def compare_programs(
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     measure(a)
-    measure(b)
     pairs, left_out = (pair or pair_outputs)(a, b)
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
@@ -83,6 +83,8 @@ def compare_programs(
             faults.append(_known("order", found, said, letters))
         for found, others, said in moved_norms(search):
             faults.append(_known("operations", found, said, letters, others))
+        for found, message in lost_digits(search):
+            faults.append(_known("digits", found, ("", message), letters))
         for found in search.places():
             place = _place(found, letters, search.index)
             if place.kind == "rounding":

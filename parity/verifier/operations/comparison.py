@@ -11,7 +11,7 @@ from parity.measure.verdict import Verdict
 from parity.verifier.operations.modules import Module
 from parity.verifier.operations.region import Found
 
-Kind = Literal["operations", "order", "parameter", "rounding", "input", "open"]
+Kind = Literal["operations", "order", "parameter", "digits", "rounding", "input", "open"]
 
 SCHEMA = "parity.operations/1"
 """Of the JSON; a field is never renamed or removed within a version."""
@@ -227,6 +227,7 @@ _KINDS = {
     "operations": "other operations",
     "order": "the same numbers in another order",
     "parameter": "parameter",
+    "digits": "lost digits",
     "rounding": "rounding",
     "input": "input",
     "open": "no end found",

@@ -18,8 +18,18 @@ NUDGE = 1
 """Seed."""
 
 
+Movement = tuple[float, float, float]
+"""How far a nudge of all leaves moved a value: its means, its extremes, and all of it; relative."""
+
+
 def measure(program: Program) -> None:
-    """Note of each operation of a program what rounding may do to its value."""
+    """Set the limits of each operation of a program: how far its value may move by rounding."""
+    for index, movement in movements(program).items():
+        program.operations[index].near = nearness(*movement)
+
+
+def movements(program: Program) -> dict[int, Movement]:
+    """Run a program once more, each leaf nudged, and return how far each operation's value moves."""
     leaves = {op.index: program.kept[op.index] for op in program.operations if _is_nudged(program, op)}
     known: dict[int, Any] = {i: nudged(v, NUDGE, str(i)) for i, v in leaves.items()}
     behind = sorted(program.behind(known))
@@ -28,19 +38,23 @@ def measure(program: Program) -> None:
         last.update(dict.fromkeys(program.operations[index].inputs, index))
     known |= program.values(sorted(last.keys() - known.keys() - set(behind)))
     marks: dict[int, np.ndarray] = {i: fingerprint(value) for i, value in known.items() if i in leaves}
+    found: dict[int, Movement] = {}
     for index in behind:
         op = program.operations[index]
         value = known[index] = program.apply(op, known, {})
         if op.mark is not None:
             source = op.inputs[0] if op.is_layout and op.inputs else -1
             if source in marks:
-                marks[index], op.near = marks[source], program.operations[source].near
+                marks[index] = marks[source]
+                if source in found:
+                    found[index] = found[source]
             else:
                 marks[index] = fingerprint(value)
-                op.near = nearness(*_moved(op, marks[index], value, program.kept.get(index)))
+                found[index] = _moved(op, marks[index], value, program.kept.get(index))
         for i in op.inputs:
             if last[i] == index:
                 known.pop(i, None)
+    return found
 
 
 def _is_nudged(program: Program, op: Operation) -> bool:
@@ -48,7 +62,7 @@ def _is_nudged(program: Program, op: Operation) -> bool:
     return op.run is None and isinstance(value, np.ndarray) and value.dtype == np.float64
 
 
-def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> tuple[float, float, float]:
+def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement:
     """How far a value moved: its means, its extremes, and all of it.
 
     Single numbers move by more than means of many do: by the root of their number.

@@ -11,6 +11,7 @@ import numpy as np
 from parity.verifier.operations.constants import constants_of
 from parity.verifier.operations.ends import ends_of, spread, window_of
 from parity.verifier.operations.fingerprint import fingerprint
+from parity.verifier.operations.frontier import apart
 from parity.verifier.operations.meeting import Index, idle, is_weak, meet, moved, noise, reach, repeated
 from parity.verifier.operations.pairing import Outputs, Pairs
 from parity.verifier.operations.program import Operation, Program
@@ -48,8 +49,10 @@ class Round:
 
     def __init__(self, a: Program, b: Program, index: Index, outputs: Outputs, unequal: Pairs) -> None:
         self.a, self.b, self.index, self.outputs = a, b, index, outputs
-        met = meet(b.operations, index)
-        met_b = set(met) | noise(b)
+        met, noisy = meet(b.operations, index), noise(b)
+        for each in apart(a, b, met, {y for _, y in unequal}, noisy):
+            del met[each]
+        met_b = set(met) | noisy
         met_a = {each for partners in met.values() for each in partners} | noise(a)
         self.roots_a = {x for x, _ in unequal}
         self.roots = {y: x for x, y in unequal}

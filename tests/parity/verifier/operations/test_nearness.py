@@ -56,16 +56,57 @@ def test_once_is_no_multiple(times, found):
     assert ratio == found if found is None else abs(ratio - found) <= 1e-15
 
 
+def fast(x):
+    """The variance in one pass, of which few digits are left where means are large."""
+    return (x * x).mean(-1) - x.mean(-1) ** 2
+
+
+def slow(x):
+    return jnp.var(x, -1)
+
+
+FAR = np.random.default_rng(3).normal(size=(5, 31)) + 1e3
+"""The two variances of these numbers are 1e-9 apart."""
+
+
 def test_a_value_that_rounding_moves_far_may_be_as_far_from_the_others():
-    """The variance of numbers far from zero, as E[x^2] - E[x]^2 and as it should be: 1e-9 apart."""
-    x = np.random.default_rng(3).normal(size=(5, 31)) + 1e3
-
-    def fast(x):
-        return (x**2).mean(-1) - x.mean(-1) ** 2
-
-    found = compare((lambda x: jnp.var(x, -1), x), (fast, x))
+    found = compare((fast, FAR), (slow, FAR))
     assert found.verdict == "EQUAL"
     assert found.error > 1e-12
+
+
+def test_what_loses_digits_that_the_reference_keeps_differs():
+    found = compare((slow, FAR), (fast, FAR))
+    assert found.verdict == "DIFFERENT"
+    (place,) = found.places
+    assert (place.kind, place.cause) == ("digits", "")
+    assert place.b.lines[0].text.startswith("return (x * x)")
+
+
+def test_lost_digits_are_found_behind_a_value_that_only_seems_to_meet():
+    """A stream far from zero differs by less than its fingerprint shows, and by more than the next norm
+    leaves of it."""
+    rng = np.random.default_rng(5)
+    weights = rng.normal(size=(2, 31, 31)) / 6
+
+    def model(first, second):
+        def norm(x, variance):
+            return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(variance(x)[..., None] + 1e-6)
+
+        def run(weights, x):
+            x = x + jnp.tanh(norm(x, first) @ weights[0])
+            x = x + jnp.tanh(norm(x, second) @ weights[1])
+            return norm(x, slow)
+
+        return run, (weights, FAR)
+
+    for wrong in ((fast, slow), (slow, fast), (fast, fast)):
+        found = compare(model(slow, slow), model(*wrong))
+        assert found.verdict == "DIFFERENT"
+        (place,) = found.places
+        assert place.kind == "digits"
+        assert place.times == wrong.count(fast)
+        assert place.b.lines[0].text.startswith("return (x * x)")
 
 
 def test_what_is_zero_in_theory_is_not_compared_with_its_rounding():
