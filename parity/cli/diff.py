@@ -38,7 +38,7 @@ class Diff(Recordings):
     forward: tyro.conf.FlagCreatePairsOff[bool] = False
     """Compare the forward passes only."""
     dtype: Annotated[Typed | None, shown_as("{" + ",".join(TYPED) + "}")] = None
-    """If the two are equal in float64, also run each in this type and compare it with its own float64
+    """Unless the two differ in float64, also run each in this type and compare it with its own float64
     run, to see whether one is another function in this type or loses more digits."""
     modules: tyro.conf.FlagCreatePairsOff[bool] = False
     """Also print the modules of B: which module of A each is, by the values that it computes, and how
