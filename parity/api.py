@@ -131,12 +131,12 @@ def diff(
     Args:
         a: the reference: ``(model, inputs)``, ``(module, variables, inputs)`` of Linen, or a string
             as the command `parity diff` takes it: a preset, a checkpoint, ``file.py:function``, or a
-            recording, which is compared with another one.
-        b: what is compared with it.
+            recording, which can only be compared with another recording.
+        b: the program or recording to compare with A, in any of these forms.
         gradients: whether the programs run backward themselves, as a training step does.
-        backward: whether to differentiate those that do not.
-        how: of recordings: how modules find their partners, see `parity diff --help`.
-        seed: of the weights of presets, and of images.
+        backward: whether to differentiate programs that do not run backward themselves.
+        how: how the modules of two recordings are paired, see ``--align`` of `parity diff --help`.
+        seed: seed of the weights of presets, and of the images.
 
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.

@@ -11,29 +11,30 @@ from parity.verifier.lock import check_lock
 from vit_config import ConfigError
 
 Level = Literal["logits", "gradients"]
-"""``logits``: what the programs return. ``gradients``: also the gradients by parameters and inputs."""
+"""``logits``: the outputs. ``gradients``: also the gradients by every parameter and input."""
 
 
 def assert_parity(
     a: Any, b: Any, *, level: Level = "logits", lock: str | Path | None = None
 ) -> Compared:
-    """Assert that two models compute the same, to rounding, in float64.
+    """Assert that two models compute the same in float64, up to round-off.
 
     Args:
         a: the reference: ``(model, inputs)``, or ``(module, variables, inputs)`` of Linen; inputs are
             one array, a tuple or a dictionary, in the layout that the model takes.
-        b: the other one, of either framework.
+        b: the other model, of either framework, in the same form.
         level: ``logits`` or ``gradients``.
         lock: a file that keeps the worst error of each level; errors that grow beyond it fail too, see
             `parity.verifier.lock`.
 
     Returns:
-        Every comparison that was made.
+        The comparison.
 
     Raises:
-        AssertionError: they differ, or not all was compared; the message is what `parity diff` says, and
-            the first line is the verdict. Or the lock is broken.
-        ConfigError, InputError: models that cannot be compared.
+        AssertionError: the models differ, or not all was compared: the message is the report that
+            `parity diff` prints, with the verdict first; gradients could not be compared; or an error
+            exceeds the lock.
+        ConfigError, InputError: the models cannot be compared.
     """
     if level not in get_args(Level):
         raise ConfigError(f"level = {level!r}: must be one of {', '.join(get_args(Level))}")
@@ -48,6 +49,6 @@ def assert_parity(
 
 
 def worst_errors(found: Compared) -> dict[str, float]:
-    """The largest error of each level that was compared."""
+    """Return the largest error of each level that was compared."""
     errors = {"logits": found.forward.error}
     return errors if found.backward is None else errors | {"gradients": found.backward.error}

@@ -6,5 +6,5 @@ from parity.cli.diff import main as diff
 
 
 def main(argv: list[str], prog: str = "parity diagnose") -> int:
-    """Run `parity diff`, which the user calls `prog`."""
+    """Run `parity diff`; `prog` is the name that the user called it by."""
     return diff(argv, prog)

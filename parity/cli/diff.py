@@ -1,4 +1,4 @@
-"""``parity diff``: whether two programs are the same, and where and why not."""
+"""``parity diff``: find whether two programs are the same, and where and why they differ."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Diff(Recordings):
-    """Record every operation of two programs in float64, forward and then backward, find where their
-    values stop meeting, and print the two formulas there with their lines of source and the cause. Needs
-    no module in common, and no ViT. Of two recordings of training, compare step by step, and compute the
-    first that differs again under each known rule. Exit status: 0 equal (or nothing needs float32),
-    1 different or not all compared, 2 bad input.
+    """Record every operation of two programs in float64, forward and then backward, find the first
+    operations that differ, and print both formulas with their lines of source and the cause. Needs no
+    module in common, and no ViT. Compare two recordings of training step by step, and recompute the
+    first stage that differs under each known rule. Exit status: 0 equal (or nothing needs float32), 1
+    different or not all compared, 2 bad input.
     """
 
     gradients: tyro.conf.FlagCreatePairsOff[bool] = False
-    """The callables compute gradients themselves, as a training step does: record the backward pass."""
+    """Record the backward pass of callables that compute gradients themselves, as training steps do."""
     python_a: Annotated[Path | None, shown_as("PYTHON")] = None
-    """The interpreter that runs A, if its framework lives in another environment."""
+    """Interpreter that runs A, if its framework lives in another environment."""
     python_b: Annotated[Path | None, shown_as("PYTHON")] = None
-    """The interpreter that runs B."""
+    """Interpreter that runs B."""
     forward: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Compare the forward passes alone."""
+    """Compare the forward passes only."""
     dtype: Annotated[Typed | None, shown_as("{" + ",".join(TYPED) + "}")] = None
-    """Where the two are equal in float64, also run each in this type, against itself in float64: is one
-    another function there, or does it lose more digits?"""
+    """Unless the two differ in float64, also run each in this type and compare it with its own float64
+    run, to see whether one is another function in this type or loses more digits."""
     modules: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Also print the modules of B: which of A's each is by the values it computes, and which of its
-    results A has, forward and backward."""
+    """Also print the modules of B: which module of A each is, by the values that it computes, and how
+    many of its results A has, forward and backward."""
     repro: Annotated[Path | None, shown_as("FILE.py")] = None
-    """Also write the first place as a program of its own, which computes both formulas from what they
-    were given and prints the difference; arrays that are not small go into an .npz beside it."""
+    """Also write the first place as a program of its own, which computes both formulas from their
+    inputs and prints the difference; arrays that are not small go into an .npz beside it."""
     bisect_precision: Annotated[Low | None, shown_as("{" + ",".join(LOW) + "}")] = None
-    """Of A alone: find operations that must stay in float32 for a run in this type to stay within
+    """Find operations of A alone that must stay in float32 for a run in this type to stay within
     --bound; none of them can be left out."""
     bound: Annotated[float | None, shown_as("ERROR")] = None
-    """The relative error that --bisect-precision allows an output, in the norm."""
+    """Largest relative error of an output, in the norm, for --bisect-precision."""
 
     def check(self) -> None:
         """Refuse flags that contradict each other, and files that cannot be written.
 
         Raises:
-            ConfigError, MissingFileError: which.
+            ConfigError, MissingFileError: says which flag or file.
         """
         from parity.verifier.operations.repro import check_repro
 
@@ -101,7 +101,7 @@ class Diff(Recordings):
 
 
 def main(argv: list[str], prog: str = "parity diff") -> int:
-    """Run the command, which the user calls `prog`."""
+    """Run the command and return its exit status; `prog` is the name that the user called it by."""
     arguments = parse(Diff, argv, prog=prog)
 
     from parity.measure.verdict import status

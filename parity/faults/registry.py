@@ -26,8 +26,8 @@ class Fault:
     """Module in which a comparison must locate the fault; ``{i}`` is the block. Empty for the model
     itself. For a fault that only a parameter's gradient shows, the name of the parameter."""
     cause: str | None
-    """The slug of the cause that `parity diff` must name first, or several, ``none`` among them,
-    joined by `` or ``; None if none is to be named."""
+    """Slug of the cause that `parity diff` must name first, or several, ``none`` among them, joined by
+    `` or ``; None if it must name none."""
     apply: Apply
     at: tuple[str, ...]
     """Modules that it replaces a method of, as far as the model has them."""

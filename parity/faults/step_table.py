@@ -26,7 +26,7 @@ class StepFault:
     stage: Stage
     """First stage that it changes, in which a comparison must locate it."""
     cause: str | None
-    """The slug of the cause that `parity diff` must name first; None if it is no known cause."""
+    """Slug of the cause that `parity diff` must name first; None if it is no known cause."""
     recipe: Callable[[Recipe], dict[str, Any]] = field(default=lambda recipe: {})
     """Returns fields of the recipe with the wrong values that the twin gets."""
     loss: Callable[[Twin, Any], Any] | None = None

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 Verdict = Literal["EQUAL", "UNCERTIFIED", "INCOMPLETE", "DIFFERENT"]
-"""EQUAL: all of A was compared and is the same up to rounding. INCOMPLETE: what was compared is, but
-something of A's was compared with nothing. UNCERTIFIED: all is, to a precision that says nothing."""
+"""EQUAL: all of A was compared and equals B up to rounding. INCOMPLETE: what was compared is equal, but
+a part of A has no counterpart. UNCERTIFIED: all is equal, at a precision that proves nothing."""
 
 
 def status(verdict: Verdict) -> int:
@@ -16,5 +16,5 @@ def status(verdict: Verdict) -> int:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """What is said of a whole, of whose parts these are said."""
+    """Return the verdict on a whole from the verdicts on its parts: the gravest of them."""
     return max(verdicts, key=get_args(Verdict).index)

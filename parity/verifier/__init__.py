@@ -1,1 +1,1 @@
-"""Where and why any two models differ: diff, diagnose, match, and parity as an assertion."""
+"""The verifier: find where and why two programs, or two recordings of training, differ."""

@@ -1,4 +1,4 @@
-"""From what a user names to a model that can be run."""
+"""Building of the model and the inputs that a user's name stands for."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from vit_config.parameters import parameters
 
 
 class Order(Schema, frozen=True):
-    """What to build and how to run it; travels to another process as JSON."""
+    """What to build and how to run it; may be sent to another process."""
 
     name: str
-    """A preset, a checkpoint, or ``module:function`` or ``file.py:function``; a twin of a preset or of a
-    checkpoint is named ``jax:NAME`` or ``torch:NAME``."""
+    """Preset, checkpoint, ``module:function`` or ``file.py:function``; ``jax:NAME`` or ``torch:NAME`` is
+    one twin of a preset or of a checkpoint."""
     twin: str = "torch"
-    """Which twin, where the name does not say."""
+    """Twin to build if the name does not say."""
     batch_size: int = 2
     seed: int = 0
     """Seed of a preset's weights and of the images."""
 
 
 def built(order: Order) -> Any:
-    """The model and its inputs, as a function that builds them returns them.
+    """Build what an order names: the model and its inputs, or whatever a user's function returns.
 
     Raises:
         ConfigError, MissingFileError, WeightsError, InputError: there is no such thing, or it cannot be
-        run.
+            run.
     """
     twin, colon, name = order.name.partition(":")
     if colon and twin in ("jax", "torch"):
@@ -46,7 +46,7 @@ def built(order: Order) -> Any:
 
 
 def is_function(name: str) -> bool:
-    """Whether a name is ``module:function`` or ``file.py:function``."""
+    """Return whether a name is ``module:function`` or ``file.py:function``."""
     module, colon, function = name.rpartition(":")
     return (
         bool(colon) and function.isidentifier() and module not in ("", "jax", "torch", "timm", "hf-hub")
@@ -70,7 +70,7 @@ def _twin(order: Order, name: str, twin: str) -> Any:
 
 
 def _with_images(made: Any) -> Any:
-    """A model of this project that comes alone, with random images."""
+    """Add random images to a model of this project that was returned without inputs."""
     cfg = getattr(made, "cfg", None)
     if not isinstance(cfg, ViTConfig):
         return made
@@ -90,17 +90,17 @@ def _weights(order: Order, name: str) -> tuple[ViTConfig, dict[str, Any]]:
     from parity.porting.hub import is_path
 
     if not is_path(name):
-        preset(name)  # says which are near
+        preset(name)  # raises, with the nearest names
     stored = read_checkpoint(name)
     return stored.config, {each: array.load() for each, array in stored.arrays.items()}
 
 
 def built_by(name: str) -> Any:
-    """What the function returns that ``module:function`` or ``file.py:function`` names.
+    """Call the function that ``module:function`` or ``file.py:function`` names, and return its result.
 
     Raises:
         ConfigError, MissingFileError: there is no such module, file or function.
-        InputError: it needs arguments, or it fails.
+        InputError: the function needs arguments, or it fails.
     """
     with in_one_line(name):
         function = called_function(name)
@@ -109,7 +109,7 @@ def built_by(name: str) -> Any:
 
 
 def called_function(name: str) -> Callable[[], Any]:
-    """The function that ``module:function`` or ``file.py:function`` names.
+    """Return the function that ``module:function`` or ``file.py:function`` names.
 
     Raises:
         ConfigError, MissingFileError: there is no such module, file or function.
@@ -128,7 +128,7 @@ def called_function(name: str) -> Callable[[], Any]:
 
 
 def _module(where: str) -> Any:
-    """A module, with the neighbours of its file on the path as `python FILE.py` has them."""
+    """Import a module; a file may import the files beside it, as with `python FILE.py`."""
     if not where.endswith(".py"):
         sys.path.insert(0, str(Path.cwd()))
         return importlib.import_module(where)
@@ -146,7 +146,8 @@ def _module(where: str) -> Any:
 
 
 def _beside(folder: Path) -> None:
-    """Let a file import what lies beside it, and not what of the same name lay beside another one."""
+    """Let a file import the files of its folder, and forget files of the same names that were imported
+    from another such folder."""
     if str(folder) in sys.path[:1]:
         return
     sys.path.insert(0, str(folder))
@@ -159,4 +160,4 @@ def _beside(folder: Path) -> None:
 
 
 _FOLDERS: set[Path] = set()
-"""Those whose files were imported by their paths."""
+"""Folders whose files were imported by their paths."""

@@ -1,4 +1,4 @@
-"""What the verifier can be asked for by name; a module of its own, so that help loads no numpy."""
+"""Names that options of the verifier accept; in a module of their own, so that help loads no numpy."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Literal, get_args
 
 How = Literal["auto", "name", "order", "values"]
 HOW: tuple[How, ...] = get_args(How)
-"""How modules find their partners: by the same names; by kinds, shapes and the order of calls; by that
-and by how alike the values are; or by names where most modules have the same, else by order."""
+"""Ways to pair modules: by equal names; by kinds, shapes and the order of calls; by these and the
+values; or by names where most are equal, else by order."""
 
 Low = Literal["bfloat16", "float16", "tf32"]
 LOW: tuple[Low, ...] = get_args(Low)

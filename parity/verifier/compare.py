@@ -1,4 +1,4 @@
-"""The one entry for two programs: recorded, compared forward, and backward where forward is the same."""
+"""The comparison of two programs: forward and, where the forward passes are the same, backward."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from parity.verifier.own_type import in_type
 from parity.verifier.remote import Away, differentiated, recorded
 
 FEWEST = 3
-"""Parameters from which on a program that returns something of each one's shape is a training step."""
+"""Fewest parameters of a program that is taken for a training step if it returns one array for each."""
 
 ROUNDED = "the forward passes are the same but for what rounding explains"
-"""Why gradients are not compared where there is such a place."""
+"""Reason why gradients are not compared if rounding explains a place of the forward pass."""
 
 
 def compare(
@@ -37,15 +37,16 @@ def compare(
     backward: bool = True,
     dtype: str | None = None,
 ) -> Compared:
-    """Whether two programs compute the same function and the same gradients, and where they part.
+    """Find whether two programs compute the same function and the same gradients, and where they differ.
 
     Args:
         a: the reference; see `operations.sides.record` for what a side may be, or `remote.Away`.
-        b: what is compared with it.
-        names: what the user calls the two.
+        b: the program to compare with A, in the same form.
+        names: the user's names of the two sides.
         gradients: whether the programs run backward themselves, as a training step does.
-        backward: whether to differentiate programs that do not, by all parameters and inputs.
-        dtype: float32, bfloat16 or float16: where the two are equal, run both in this type, too.
+        backward: whether to differentiate programs that do not run backward themselves, by all
+            parameters and inputs.
+        dtype: float32, bfloat16 or float16: if the two are not DIFFERENT, also run both in this type.
 
     Raises:
         InputError: a side cannot be run, or the two were given inputs of other sizes.
@@ -67,14 +68,14 @@ def _in_float64(
     found = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return found, given
-    if forward.notes:  # each gradient would part by it, and no place would be told from it
+    if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(found, no_backward=ROUNDED), given
     try:
         weights = _weights(of_a, of_b)
         del of_a, of_b
         first, second = map(differentiated, given, weights, "AB")
         then = compare_programs(first, second, pair=pair_gradients)
-    except Exception as error:  # what cannot be differentiated was compared forward all the same
+    except Exception as error:  # a program that cannot be differentiated was still compared forward
         return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
     if not then.counts.outputs:
         return replace(found, no_backward="no parameter and no input of A is one of B's"), given
@@ -82,7 +83,8 @@ def _in_float64(
 
 
 def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
-    """The weights of the outputs whose sum is differentiated: of each pair the same, as they lie."""
+    """Draw the weights of the outputs whose sum is differentiated: the same for both outputs of a pair,
+    each in its own layout."""
     pairs, _ = pair_outputs(a, b)
     outputs = Outputs(a, b, pairs)
     places = [{index: k for k, (_, index) in reversed([*enumerate(p.outputs)])} for p in (a, b)]
@@ -98,7 +100,7 @@ def _weights(a: Program, b: Program) -> tuple[Weights, Weights]:
 
 
 def _is_step(program: Program) -> bool:
-    """Whether a program returns something for each of its parameters: then it differentiates itself."""
+    """Return whether a program returns an array of each parameter's shape, as a training step does."""
     held = Counter(op.shape for op in program.operations if op.kind == "parameter" and op.size > 1)
     returned = Counter(program.operations[index].shape for _, index in program.outputs)
     return held.total() >= FEWEST and not held - returned

@@ -1,4 +1,4 @@
-"""What was found of two programs, forward and backward: one verdict, as values, as text and as JSON."""
+"""Result of comparing two programs, forward and backward, as values, as text and as plain data."""
 
 from __future__ import annotations
 
@@ -18,53 +18,53 @@ class Compared:
     name_b: str
     forward: Comparison
     backward: Comparison | None = None
-    """Of the gradients; None where the forward passes part, and where there are none."""
+    """Comparison of the gradients; None if the forward passes differ or no gradients were compared."""
     no_backward: str = ""
-    """Why gradients that might be there were not compared."""
+    """Reason why gradients were not compared although they were asked for; empty if there is none."""
     in_type: InType | None = None
-    """What they are in a smaller type, where that was asked for."""
+    """Runs in a smaller type, if that was asked for."""
 
     def __repr__(self) -> str:
-        """One line; `to_text` has all."""
+        """Return one line; `to_text` has everything."""
         shown = self.backward if self.backward is not None and self.backward.places else self.forward
         return f"<Compared {self.name_a} and {self.name_b}: {self.verdict}; {shown!r}>"
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the two."""
+        """Verdict on the two programs."""
         said: list[Verdict] = [self.forward.verdict]
         if self.backward is not None and self.backward.verdict != "INCOMPLETE":
-            said.append(self.backward.verdict)  # what B holds otherwise has no gradient there
+            said.append(self.backward.verdict)  # a parameter in another form has no gradient in B
         return worst([*said, self.in_type.verdict] if self.in_type else said)
 
     @property
     def equal(self) -> bool:
-        """Whether all of A was compared and is the same up to rounding."""
+        """Whether all of A was compared and equals B up to rounding."""
         return self.verdict == "EQUAL"
 
     @property
     def parts(self) -> tuple[Comparison, ...]:
-        """What was compared, in order."""
+        """Comparisons that were made: forward, then backward."""
         return (self.forward,) if self.backward is None else (self.forward, self.backward)
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Where the two part: forward, else backward, else in a type."""
+        """Places where the two differ: forward, else backward, else in the smaller type."""
         apart = self.in_type.apart if self.in_type else None
         return tuple(place for each in (*self.parts, *filter(None, [apart])) for place in each.places)
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """The names of the causes that were found, in order."""
+        """Names of the causes that were found, in order."""
         return tuple(place.cause for place in self.places if place.cause)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What its author may not expect of a side. "A: ..."."""
+        """Facts about a side that its author may not expect, as "A: ..."."""
         return tuple(dict.fromkeys(each for part in self.parts for each in part.remarks))
 
     def summary(self) -> str:
-        """How much was compared, and how far apart it is."""
+        """Say how much was compared, and how far apart it is."""
         said = self.forward.summary()
         if self.backward is not None:
             counts = self.backward.counts
@@ -75,7 +75,7 @@ class Compared:
         return said
 
     def to_text(self) -> str:
-        """What was found, as a person reads it."""
+        """Return the report as text."""
         lines = [f"{self.verdict}: {self.summary()}", *self.forward.details()]
         lines += [f"gradients were not compared: {self.no_backward}"] if self.no_backward else []
         if self.backward is not None:
@@ -86,7 +86,7 @@ class Compared:
         return "\n".join(lines)
 
     def module_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """The head and the rows of the table of B's modules that have results."""
+        """Return the head and the rows of the table of those modules of B that have results."""
         if self.backward is None:
             return (*MODULE_COLUMNS, ""), list(self.forward.module_rows())
         backward = {each.path: each for each in self.backward.modules}
@@ -99,7 +99,7 @@ class Compared:
         return (*MODULE_COLUMNS, "backward", ""), rows
 
     def to_dict(self) -> dict[str, Any]:
-        """The forward pass as plain data, and the backward pass beside it."""
+        """Return the forward comparison as plain data, with the backward comparison as a field."""
         backward = None if self.backward is None else self.backward.to_dict()
         found = self.forward.to_dict() | {"backward": backward, "no_backward": self.no_backward}
         if self.in_type is not None:

@@ -1,4 +1,4 @@
-"""The worst errors so far, kept in a file, so that an upgrade that makes them worse fails a test."""
+"""A lock file of the worst errors so far, so that an upgrade that makes them worse fails a test."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from vit_config import ConfigError
 from vit_config.files.foreign import parse_json, read_text
 
 ROOM = 4.0
-"""How many times a kept error may be exceeded: another processor rounds otherwise."""
+"""How many times an error may exceed the kept one: another processor rounds otherwise."""
 GRAIN = 2.0**-52
-"""Errors up to one epsilon of float64 are no error."""
+"""One epsilon of float64; smaller kept errors count as this."""
 UPDATE = "PARITY_LOCK_UPDATE"
-"""The environment variable that, set to 1, lets errors be kept that are worse than those in the file."""
+"""Environment variable that, set to 1, replaces the errors in the file even by worse ones."""
 
 
 def check_lock(path: Path, worst: Mapping[str, float]) -> None:
@@ -26,8 +26,8 @@ def check_lock(path: Path, worst: Mapping[str, float]) -> None:
         worst: the largest error of each level.
 
     Raises:
-        AssertionError: an error is more than `ROOM` times the kept one; with both.
-        ConfigError: the file is not one that this wrote.
+        AssertionError: an error is more than `ROOM` times the kept one; the message has both.
+        ConfigError: the file is not a lock file.
     """
     kept = _read(path)
     if os.environ.get(UPDATE) == "1":

@@ -1,5 +1,5 @@
-"""Programs in a number type of their own: how far each is there from itself in float64, and where it is
-another function."""
+"""Two programs run in a smaller type: how far each is from its own float64 run, and where it is another
+function in that type."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from parity.verifier.operations.sides import Given
 from parity.verifier.remote import Away, recorded
 
 FACTOR = 16.0
-"""How many times farther from itself than A B may be: measured on pairs that are equal, in float32 and
-bfloat16, 5 at most."""
+"""How many times farther from its own float64 run one side may be than the other; measured on equal
+pairs, in float32 and bfloat16: 5 at most."""
 
 
 @dataclass(frozen=True)
 class InType:
-    """What two programs that are equal in float64 are in a smaller type."""
+    """Result of running two programs, equal in float64, in a smaller type."""
 
     dtype: str
     errors: tuple[float, float]
-    """Of A and of B: the largest relative distance of an output from the same in float64."""
+    """Largest relative distance of an output from the same output in float64, for A and for B."""
     apart: Comparison | None
-    """The side that stands out, against itself in float64; None where neither does."""
+    """Comparison of the side that is too far off with its own float64 run; None if neither side is."""
     side: str = ""
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the two in this type."""
+        """Verdict on the two in this type."""
         return "DIFFERENT" if self.side else "EQUAL"
 
     def to_text(self) -> list[str]:
-        """What was found, as a person reads it."""
+        """Return the result as lines of text."""
         a, b = self.errors
         lines = [f"in {self.dtype}: A is {a:.2g} from itself in float64, B {b:.2g}"]
         if self.apart is not None and self.apart.places:
@@ -51,7 +51,7 @@ class InType:
 
 
 def in_type(given: Sequence[Given | Away], dtype: str) -> InType:
-    """Run two programs in a type, and each against itself in float64."""
+    """Run two programs in a type, and compare each with its own float64 run."""
     runs = [
         (recorded(each, name), recorded(each, name, dtype=dtype))
         for each, name in zip(given, "AB", strict=True)
@@ -66,14 +66,15 @@ def in_type(given: Sequence[Given | Away], dtype: str) -> InType:
 
 
 def _error(wide: Program, narrow: Program) -> float:
-    """Of the outputs, as the framework computed them in the type."""
+    """Return the largest relative distance of an output that the framework computed in the type from the
+    same output in float64."""
     pairs = zip(wide.outputs, narrow.ran, strict=True)
     errors = [distance(np.asarray(wide.values([i])[i], np.float64), ran) for (_, i), ran in pairs]
     return max(errors, default=0.0)
 
 
 def _against_itself(wide: Program, narrow: Program) -> Comparison:
-    """The two records of one side, from the same numbers."""
+    """Compare the two recordings of one side, both fed with the leaves of the smaller type."""
     given = {op.label: value for op, value in _leaves(narrow) if op.label}
     replayed = narrow.fed({op.index: value for op, value in _leaves(narrow)}, {})
     same = {
@@ -85,6 +86,7 @@ def _against_itself(wide: Program, narrow: Program) -> Comparison:
 
 
 def _leaves(program: Program) -> list[tuple[Operation, np.ndarray]]:
+    """Return the leaves of floating-point numbers with their values in float64."""
     found = []
     for op in program.operations:
         value = program.kept.get(op.index)

@@ -1,9 +1,9 @@
-"""A program that another interpreter builds, records and runs, in an environment of its own.
+"""A program that an interpreter of another environment builds, records and runs.
 
     python -m parity.verifier.remote
 
-Its operations stay there: what comes here knows their names, lines and values, and asks that process
-where one is to be run again.
+Its operations stay in that process. The copies on this side hold names, lines and values, and ask the
+process to run an operation again.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class Away:
         """Start the process; the model is built when it is first recorded.
 
         Args:
-            order: what is to be built.
-            python: the interpreter. Of this project it needs the code alone, which it is told where to
-                find.
+            order: what to build.
+            python: the interpreter. Its environment need not contain this project; it is told where to
+                find the code.
 
         Raises:
             ConfigError: there is no such interpreter.
@@ -59,11 +59,11 @@ class Away:
         weakref.finalize(self, _end, self._process)
 
     def record(self, name: str, **options: Any) -> Program:
-        """As `operations.sides.record`."""
+        """Record the program, as `operations.sides.record` does."""
         return self._here(self._ask("record", self._order, name, options))
 
     def differentiate(self, weights: Weights, name: str) -> Program:
-        """As `operations.backward.record_gradients`."""
+        """Record the gradients, as `operations.backward.record_gradients` does."""
         return self._here(self._ask("differentiate", weights, name))
 
     def _here(self, answer: tuple[int, Program]) -> Program:
@@ -88,19 +88,19 @@ class Away:
             ) from None
         if kind == "answer":
             return answer
-        if kind == "failure":  # of an operation that was tried
+        if kind == "failure":  # an operation that was run again failed
             raise ValueError(answer)
         said = answer if answer.startswith(self.name) else f"{self.name}: {answer}"
         raise getattr(errors, kind, InputError)(said)
 
 
 def recorded(side: Given | Away, name: str, **options: Any) -> Program:
-    """A side as a program, wherever it runs."""
+    """Record a side, in this process or in its own."""
     return side.record(name, **options) if isinstance(side, Away) else record(side, name, **options)
 
 
 def differentiated(side: Given | Away, weights: Weights, name: str) -> Program:
-    """A side's gradients as a program, wherever it runs."""
+    """Record a side's gradients, in this process or in its own."""
     if isinstance(side, Away):
         return side.differentiate(weights, name)
     return record_gradients(side, weights, name)
@@ -108,7 +108,7 @@ def differentiated(side: Given | Away, weights: Weights, name: str) -> Program:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
-        with suppress(BrokenPipeError):  # of a process that ended by itself
+        with suppress(BrokenPipeError):  # the process has ended by itself
             if pipe:
                 pipe.close()
     process.terminate()
@@ -117,30 +117,30 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class _Kept:
-    """An operand that only the other environment can read."""
+    """An operand that stays in the other process, which alone can read it."""
 
     position: int
 
 
 class _Server:
-    """Builds one side, records it, and runs its operations."""
+    """The other process: it builds one side, records it, and runs its operations."""
 
     def __init__(self) -> None:
         self._given: Given | None = None
         self._programs: list[list[Operation]] = []
 
     def record(self, order: Order, name: str, options: dict[str, Any]) -> tuple[int, Program]:
-        """The program, and its number."""
+        """Build the side if it is not built yet, and return the recorded program with its number."""
         self._given = self._given or taken_apart(built(order), order.name)
         return self._away(record(self._given, name, **options))
 
     def differentiate(self, weights: Weights, name: str) -> tuple[int, Program]:
-        """The program of the gradients, and its number."""
+        """Return the recorded program of the gradients with its number."""
         assert self._given is not None
         return self._away(record_gradients(self._given, weights, name))
 
     def run(self, number: int, index: int, operands: Sequence[Any]) -> Any:
-        """The value of an operation."""
+        """Run an operation and return its value."""
         op = self._programs[number][index]
         assert op.run is not None
         return op.run([op.operands[e.position] if isinstance(e, _Kept) else e for e in operands])
@@ -150,7 +150,7 @@ class _Server:
         operations = [
             replace(
                 op,
-                run=None if op.run is None else str,  # stands for it
+                run=None if op.run is None else str,  # any function: the other side replaces it
                 operands=tuple(
                     each if _travels(each) else _Kept(i) for i, each in enumerate(op.operands)
                 ),
@@ -162,7 +162,7 @@ class _Server:
 
 
 def _travels(value: Any) -> bool:
-    """Whether another environment can read something."""
+    """Return whether a value can be read in an environment without the frameworks."""
     try:
         written = pickle.dumps(value)
     except Exception:
@@ -173,7 +173,7 @@ def _travels(value: Any) -> bool:
 def main() -> None:
     """Serve until standard input ends."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a user's model prints is no answer
+    os.dup2(2, 1)  # what a user's model prints must not mix with the answers
     server = _Server()
     while True:
         try:

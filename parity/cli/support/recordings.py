@@ -1,4 +1,4 @@
-"""What `parity diff` is told: the two sides, and how recordings of training are aligned."""
+"""Flags of `parity diff`: the two sides, and how recordings of training are aligned."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ def _choice(names: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Recordings(Reporting):
-    """The two sides."""
+    """The two sides, and how to align them if they are recordings."""
 
     a: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="A")]
-    """The reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; a
+    """Reference: FILE.py:FUNCTION or MODULE:FUNCTION that returns a callable with its inputs; a
     preset or a checkpoint, of which jax:NAME and torch:NAME are the two twins; or a recording that
     parity.record wrote."""
     b: Annotated[str | None, tyro.conf.Positional, shown_as("B")] = None
-    """What is compared with it; left out with --bisect-precision."""
+    """Program or recording to compare with A; left out with --bisect-precision."""
     batch_size: int = 2
-    """Images that presets and checkpoints are fed."""
+    """Images in the batch of presets and checkpoints."""
     seed: int = 0
-    """Seed of a preset's weights and of those images."""
+    """Seed of a preset's weights and of the batch."""
     align: Annotated[How, _choice(HOW)] = "auto"
-    """Of recordings: how modules find their partners: by equal names, by kind and order of calls, by
-    that and by values; auto: by names where most are equal, else by order."""
+    """Way to pair the modules of two recordings: by equal names; by kind and order of calls; by these
+    and the values; auto: by names where most are equal, else by order."""
     map: Annotated[Path | None, shown_as("FILE")] = None
-    """Of recordings: which module of A is which of B, as a JSON object of their names."""
+    """JSON object that gives for each module of recording A its partner in B, by their names."""
     shadow: Annotated[Path | None, shown_as("TRACE")] = None
-    """Of recordings: one of A made once more with parameters one unit in the last place away."""
+    """Second recording of A, made with parameters one unit in the last place away."""
     picture: Annotated[Path | None, shown_as("FILE")] = None
-    """Of recordings: also draw the errors by depth, with the envelope of rounding, as .png, .svg or
+    """Also draw the errors of two recordings by depth, with the envelope of rounding, as .png, .svg or
     .pdf."""
 
     def check(self) -> None:
-        """Refuse what cannot be, before anything is compared.
+        """Refuse impossible values and flags that contradict each other, before anything is compared.
 
         Raises:
-            ConfigError, MissingFileError: which.
+            ConfigError, MissingFileError: says which flag or file.
         """
         super().check()
         if self.batch_size < 1:
@@ -73,19 +73,19 @@ class Recordings(Reporting):
             check_writable(self.picture)
 
     def recordings(self) -> tuple[Recorded, Recorded] | None:
-        """Both sides, where these are recordings; see `parity.verifier.diff.recordings`."""
+        """Return both sides if they are recordings, else None; see `parity.verifier.diff.recordings`."""
         from parity.verifier.diff import recordings
 
         return None if self.b is None else recordings(self.a, self.b)
 
     def order(self, name: str, twin: str) -> Order:
-        """What is to be built of a name."""
+        """Return the order to build the program that a name stands for."""
         from parity.verifier.build import Order
 
         return Order(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
 
     def compare_recordings(self, a: Recorded, b: Recorded) -> Verdict:
-        """Compare the two step by step, print what differs and why, and write the files asked for.
+        """Compare two recordings step by step, print what differs and why, and write the files.
 
         Raises:
             ConfigError, InputError, WeightsError, MissingFileError: see

@@ -1,1 +1,1 @@
-"""Why two models differ, by their operations; and two recordings of training, by the rules of a step."""
+"""Diagnosis of two recordings of training: the cause of a difference, by the rules of a step."""

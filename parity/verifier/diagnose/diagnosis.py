@@ -1,4 +1,4 @@
-"""What two recordings of training do differently, and why."""
+"""Diagnosis of two recordings of training: the places that differ, each with its cause."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from parity.verifier.diff.judge import Divergence
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 MULTIPLES = {"gradient-scale", "gradient-sign"}
-"""Causes that make all gradients multiples of the other program's."""
+"""Causes that make all gradients of one program multiples of the other's."""
 NO_OPERATIONS = "a recording holds no operations; give both as programs to see the line and the cause"
 MOST_PLACES = 8
-"""Kinds of places that are listed; what differs in more is better compared again after a repair."""
+"""Most kinds of places that are listed; with more, it is better to repair these and compare again."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """One kind of place that differs, and why."""
+    """One kind of place that differs, and its cause."""
 
     divergences: tuple[Divergence, ...]
     """The same place of one or more blocks."""
@@ -30,14 +30,14 @@ class Place:
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """Where two models differ, and why."""
+    """Result of `diagnose`: a difference, and the causes of its places."""
 
     difference: Difference
     places: tuple[Place, ...]
-    """The first place first; empty where the two are equal."""
+    """Kinds of places in order; empty if nothing differs."""
 
     def __repr__(self) -> str:
-        """One line: the difference, and the causes."""
+        """Return one line: the difference, and the names of the causes."""
         causes = ", ".join(dict.fromkeys(cause.name for cause in self.causes)) or (
             "none" if self.equal else "none of the known"
         )
@@ -45,29 +45,28 @@ class Diagnosis:
 
     @property
     def verdict(self) -> Said:
-        """What is said of the two."""
+        """Verdict on the two recordings."""
         return self.difference.verdict
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs, to a precision that says so, and nothing was left out."""
+        """Whether the verdict is EQUAL: nothing differs or was left out, at a sufficient precision."""
         return self.difference.verdict == "EQUAL"
 
     @property
     def causes(self) -> tuple[Cause, ...]:
-        """The best cause of every place that has one, the first place first; then the others of the
-        first."""
+        """Best cause of every place that has one, in order; then the other causes of the first place."""
         best = [place.verdict.causes[0] for place in self.places if place.verdict.causes]
         return (*best, *(self.places[0].verdict.causes[1:] if self.places else ()))
 
     @property
     def unknown(self) -> str | None:
-        """What to say of the first place if none of the known causes explains it."""
+        """Sentence on the first place if no known cause explains it; else None."""
         return self.places[0].verdict.unknown if self.places else None
 
 
 def diagnose(difference: Difference) -> Diagnosis:
-    """Explain what two recordings of training do differently."""
+    """Find the causes of the difference of two recordings of training."""
     places = []
     for group in difference.places[:MOST_PLACES]:
         if group[0].stage in STEP_STAGES:
@@ -80,8 +79,8 @@ def diagnose(difference: Difference) -> Diagnosis:
 
 
 def _passed_on(difference: Difference, first: Divergence) -> Verdict | None:
-    """What makes the gradients of a recording's parameters differ, if one thing does and they are
-    multiples: then those between the layers are, too."""
+    """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
+    cause makes all gradients multiples: then those between the layers are multiples, too."""
     if first.stage != "backward":
         return None
     found = difference.first_of(("gradients",))

@@ -1,4 +1,4 @@
-"""A diagnosis in print and as JSON."""
+"""A diagnosis as text and as plain data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
-    """The best with its evidence, and the names of the others."""
+    """Print the best cause with its evidence, and the others in one line each."""
     for rank, cause in enumerate(causes):
         if rank:
             console.print(f"  [dim]and: {cause.name}: A {escape(cause.a)}; B {escape(cause.b)}[/]")
@@ -50,12 +50,12 @@ def _print_causes(causes: tuple[Cause, ...], console: Console) -> None:
 
 
 def _share(residual: float, cause: Cause) -> str:
-    """A residual as a share of the difference that it explains."""
+    """Return a residual, in words, as a share of the difference."""
     return f"{residual / cause.difference:.0e} of the difference" if cause.difference else "nothing left"
 
 
 def to_dict(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as plain data; docs/verifying.md describes every field."""
+    """Return the diagnosis as plain data; docs/verifying.md describes every field."""
     return diff_report.to_dict(diagnosis.difference) | {
         "causes": [cause.to_dict() for cause in diagnosis.causes],
         "unknown": diagnosis.unknown,

@@ -1,4 +1,4 @@
-"""What a diagnosis says: the causes that explain a difference, or that none of the known ones does."""
+"""Verdict of a diagnosis: the causes that explain a difference, or that no known cause does."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Cause:
-    """One known way in which two programs differ: exchanging that one thing makes them the same."""
+    """A known way in which two programs differ: with this one thing exchanged they are the same."""
 
     name: str
-    """A slug: ``weight-decay``, ``beta2``."""
+    """Slug, such as ``weight-decay`` or ``beta2``."""
     stage: str
-    """Of the training step, as `parity.measure.traces.format.Stage` names it."""
+    """Stage of the training step, by its name in `parity.measure.traces.format.Stage`."""
     where: tuple[str, ...]
-    """Names of the parameters that it concerns; empty for all of a stage."""
+    """Names of the parameters concerned; empty for all of a stage."""
     a: str
     """What A does, in words with numbers: ``beta2 0.95``."""
     b: str
     difference: float
     """||A's result - B's result||."""
     residual_a: float
-    """What is left of A's result when it is recomputed under this cause: ||recomputed - result||."""
+    """||recomputed - result|| when A's result is recomputed by A's rule under this cause."""
     residual_b: float
     advice: str = ""
     """The line of code to change."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the cause as plain data."""
         return asdict(self) | {"where": list(self.where)}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Why two programs differ at one place."""
+    """Causes of a difference at one place."""
 
     causes: tuple[Cause, ...] = ()
-    """Best first; empty where nothing differs or nothing known explains it."""
+    """Best first; empty if nothing differs or no known cause explains the difference."""
     unknown: str | None = None
-    """The sentence to print when nothing known explains the difference."""
+    """Sentence to print if no known cause explains the difference."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """Return the verdict as plain data."""
         return {"causes": [cause.to_dict() for cause in self.causes], "unknown": self.unknown}

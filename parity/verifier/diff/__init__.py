@@ -1,4 +1,4 @@
-"""Where two recordings of training differ: aligned, and judged against what rounding alone would do."""
+"""Comparison of two recordings of training: modules are aligned, and tensors judged against rounding."""
 
 from parity.measure.judged import Judged
 from parity.verifier.diff.align import Alignment, How, align

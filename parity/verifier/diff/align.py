@@ -1,4 +1,4 @@
-"""Which module of one trace is which of another, and so which tensors are to be compared."""
+"""Alignment of two traces: which modules correspond, and so which tensors are compared."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from vit_config.files.foreign import parse_json, read_text
 
 @dataclass(frozen=True, repr=False)
 class Alignment:
-    """The pairs of modules and of events."""
+    """Pairs of modules and of events."""
 
     modules: Mapping[Call, Call]
-    """From each aligned call in A to its partner in B."""
+    """Partner in B of each aligned call in A."""
     pairs: tuple[Pair, ...]
     """Events of the forward stage, in the order of A."""
     only_a: tuple[str, ...]
@@ -37,7 +37,7 @@ class Alignment:
         )
 
     def path_in_b(self, path: str) -> str | None:
-        """The partner of a module of A."""
+        """Return the partner of a module of A; None if it has none."""
         found = self.modules.get(Call(path, 0))
         return found.path if found else None
 
@@ -47,11 +47,11 @@ def align(a: Trace, b: Trace, how: How | Path = "auto", step: int | None = None)
 
     Args:
         how: see `HOW`; or a JSON file {module of A: module of B}.
-        step: which step's calls; the first of A by default.
+        step: the step whose calls are aligned; the first of A by default.
 
     Raises:
-        ConfigError, MissingFileError: a map that cannot be read or names unknown modules.
-        InputError: nothing corresponds.
+        ConfigError, MissingFileError: the map cannot be read, or names unknown modules.
+        InputError: no modules correspond.
     """
     step = min(a.steps, default=0) if step is None else step
     left, right = _calls(a, step), _calls(b, step)
@@ -82,7 +82,7 @@ def align(a: Trace, b: Trace, how: How | Path = "auto", step: int | None = None)
 
 
 def _calls(trace: Trace, step: int) -> Ports:
-    """Every call with the events at its ports, in the order in which calls end."""
+    """Return every call with the events at its ports, in the order in which calls end."""
     ports: Ports = defaultdict(dict)
     ends: dict[Call, int] = {}
     for order, event in enumerate(trace.of("forward", step)):
@@ -118,10 +118,10 @@ def _by_map(path: Path, left: Ports, right: Ports) -> dict[Call, Call]:
 
 
 def _in_the_same_order(a: Trace, b: Trace, pairs: Sequence[Pair]) -> Iterator[Pair]:
-    """Without those that are seen before a computation in one model and after it in the other.
+    """Yield the pairs but those recorded before a computation in one model and after it in the other.
 
-    Where the norm is inside of the attention in A and before it in B, the two attentions return the same
-    tensor and are not given the same.
+    If the norm is inside the attention in A and before it in B, the two attentions return the same
+    tensor, but their inputs are not the same tensor.
     """
     place = [{event.site: i for i, event in enumerate(trace.events)} for trace in (a, b)]
     places = [(place[0][pair.a.site], place[1][pair.b.site]) for pair in pairs]

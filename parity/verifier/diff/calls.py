@@ -1,4 +1,4 @@
-"""Calls of modules and the tensors at their edges: what alignment is made of."""
+"""Calls of modules, and pairs of tensors at their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ KINDS = {
     "activation": r"gelu|relu|silu|swish|activation|^act$|tanh|softmax|sigmoid",
     "identity": r"identity|drop",
 }
-"""What a class is, told by its name, unless it calls other modules: a ConvBlock is no convolution."""
+"""Kinds of modules, told by the class name unless they call other modules: a ConvBlock is no
+convolution."""
 
 
 class Pair(NamedTuple):
-    """Two events that see what should be the same tensor."""
+    """Two events that recorded what should be the same tensor."""
 
     a: Event
     b: Event
     axes: tuple[int, ...] | None
-    """The transposition from the layout of `b` to that of `a`; None where they are the same."""
+    """Transposition from the layout of `b` to that of `a`; None if the layouts are the same."""
 
 
 class Call(NamedTuple):
@@ -39,11 +40,11 @@ class Call(NamedTuple):
 
 
 Ports = dict[Call, dict[str, Event]]
-"""By call: the events at its ports."""
+"""Events at the ports of each call."""
 
 
 def layout_between(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | Literal["same"] | None:
-    """How an array of shape `b` becomes one of shape `a`; None if it cannot.
+    """Return the transposition from shape `b` to shape `a`; "same" if they are equal, None if none fits.
 
     Feature maps may be channels-first on one side and channels-last on the other.
     """
@@ -57,7 +58,7 @@ def layout_between(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...] | Lite
 
 
 def kind_of(trace: Trace, path: str) -> str:
-    """What a module is: a key of `KINDS`, or ``other``."""
+    """Return the kind of a module: a key of `KINDS`, or ``other``."""
     if path in trace.holders or path not in trace.modules:
         return "other"
     name = trace.modules[path].name.lower()
@@ -65,7 +66,7 @@ def kind_of(trace: Trace, path: str) -> str:
 
 
 def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event]) -> Pair | None:
-    """The first tensor of that side in A with the first in B that can be the same."""
+    """Pair the first input or output of A with the first one of B that can be the same tensor."""
     first = next((event for port, event in mine.items() if re.match(rf"{side}\b", port)), None)
     if first is None:
         return None
@@ -74,7 +75,7 @@ def main_pair(side: str, mine: Mapping[str, Event], theirs: Mapping[str, Event])
 
 
 def pair_of(a: Event, b: Event) -> Pair | None:
-    """Two events, if their shapes can be of one tensor."""
+    """Pair two events; None if their shapes cannot be those of one tensor."""
     axes = layout_between(a.shape, b.shape)
     if axes is None:
         return None
@@ -82,10 +83,10 @@ def pair_of(a: Event, b: Event) -> Pair | None:
 
 
 def read_pair(a: Trace, b: Trace, pair: Pair) -> tuple[np.ndarray, np.ndarray]:
-    """Both tensors in the layout of A's; of one that was kept whole, what the other's sample has.
+    """Read both tensors in A's layout; if only one is a sample, the same elements of the other.
 
     Raises:
-        InputError: both are samples, of other elements.
+        InputError: both are samples, of different elements.
     """
     x, y = a.read(pair.a), b.read(pair.b)
     mine, theirs = pair.a.spacing, pair.b.spacing

@@ -1,4 +1,4 @@
-"""A difference as a table and as JSON."""
+"""The difference of two recordings as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ JSON_VERSION = 2
 
 
 def print_table(difference: Difference, console: Console) -> None:
-    """Print one line per stage, and what found no partner."""
+    """Print one line per stage, and the modules that found no partner."""
     show_table(_table(difference), console)
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
 
 
 def print_verdict(difference: Difference, console: Console) -> None:
-    """Print whether the two are equal."""
+    """Print the verdict, and what was not compared."""
     if not difference.equal:
         console.print(f"[bold red]DIFFERENT[/]: {difference.name_a} and {difference.name_b}")
         return
@@ -93,8 +93,8 @@ def _cells(each: Comparison, difference: Difference) -> list[str]:
 
 
 def _alignment_notes(difference: Difference) -> list[str]:
-    """Modules with parameters that are on one side only: fused there, or split, or missing; what was
-    compared beside a factor."""
+    """Return notes: common factors that gradients were divided by, and modules with parameters that have
+    no partner (fused, split, or missing on the other side)."""
     notes = [
         f"step {each.step}: backward, B's gradients are {each.factor:.10g} times A's, of a loss so many"
         " times larger; those of the parameters are the same"
@@ -112,7 +112,7 @@ def _alignment_notes(difference: Difference) -> list[str]:
 
 
 def to_dict(difference: Difference) -> dict[str, Any]:
-    """The difference as plain data; docs/verifying.md describes every field."""
+    """Return the difference as plain data; docs/verifying.md describes every field."""
     return {
         "version": JSON_VERSION,
         "a": difference.name_a,

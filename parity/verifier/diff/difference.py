@@ -1,4 +1,4 @@
-"""The comparison of two recordings: aligned and judged."""
+"""Comparison of two recordings of training, from alignment to verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from parity.verifier.diff.structure import check_comparable
 
 @dataclass(frozen=True, repr=False)
 class Difference:
-    """All that was compared, and the first place that differs."""
+    """Result of comparing two recordings: all comparisons, and the first place that differs."""
 
     name_a: str
     name_b: str
@@ -36,17 +36,17 @@ class Difference:
     """Every stage of every step, in order."""
     traces: Traces
     uncertified: tuple[str, ...]
-    """Why equality in float32 would mean nothing: a side's products were less precise."""
+    """Reasons why equality in float32 proves nothing: a side's products ran at reduced precision."""
     left_out: tuple[str, ...] = ()
-    """What of A's was not compared, though parameters, gradients and moments all should be: then nothing
-    is equal."""
+    """Parameters, gradients and moments of A that were not compared, by stage; if there are any, the two
+    are not EQUAL."""
     b_alone: tuple[str, ...] = ()
-    """What B has and A has not, such as a parameter that it does not use."""
+    """What only B has, such as a parameter that it does not use, by stage."""
     notes: tuple[str, ...] = ()
-    """What was done to a model that its author may not expect."""
+    """Facts about a recording that its author may not expect, such as tensors kept only as samples."""
 
     def __repr__(self) -> str:
-        """One line: who, how much, and the first place that differs."""
+        """Return one line: the sides, how much was compared, and the first place that differs."""
         first = self.first
         said = self.verdict if first is None else f"DIFFERENT at {first}"
         return f"<Difference {self.name_a} and {self.name_b}: {said}; {self.tensors} pairs of tensors>"
@@ -58,25 +58,25 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """What is said of the two."""
+        """Verdict on the two recordings."""
         if not self.equal:
             return "DIFFERENT"
         return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
 
     @property
     def tensors(self) -> int:
-        """How many pairs of tensors were compared."""
+        """Number of pairs of tensors that were compared."""
         return sum(len(each.judged) for each in self.comparisons)
 
     @property
     def first(self) -> Divergence | None:
-        """The first place that differs: what an error does to all that follows comes after it."""
+        """First place that differs, in the order of computation; later ones may inherit its error."""
         return self.first_of(STAGES)
 
     @property
     def places(self) -> tuple[tuple[Divergence, ...], ...]:
-        """The first place that differs; or all parameters that do, for none of them follows from
-        another, the same ones of all blocks together."""
+        """First place that differs. If that is a parameter: all parameters that differ, as none follows
+        from another, with the same parameter of all blocks in one group."""
         first = self.first
         if first is None:
             return ()
@@ -89,7 +89,7 @@ class Difference:
         return tuple(tuple(group) for group in found.values())
 
     def first_of(self, stages: Collection[Stage]) -> Divergence | None:
-        """The first place that differs in some stages."""
+        """Return the first place that differs in the given stages; None if there is none."""
         found = (each.divergence for each in self.comparisons if each.stage in stages)
         return next((each for each in found if each is not None), None)
 
@@ -101,11 +101,11 @@ def compare_sides(
 
     Args:
         how: how modules are aligned, see `parity.verifier.diff.align`.
-        shadow: a recording of A with parameters and inputs one unit in the last place away, on which the
-            envelope of rounding is measured.
+        shadow: a second recording of A with parameters and inputs one unit in the last place away, from
+            which the envelope of rounding is measured.
 
     Raises:
-        InputError: recordings that cannot be compared, or outputs that are not finite on both sides.
+        InputError: the recordings cannot be compared, or both have outputs that are not finite.
     """
     check_comparable(a.name, a.trace, b.name, b.trace)
     alignment = align(a.trace, b.trace, how)
@@ -130,13 +130,13 @@ def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[Comparison]:
         apart = parameters_apart(traces, alignment, index)
         for stage in stages_of(traces.a, step_a):
             if stage == "parameters" and step_a != traces.a.steps[0]:
-                continue  # what the step before left, and was judged there
+                continue  # the step before left them, and they were judged there
             if stage in stages:
                 yield compare(traces, alignment, stage, step_a, step_b, apart)
 
 
 def _samples(trace: Trace) -> Iterator[str]:
-    """That only a part of some tensors was kept, so that only this part is compared."""
+    """Say that only samples of some tensors were kept, so that only these are compared."""
     count = sum(event.spacing is not None for event in trace.events)
     if count:
         yield f"of {count} of its {len(trace.events)} tensors a sample was kept, and is what is compared"

@@ -1,4 +1,4 @@
-"""Tensor by tensor: the error, the envelope of rounding, and the first place that leaves it."""
+"""Verdict on each pair of tensors: its error against the envelope of rounding, and where it differs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from parity.verifier.diff.calls import read_pair
 from parity.verifier.diff.rounding import Traces, limit, told
 
 NOISE = 1e-3
-"""The share of its layer's gradients below which a gradient is compared on their scale."""
+"""Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
 
 
 @dataclass(frozen=True)
 class Divergence:
-    """The first place, in the order in which things are computed, where two models differ."""
+    """A place where two recordings differ: what to blame if everything computed before it agrees."""
 
     stage: Stage
     where: str
-    """The module of A whose own code it is, empty for the model itself; or the parameter."""
+    """Module of A whose own code differs, empty for the model itself; or the parameter."""
     where_b: str
     """The same in B."""
     what: str
-    """What differs, and after what."""
+    """What differs, and which tensor before it agrees."""
     judged: Judged
 
     def __str__(self) -> str:
@@ -46,16 +46,16 @@ class Comparison:
     stage: Stage
     step: int
     judged: tuple[Judged, ...]
-    """In the order in which they were computed."""
+    """One for each pair, in the order of computation."""
     divergences: tuple[Divergence, ...]
-    """Every pair that differs, as the place that is to blame if everything before it is equal."""
+    """One for each pair that differs: the place to blame if everything before it is equal."""
     factor: float = 1.0
-    """What B's tensors were divided by: gradients of a loss that was multiplied, and divided again
-    before the parameters came."""
+    """Number by which B's tensors were divided: its loss was multiplied by it, and the gradients of the
+    parameters were divided by it again."""
 
     @property
     def divergence(self) -> Divergence | None:
-        """The first place that differs."""
+        """First place that differs; None if nothing does."""
         return self.divergences[0] if self.divergences else None
 
     @property
@@ -65,7 +65,7 @@ class Comparison:
 
     @property
     def worst(self) -> Judged | None:
-        """The pair nearest to, or farthest beyond, its limit."""
+        """Pair nearest to, or farthest beyond, its limit."""
         return max(self.judged, key=lambda each: each.score, default=None)
 
 
@@ -77,7 +77,7 @@ def compare(
     step_b: int,
     apart: Mapping[str, float] | None = None,
 ) -> Comparison:
-    """Judge one stage of one step; `apart` is what `parameters_apart` gives."""
+    """Judge one stage of one step; `apart` is the result of `parameters_apart`."""
     pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
     scales = _scales(traces.a, pairs)
 
@@ -101,7 +101,7 @@ def compare(
 
 
 def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
-    """How many times A's tensor B's is, of the largest; None where that is no number."""
+    """Return the factor between B's and A's largest tensor; None if it is zero or not finite."""
     largest = max(pairs, key=lambda pair: norm(traces.a.read(pair.a)))
     a, b = (wide(each).ravel() for each in read_pair(traces.a, traces.b, largest))
     with np.errstate(all="ignore"):
@@ -110,13 +110,13 @@ def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
 
 
 def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
-    """How far apart the parameters are that the step before left, and were judged there; by names in A.
+    """Return the distances of the parameters that the step before left, which judged them; by A's names.
 
     Args:
-        index: the step, among those of each trace.
+        index: position of the step among those of each trace.
     """
     if traces.shadow is not None or index == 0:
-        return {}  # the shadow has gone through the same; or nothing has been computed yet
+        return {}  # the shadow took the same steps; or nothing has been computed yet
     before = traces.a.steps[index - 1], traces.b.steps[index - 1]
     return {
         pair.a.path: relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
@@ -125,7 +125,7 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
 
 
 def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
-    """The stages that a trace has of a step, in order."""
+    """Return the stages that a trace has of a step, in order."""
     found = {event.stage for event in trace.events if event.step == step}
     return tuple(stage for stage in STAGES if stage in found)
 
@@ -133,7 +133,7 @@ def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
 def pairs_of(
     traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
 ) -> Iterator[Pair]:
-    """The tensors of one stage of one step that belong together, by place or by name, in order."""
+    """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
     a, b = traces.a, traces.b
     if stage in ("forward", "backward"):
         found = []
@@ -144,7 +144,7 @@ def pairs_of(
                 found.append(Pair(a[mine], b[theirs], pair.axes))
         yield from found if stage == "forward" else reversed(found)
         return
-    if stage in ("batch", "loss"):  # called as each program calls them: paired as they come
+    if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
         for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
             axes = layout_between(mine.shape, theirs.shape)
             if axes is not None:
@@ -166,12 +166,12 @@ def pairs_of(
 
 
 def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
-    """For each pair the size below which a tensor is compared on the scale of others.
+    """Return for each pair the least size relative to which its error is measured.
 
     A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
-    ignores: what is computed is the rounding noise of its layer, so it is compared on the scale of the
-    layer's other gradients. So is what comes of it. Elsewhere only what is next to nothing beside the
-    largest tensor is.
+    ignores. Its value is the rounding noise of its layer, so it is compared on the scale of the layer's
+    other gradients, and so are the clipped gradient and the moments computed from it. Otherwise
+    the least size is 1e-16 of the largest tensor.
     """
     norms = [norm(a.read(pair.a)) for pair in pairs]
     largest = max(norms, default=0.0)
@@ -188,8 +188,8 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
 
 
 def _output(a: Trace, loss: Event) -> float:
-    """Of a loss, the size of the output that it is the weighted sum of: terms may cancel in it, and one
-    nudge may leave it where it is by chance."""
+    """Return the size of the output of which a loss is the weighted sum, else 0: terms of the sum may
+    cancel, and one nudge may leave it unchanged by chance."""
     site = Site(loss.step, "forward", loss.path, loss.port)
     return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
 
@@ -227,8 +227,7 @@ def _divergence(
     before = judged[index - 1].site if index else None
     entered = found.site.port.startswith("in")
     own = found.site.path
-    # a tensor that enters a module was made by the code around it; a gradient that reaches a module's
-    # output likewise
+    # the calling code computed a tensor that enters a module, and a gradient that reaches its output
     blamed = _parent(own, called) if entered == (stage == "forward") and own else own
     after = f"after {before}" if before else "from the start"
     gradient = "the gradient of " if stage == "backward" else ""
@@ -244,7 +243,7 @@ def _divergence(
 
 
 def _parent(path: str, called: set[str]) -> str:
-    """The module that calls another: a list of modules is none."""
+    """Return the module that calls another; a list of modules calls none."""
     parent = path.rpartition(".")[0]
     while parent and parent not in called:
         parent = parent.rpartition(".")[0]

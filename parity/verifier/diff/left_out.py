@@ -1,5 +1,5 @@
-"""Tensors that no pair compares: those whose numbers the other side holds elsewhere are compared as sets
-of numbers, the rest is named."""
+"""Tensors without a partner: those whose numbers the other side holds elsewhere are compared as sets of
+numbers, the others are named in the report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from parity.verifier.diff.rounding import Traces
 NAMED: tuple[Stage, ...] = ("parameters", "gradients", "clipped", "moments", "updated")
 """Stages whose tensors belong to parameters."""
 CLOSE = {"float64": 1e-9, "float32": 1e-3}
-"""Relative distance of sorted numbers up to which two sets of gradients are the same."""
+"""Largest relative distance of the sorted numbers of two sets of gradients that count as equal."""
 NOISE = {"float64": 1e-13, "float32": 1e-5}
-"""Size beside the largest gradient of its layer up to which one is rounding."""
+"""Largest size, relative to the largest gradient of its layer, of a gradient that is only rounding."""
 SHARED = 1 / 8
-"""Of the smaller of two parameters, how many of its numbers the other must have to belong together; the
+"""Share of the smaller parameter's numbers that the other must have for the two to belong together; the
 sets that are compared must then agree as a whole."""
 
 _Group = tuple[frozenset[str], frozenset[str]]
@@ -28,12 +28,15 @@ _Group = tuple[frozenset[str], frozenset[str]]
 
 
 def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]:
-    """What was not compared of the first step: "stage: names of A's; names of B's". Those stages in
-    which A has something that was not (side "A"), or those in which B alone has ("B").
+    """Return what was not compared in the first step, as "stage: names of A's; names of B's".
 
-    A parameter that has no partner by its place may be another's under another name, or a part of one:
-    where the numbers are the same, its gradient and its moments are compared with the other's as sets of
-    numbers.
+    A parameter that has no partner by its place may have another name on the other side, or be a part
+    of a parameter there. If the numbers are the same, its gradient and its moments are compared with the
+    other's as sets of numbers.
+
+    Args:
+        side: "A": the stages in which something of A was not compared; "B": those in which only
+            something of B was not.
     """
     step_a, step_b = traces.a.steps[0], traces.b.steps[0]
     groups: list[_Group] = []
@@ -54,13 +57,14 @@ def left_out(traces: Traces, alignment: Alignment, side: str) -> tuple[str, ...]
 
 
 def _rest(trace: Trace, stage: Stage, step: int, paired: set[object]) -> list[Event]:
-    """But for the number of updates, which one optimiser counts and another does not."""
+    """Return the events of a stage without a partner, except the number of updates, which not every
+    optimiser counts."""
     rest = (each for each in trace.of(stage, step) if each.site not in paired)
     return [each for each in rest if each.path or each.port != "step"]
 
 
 def _groups(traces: Traces, rest_a: list[Event], rest_b: list[Event]) -> Iterator[_Group]:
-    """Sets of unpaired parameters that share numbers: stacked over the layers here, packed there."""
+    """Yield sets of unpaired parameters that share numbers: stacked over layers here, packed there."""
     values_a = {e.path: np.unique(traces.a.read(e)) for e in rest_a if e.spacing is None}
     values_b = {e.path: np.unique(traces.b.read(e)) for e in rest_b if e.spacing is None}
     linked: dict[str, set[str]] = {a: set() for a in values_a}
@@ -98,8 +102,8 @@ def _uncovered(
 
 
 def _is_rounding(trace: Trace, events: list[Event], names: frozenset[str]) -> bool:
-    """Whether gradients are nothing beside the others of their layers: zero in theory, such as that of a
-    bias that the next norm takes away."""
+    """Return whether gradients or moments are rounding beside the others of their layers: zero in
+    theory, such as the gradient of a bias that the next norm cancels."""
     own = [each for each in events if each.path in names]
     if not own or own[0].stage not in ("gradients", "clipped", "moments"):
         return False
@@ -113,6 +117,6 @@ def _is_rounding(trace: Trace, events: list[Event], names: frozenset[str]) -> bo
 
 
 def _numbers(trace: Trace, events: list[Event], names: frozenset[str]) -> np.ndarray:
-    """The numbers of some parameters, sorted."""
+    """Return the numbers of some parameters, sorted."""
     read = [np.ravel(trace.read(each)) for each in events if each.path in names]
     return np.sort(np.concatenate(read)) if read else np.zeros(0)

@@ -1,4 +1,4 @@
-"""Modules paired by their kinds, shapes and parameters, in the order in which they are called."""
+"""Pairing of modules by their kinds, shapes and parameters, in the order of their calls."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _Parameters = dict[tuple[int, ...], list[float]]
 
 
 def by_order(a: Trace, b: Trace, left: Ports, right: Ports, *, values: bool) -> dict[Call, Call]:
-    """The best pairing that keeps the order of calls: a longest common subsequence with weights."""
-    # what does nothing outside of training is found wherever somebody put it, and says nothing
+    """Return the best pairing that keeps the order of calls: a weighted longest common subsequence."""
+    # modules that do nothing outside training may stand anywhere, and tell nothing
     rows = [call for call in left if kind_of(a, call.path) != "identity"]
     columns = [call for call in right if kind_of(b, call.path) != "identity"]
     own = _own_parameters(a), _own_parameters(b)
@@ -55,7 +55,7 @@ def _alike(
     theirs: Mapping[str, Event],
     parameters: tuple[dict[str, _Parameters], dict[str, _Parameters]],
 ) -> float:
-    """How much two calls look like the same computation; 0 if they cannot be."""
+    """Return how much two calls look like the same computation; 0 if they cannot be the same."""
     kind = kind_of(a, row.path)
     if kind != kind_of(b, column.path) or not main_pair("out", mine, theirs):
         return 0.0
@@ -78,7 +78,7 @@ def _correlation(a: Trace, b: Trace, mine: Mapping[str, Event], theirs: Mapping[
 
 
 def _own_parameters(trace: Trace) -> dict[str, _Parameters]:
-    """By module: the shapes of its own parameters, each with a number that its values alone decide."""
+    """Return for each module the shapes of its own parameters, each with the norms of its values."""
     found: dict[str, _Parameters] = defaultdict(dict)
     for event in trace.of("parameters", min(trace.steps, default=0)):
         value = float(np.linalg.norm(trace.read(event).astype(np.float64)))
@@ -88,7 +88,7 @@ def _own_parameters(trace: Trace) -> dict[str, _Parameters]:
 
 
 def _parameters_below(trace: Trace) -> Counter[str]:
-    """By module: how many numbers its parameters and those of all modules below it are."""
+    """Return for each module the size of its parameters and of those of all modules below it."""
     found: Counter[str] = Counter()
     for event in trace.of("parameters", min(trace.steps, default=0)):
         module = event.path.rpartition(".")[0]
@@ -100,6 +100,6 @@ def _parameters_below(trace: Trace) -> Counter[str]:
 
 
 def _ratio(a: int, b: int) -> float:
-    """How alike two sizes are: 1 if they are equal, 0 if one is more than twice the other."""
+    """Return how alike two sizes are: 1 if equal, 0 if one is more than twice the other."""
     ratio = min(a, b) / max(a, b) if a or b else 1.0
     return ratio if ratio >= 0.5 else 0.0

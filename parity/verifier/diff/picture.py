@@ -1,4 +1,4 @@
-"""The errors by depth, forward and backward, with the envelope of rounding."""
+"""A picture of the errors by depth, forward and backward, with the envelope of rounding."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vit_config import ConfigError
 from vit_config.files.atomic import write_atomically
 
 FLOOR = 1e-18
-"""Where an error of zero is drawn."""
+"""Height at which an error of zero is drawn."""
 
 
 def draw(difference: Difference, path: Path) -> None:
-    """Draw one panel per direction: each tensor in the order in which it is computed.
+    """Draw one panel per direction, with each tensor in the order of computation.
 
     Raises:
-        ConfigError: a file type that matplotlib cannot write.
+        ConfigError: matplotlib cannot write this file type.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,7 +57,7 @@ def _draw(axis, each: Comparison) -> None:
 
 
 def _name_blocks(axis, each: Comparison) -> None:
-    """Tick where the path's first two parts change, which is where a block begins."""
+    """Set a tick where the first two parts of the path change, as they do where a block begins."""
     names = [".".join(judged.site.path.split(".")[:2]) for judged in each.judged]
     starts = [i for i, name in enumerate(names) if i == 0 or name != names[i - 1]]
     every = max(1, len(starts) // 30)

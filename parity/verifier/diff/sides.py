@@ -10,7 +10,7 @@ from vit_config import ConfigError
 
 
 class Recorded:
-    """A trace that somebody recorded."""
+    """A recording, opened for a comparison."""
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -18,11 +18,11 @@ class Recorded:
 
 
 def recordings(a: str | Path, b: str | Path) -> tuple[Recorded, Recorded] | None:
-    """Both sides, where these are recordings; None where neither is.
+    """Open both sides if they are recordings; return None if neither is.
 
     Raises:
-        ConfigError: only one of them is.
-        MissingFileError, WeightsError: one that is damaged or not there.
+        ConfigError: only one of them is a recording.
+        MissingFileError, WeightsError: a recording is missing or damaged.
     """
     recorded = [str(each).endswith(".trace") or is_trace(each) for each in (a, b)]
     if not any(recorded):

@@ -1,4 +1,4 @@
-"""Whether two recordings can be of one model at all: depth, width, what they were fed."""
+"""Checks that two recordings can be of one model: depth, width, and shapes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from vit_config import InputError
 
 
 def check_comparable(name_a: str, a: Trace, name_b: str, b: Trace) -> None:
-    """Refuse two recordings that are of different models, or of different inputs.
+    """Refuse two recordings of different models, or with inputs of different shapes.
 
     Raises:
-        InputError: another depth, width or shape of the input or of the output; values that are not
-            finite on either side, other than the same infinities; or nothing was recorded.
+        InputError: depth, width, or the shape of an input or output differs; both sides have values that
+            are not finite, other than the same infinities; or nothing was recorded.
     """
     for name, trace in ((name_a, a), (name_b, b)):
         if not trace.events:
@@ -58,10 +58,10 @@ def _facts(a: Trace, b: Trace) -> Iterator[tuple[str, object, object]]:
 
 
 def _depth(trace: Trace) -> int | None:
-    """The length of the list that most called modules are below; None if these are few.
+    """Return the length of the list that contains most called modules; None if it contains few.
 
-    A list is a name with a number, ``blocks.0`` or ``encoderblock_0``; of what it holds, the most common
-    class counts, for a container may hold the embedding and the head too.
+    A list is a name with numbers, ``blocks.0`` or ``encoderblock_0``. Only members of its most common
+    class count, because a container may hold the embedding and the head too.
     """
     called = {event.path for event in trace.of("forward", min(trace.steps))} - {""}
     members: dict[str, dict[str, str]] = defaultdict(dict)  # by list: its members, with their classes
@@ -72,15 +72,15 @@ def _depth(trace: Trace) -> int | None:
             below[path[: match.start()]] += 1
     if not below:
         return None
-    # of nested lists the outermost; by name, so that no order of a set decides
+    # the outermost of nested lists; then by name, so that the order of a set does not matter
     name = min(below, key=lambda each: (-below[each], len(each), each))
     longest = Counter(members[name].values()).most_common(1)[0][1]
     return longest if longest > 1 and below[name] > len(called) / 3 else None
 
 
 def _widths(trace: Trace) -> list[int]:
-    """How many channels the norms have, the most common number first: the length of their parameters,
-    for channels may be the second axis or the last; of a norm without, the last axis."""
+    """Return the numbers of channels that norms have, the most common first: the length of a norm's
+    parameters, as channels may be the second axis or the last; without parameters, the last axis."""
     step = min(trace.steps)
     of_module = {e.path.rpartition(".")[0]: e.shape[-1] for e in trace.of("parameters", step) if e.shape}
     sizes = Counter(
@@ -96,7 +96,7 @@ def _class(trace: Trace, path: str) -> str:
 
 
 def _output(trace: Trace) -> Event | None:
-    """The model's logits, or the first tensor it returns."""
+    """Return the event of the model's logits, or of the first tensor that it returns."""
     found = [
         e for e in trace.of("forward", min(trace.steps)) if e.path == "" and e.port.startswith("out")
     ]
@@ -104,10 +104,10 @@ def _output(trace: Trace) -> Event | None:
 
 
 def _first_not_finite(trace: Trace, other: Trace) -> str | None:
-    """The first tensor with NaN, or with infinities that no tensor of the other trace has as many of.
+    """Return the first tensor with NaN, or with as many infinities as no tensor of the other trace has.
 
-    A mask that is added holds infinities by design, and equal ones say nothing against a model; whether
-    they stand at the same places is judged with everything else.
+    An additive mask holds infinities by design, so equal numbers of them are accepted here. Whether they
+    are at the same places is judged with everything else.
     """
     known: set[tuple[int, int, int]] | None = None
     for event in trace.of("forward", min(trace.steps)):
@@ -120,8 +120,8 @@ def _first_not_finite(trace: Trace, other: Trace) -> str | None:
 
 
 def _infinities(trace: Trace, event: Event) -> tuple[int, int, int] | None:
-    """The size of a tensor and how many infinities of either sign it has, -1 first where there is NaN;
-    None where all is finite."""
+    """Return the size of a tensor (-1 if it has NaN) and its counts of positive and of negative
+    infinities; None if all is finite."""
     if "float" not in event.dtype:
         return None
     values = wide(trace.read(event))

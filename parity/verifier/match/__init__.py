@@ -1,4 +1,4 @@
-"""Which leaf of one model is which leaf of another, by values, by place and by what modules compute."""
+"""Matching of the leaves of two models: by values, by place, and by the results of modules."""
 
 from parity.verifier.match.links import Arrangement, Grade, Link, Matched, Part
 from parity.verifier.match.match import match

@@ -1,7 +1,7 @@
-"""In which arrangement two tensors hold the same numbers: axes permuted, joined, divided, slices
-reordered.
+"""Search for the arrangement in which two tensors hold the same numbers: axes permuted, joined or
+divided, slices reordered.
 
-Few numbers of a guess are compared first, and all of them only if those agree.
+A few numbers are compared first for each guess, and all of them only if those agree.
 """
 
 from __future__ import annotations
@@ -20,29 +20,31 @@ from parity.verifier.match.links import Arrangement, Order, Shape
 from parity.verifier.match.orders import find_order
 
 SAMPLES = 96
-"""Numbers that are compared first."""
+"""Number of values that are compared first."""
 MOST_AXES = 6
-"""Tensors of more are only compared as they are; 720 permutations are the limit."""
+"""Most axes that are permuted (720 permutations); tensors with more are compared as they are."""
 HEADS = {".attn.": "hd", "attn_pool.": "ge"}
-"""The letters that layouts have for an axis of (head, value), by where it is."""
+"""Letters in layouts for the factors (head, value) of an axis, by the part of the name."""
 OTHERS = "oipqcnrsuvwxyz"
 
 
 class _Guess(NamedTuple):
+    """A guess at how the axes of two tensors are made of common factors."""
+
     theirs: tuple[tuple[int, ...], ...]
-    """Each axis of B as the factors that it is made of, by number."""
+    """Factors, by number, that make up each axis of B."""
     ours: tuple[tuple[int, ...], ...]
     sizes: tuple[int, ...]
-    """Of the factors."""
+    """Sizes of the factors."""
 
 
 def arrange(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype, name: str = "") -> Arrangement:
-    """How to arrange `theirs` to be `ours`; not known if no way was found.
+    """Find the arrangement that makes `theirs` equal to `ours`; it is not `known` if none was found.
 
     Args:
-        ours: as A has it.
-        theirs: as B has it, the same numbers after a cast to `kind`.
-        name: of A's leaf: the letters of heads in the layout follow from it.
+        ours: A's tensor.
+        theirs: B's tensor, which holds the same numbers after a cast to `kind`.
+        name: name of A's leaf, which decides the letters of heads in the layout.
     """
     left, right = bits(ours, kind), bits(theirs, kind)
     found = guesses(ours.shape, theirs.shape, name)
@@ -58,13 +60,13 @@ def arrange(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype, name: str = ""
 
 
 def guesses(ours: Shape, theirs: Shape, name: str = "") -> list[Arrangement]:
-    """Every arrangement that two shapes allow, by permuting the axes of one and joining or dividing
-    them.
+    """Return every arrangement that two shapes allow, by permuting the axes of one and joining or
+    dividing them.
 
     Args:
-        name: as of `arrange`.
+        name: see `arrange`.
     """
-    # fewer factors first: numbers that are all alike would fit any
+    # fewer factors first: a tensor of equal numbers would fit any guess
     found = sorted(_guesses(ours, theirs), key=lambda guess: len(guess.sizes))
     return [_layout(guess, name) for guess in found]
 
@@ -73,7 +75,7 @@ def _agrees(left: np.ndarray, right: np.ndarray, layout: Arrangement) -> bool:
     if left.size == 0:
         return True
     where = np.random.default_rng(0).integers(0, left.size, SAMPLES)
-    # the same steps on places in place of values, without moving them all
+    # the layout is applied to a few positions, so that not all values are moved
     sides = Layout.parse(layout.layout)
     theirs = [letter for axis in sides.theirs for letter in axis]
     ours = [letter for axis in sides.ours for letter in axis]
@@ -91,7 +93,7 @@ def _agrees(left: np.ndarray, right: np.ndarray, layout: Arrangement) -> bool:
 
 
 def _guesses(ours: Shape, theirs: Shape) -> Iterator[_Guess]:
-    """Every permutation of one side's axes that the other side joins or divides, the plainest first."""
+    """Yield every permutation of one side's axes that the other joins or divides, the plainest first."""
     seen: set[_Guess] = set()
     real_ours, real_theirs = (tuple(n for n in shape if n != 1) for shape in (ours, theirs))
     for permuted, other, turned in ((real_theirs, real_ours, False), (real_ours, real_theirs, True)):
@@ -109,7 +111,7 @@ def _guesses(ours: Shape, theirs: Shape) -> Iterator[_Guess]:
 
 
 def _numbered(guess: _Guess) -> _Guess:
-    """The same guess, its factors numbered in the order in which A has them."""
+    """Return the same guess with its factors numbered in A's order."""
     order = [factor for axis in guess.ours for factor in axis]
     theirs, ours = (
         tuple(tuple(order.index(factor) for factor in axis) for axis in side)
@@ -128,7 +130,7 @@ def _orderings(count: int) -> Iterator[tuple[int, ...]]:
 def _refine(
     one: Sequence[int], other: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[tuple[int, ...]]] | None:
-    """The factors of which both shapes' axes are made, in order; None if there are none."""
+    """Return the factors that make up the axes of both shapes, in order; None if there are none."""
     if 0 in one:
         alike = tuple(one) == tuple(other)
         each = [(i,) for i in range(len(one))]
@@ -148,7 +150,7 @@ def _refine(
 
 
 def _with_ones(shape: Shape, axes: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-    """The axes of length one put back, which have no factor."""
+    """Put back the axes of length one, which have no factor."""
     rest = iter(axes)
     return tuple(() if length == 1 else next(rest) for length in shape)
 
@@ -173,7 +175,8 @@ def _letters(guess: _Guess, name: str) -> dict[int, str]:
 
 
 def _orders(ours: np.ndarray, theirs: np.ndarray, kind: np.dtype) -> tuple[Order, ...]:
-    """In what order the slices along each axis are, of two tensors of one shape; empty if in none."""
+    """Find the orders of slices, by axis, in which two tensors of one shape differ; empty if none is
+    found."""
     found = []
     left, right = mixed(ours, kind), mixed(theirs, kind)
     for axis in range(ours.ndim):

@@ -1,4 +1,4 @@
-"""Whether somebody's own mapping of leaves is right, line by line, and what is right where it is not."""
+"""Audit of a user's mapping of leaves: whether each line is right, and what would be."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Verdict = Literal[
     "missing",
 ]
 FORM = '"leaf", ["leaf", ...] joined along the first axis, or {"leaf": ..., "transpose": true}'
-"""What a line of a map may be."""
+"""Forms that a line of a map may have."""
 
 
 class Line(NamedTuple):
@@ -32,10 +32,10 @@ class Line(NamedTuple):
 
     a: str
     b: str
-    """As the map has it; empty of a leaf that it leaves out."""
+    """Text of the map's entry; empty for a leaf that the map leaves out."""
     verdict: Verdict
     said: str
-    """What is right instead."""
+    """What would be right instead."""
 
     @property
     def right(self) -> bool:
@@ -46,7 +46,7 @@ class Line(NamedTuple):
 class _Target(NamedTuple):
     leaves: tuple[str, ...]
     transpose: bool | None
-    """None leaves it to what is usual."""
+    """Whether the entry is transposed; None: as is usual, see `audit`."""
 
     @property
     def text(self) -> str:
@@ -54,11 +54,11 @@ class _Target(NamedTuple):
 
 
 def read_map(path: Path) -> dict[str, Any]:
-    """A map in a JSON file.
+    """Read a map from a JSON file.
 
     Raises:
         MissingFileError: there is no such file.
-        ConfigError: no JSON, or not an object whose values are lines of a map.
+        ConfigError: the file is not JSON, or not an object whose values are lines of a map.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such file; give a JSON object of A's leaves and B's")
@@ -80,12 +80,12 @@ def audit(lines: Mapping[str, Any], matched: Matched) -> list[Line]:
     """Judge every line of a map, and name the leaves of A that it leaves out.
 
     Args:
-        lines: by leaf of A, a leaf of B, several that are joined along the first axis, or an object with
-            "leaf" and "transpose". A plain name means the same values, and the usual transposition: as
-            the shapes ask, and of a square matrix where one side alone calls it ``kernel``.
+        lines: for each leaf of A a leaf of B, several that are joined along the first axis, or an object
+            with "leaf" and "transpose". A plain name means the same values with the usual transposition:
+            as the shapes require; a square matrix is transposed if only one side calls it ``kernel``.
 
     Raises:
-        ConfigError: a line of another form.
+        ConfigError: a line has another form.
     """
     targets = {name: _target(name, value) for name, value in lines.items()}
     uses = Counter(leaf for target in targets.values() for leaf in set(target.leaves))
@@ -157,7 +157,7 @@ def _wrong_leaf(
 
 
 def _moved(link: Link, target: _Target, matched: Matched) -> tuple[Verdict, str] | None:
-    """What is wrong with how a line says that the numbers are arranged."""
+    """Return what is wrong with the arrangement of numbers that a line states; None if nothing is."""
     arrangement = link.arrangement
     if not arrangement.known:
         return "wrong order", "the numbers are the same, in an order that was not recognised"

@@ -1,4 +1,4 @@
-"""Leaves of blocks that are alike, as one: ``blocks.{i}.norm1.weight`` for all blocks."""
+"""Families: the same leaf of all blocks as one entry, ``blocks.{i}.norm1.weight``."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ INDEX = "{i}"
 
 @dataclass(frozen=True)
 class Family:
-    """A leaf of A, or that of every block, with what it is in B."""
+    """A leaf of A, or the same leaf of every block, with its leaves in B."""
 
     a: str
-    """The name, a template if `members` has several."""
+    """Name; a template if there are several members."""
     b: tuple[str, ...]
-    """The names in B, one for each link; templates of the same number."""
+    """Names in B, one for each link; templates for the same block number."""
     members: tuple[str, ...]
-    """The leaves of A."""
+    """Leaves of A."""
     links: tuple[Link, ...]
-    """Of the first member, by part of the leaf of A."""
+    """Links of the first member, by part of the leaf of A."""
     numbers: tuple[int, ...] = ()
-    """Of the members' blocks; empty of a single leaf."""
+    """Numbers of the members' blocks; empty for a single leaf."""
 
     def stacked(self, link: Link) -> bool:
-        """Whether the leaf of B is a stack, of which each member is one slice."""
+        """Return whether the leaf of B is a stack and each member is one of its slices."""
         part = link.part_b
         return bool(self.numbers) and part is not None and part.start == self.numbers[0] and _one(link)
 
     @property
     def shown(self) -> str:
-        """The name with the blocks that it stands for."""
+        """Name with the blocks that it stands for."""
         return show(self.a, self.numbers)
 
 
 def show(template: str, numbers: Sequence[int]) -> str:
-    """A template with the numbers that it stands for: ``blocks.{0-11}.norm1``."""
+    """Return a template with the numbers that it stands for: ``blocks.{0-11}.norm1``."""
     if not numbers:
         return template
     first, last = min(numbers), max(numbers)
@@ -49,7 +49,7 @@ def show(template: str, numbers: Sequence[int]) -> str:
 
 
 def families(matched: Matched) -> list[Family]:
-    """The leaves of A that have partners, those of blocks that are alike joined, in A's order."""
+    """Return the leaves of A that have partners, in A's order; those of like blocks are joined."""
     groups: dict[tuple[object, ...], list[str]] = {}
     for name in matched.a:
         links = matched.of(name)
@@ -60,8 +60,8 @@ def families(matched: Matched) -> list[Family]:
 
 
 def template(names: Sequence[str], numbers: Sequence[int]) -> str | None:
-    """What several names have in common, ``{i}`` in place of the numbers given; None if it is not
-    that."""
+    """Return the template of several names, with ``{i}`` in place of the given numbers; None if the
+    names differ elsewhere, too."""
     split = [re.split(r"(\d+)", name) for name in names]
     pieces = []
     for tokens in zip(*split, strict=True) if len({len(each) for each in split}) == 1 else ():
@@ -98,7 +98,7 @@ def _joined(names: Sequence[str], matched: Matched) -> list[Family]:
 
 
 def _said(link: Link, name: str, matched: Matched) -> tuple[object, ...]:
-    """What links of one family have in common."""
+    """Return the facts that all links of one family share."""
     part = link.part_b._replace(start=0, stop=1) if link.part_b and _one(link) else link.part_b
     orders = tuple((order.axis, order.words) for order in link.arrangement.orders)
     return (
@@ -113,17 +113,17 @@ def _said(link: Link, name: str, matched: Matched) -> tuple[object, ...]:
 
 
 def _one(link: Link) -> bool:
-    """Whether it is one slice of a stack in B."""
+    """Return whether B's part of a link is one slice of a stack."""
     part = link.part_b
     return part is not None and part.stop - part.start == 1 and part.every > 1
 
 
 def skeleton(name: str) -> str:
-    """A name without the number of its block."""
+    """Return a name with ``{i}`` in place of its first number, that of the block."""
     return re.sub(r"\d+", INDEX, name, count=1)
 
 
 def block(name: str) -> int | None:
-    """The first number in a name."""
+    """Return the first number in a name."""
     found = re.search(r"\d+", name)
     return int(found[0]) if found else None

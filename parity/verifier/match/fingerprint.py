@@ -1,10 +1,10 @@
-"""Fingerprints of values that do not depend on their order, and add up.
+"""Fingerprints of values that do not depend on the order of the values, and can be added.
 
-The fingerprint of a set of numbers is the sum, modulo 2^64, of a mixed form of each one's bits.
-Whatever permutes numbers - a transposition, heads in another order - leaves it as it is, and the
-fingerprint of a joined tensor is the sum of those of its parts. So one pass over each file is enough
-to find which tensor, or which stretch of a tensor, holds the same numbers as another, without
-comparing any pair of them.
+The fingerprint of a set of numbers is the sum, modulo 2^64, of a mixed form of each number's bits. A
+permutation of the numbers - a transposition, heads in another order - does not change it, and the
+fingerprint of a joined tensor is the sum of the fingerprints of its parts. So one pass over each file
+is enough to find which tensor, or which stretch of a tensor, holds the same numbers as another, without
+comparing pairs of tensors.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import ml_dtypes
 import numpy as np
 
 SLAB = 2**19
-"""Numbers that are mixed at once, so that the work stays in a processor's cache."""
+"""Number of values that are mixed at once: few enough for a processor's cache."""
 INTEGER = np.dtype(np.int64)
 _ODD = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
 _START = np.uint64(0x2545F4914F6CDD1D)
 
 
 class Fingerprint(NamedTuple):
-    """Of one tensor, its values seen as one type."""
+    """The fingerprint of one tensor, its values cast to one type."""
 
     total: int
-    """Of all values."""
+    """Fingerprint of all values."""
     sums: tuple[np.ndarray, ...]
-    """Along each axis, of each slice across it: (length of the axis,) uint64."""
+    """For each axis the fingerprints of its slices: (length of the axis,) uint64."""
     constant: bool
-    """Whether all values are the same; of an empty tensor they are."""
+    """Whether all values are the same; true for an empty tensor."""
 
 
 def common_type(one: np.dtype, other: np.dtype) -> np.dtype | None:
-    """The type in which tensors of two types are compared: the narrower one; None if they cannot be.
+    """Return the type in which tensors of two types are compared, the narrower one; None if they cannot.
 
-    Of float16 and bfloat16 neither is narrower; both are exact in float32.
+    Neither of float16 and bfloat16 is narrower; both are exact in float32.
     """
     if one.kind in "iub" and other.kind in "iub":
         return INTEGER
@@ -49,8 +49,8 @@ def common_type(one: np.dtype, other: np.dtype) -> np.dtype | None:
 
 
 def bits(array: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """The bits of values after a cast to a type, equal where the values are; zeros have one sign."""
-    with np.errstate(all="ignore"):  # what overflows in a narrower type does so in both tensors
+    """Return the bits of values cast to a type, equal where the values are; zeros have one sign."""
+    with np.errstate(all="ignore"):  # what overflows in a narrower type overflows in both tensors
         cast = np.asarray(array).astype(kind, copy=False)
         if kind == INTEGER:
             return np.ascontiguousarray(cast).view(np.uint64)
@@ -60,7 +60,7 @@ def bits(array: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def mixed(array: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """What each value adds to a fingerprint: uint64 of the same shape."""
+    """Return what each value adds to a fingerprint: uint64 of the same shape."""
     found = bits(array, kind).astype(np.uint64)
     found += _START
     for odd, shift in zip(_ODD, (np.uint64(32), np.uint64(29)), strict=True):
@@ -70,7 +70,7 @@ def mixed(array: np.ndarray, kind: np.dtype) -> np.ndarray:
 
 
 def fingerprint(array: np.ndarray, kind: np.dtype) -> Fingerprint:
-    """The fingerprint of a tensor of at least one axis, its values cast to a type."""
+    """Return the fingerprint of a tensor with at least one axis, its values cast to a type."""
     rows = max(1, SLAB // max(1, array[:1].size))
     sums = [np.zeros(length, np.uint64) for length in array.shape]
     constant = True
@@ -90,7 +90,7 @@ def fingerprint(array: np.ndarray, kind: np.dtype) -> Fingerprint:
 
 
 def windows(sums: np.ndarray, length: int) -> np.ndarray:
-    """The fingerprints of all stretches of so many slices, by where they begin."""
+    """Return the fingerprints of all stretches of `length` slices, by the slice where they begin."""
     ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(sums, dtype=np.uint64)])
     return ends[length:] - ends[:-length]
 

@@ -1,4 +1,4 @@
-"""The leaves of one side: read from a file or a trace, one by one, with their fingerprints."""
+"""The leaves of one side, read one by one from a file or a trace, with their fingerprints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Leaves:
     """Named arrays, read when they are needed.
 
     Args:
-        tensors: by name, of any shape and type.
+        tensors: tensors of any shape and type, by name.
     """
 
     def __init__(self, tensors: Mapping[str, Stored | np.ndarray]) -> None:
@@ -30,18 +30,17 @@ class Leaves:
             name: each if isinstance(each, Stored) else Stored.of(each) for name, each in tensors.items()
         }
         self.shapes: dict[str, Shape] = {n: each.shape or (1,) for n, each in self.stored.items()}
-        """A number without axes counts as one of one."""
+        """Shapes by name; a scalar has shape (1,)."""
         self.types = {name: each.dtype for name, each in self.stored.items()}
         self.prints: dict[str, dict[np.dtype, Fingerprint]] = {}
-        # leaves that are joined or stacked are asked for several times in a row
+        # a leaf that is joined or stacked is read several times in a row
         self.load = lru_cache(maxsize=4)(self._load)
 
     def _load(self, name: str) -> np.ndarray:
         return self.stored[name].load().reshape(self.shapes[name])
 
     def read(self, others: Iterable[np.dtype]) -> None:
-        """Take the fingerprints of all leaves, in each type in which a leaf of the other side may be
-        equal.
+        """Take the fingerprints of all leaves, in each type in which the other side may hold the same.
 
         Raises:
             WeightsError: a leaf's bytes are damaged.
@@ -56,25 +55,25 @@ class Leaves:
                 }
 
     def size(self, name: str) -> int:
-        """How many numbers a leaf has."""
+        """Return the number of values of a leaf."""
         return int(np.prod(self.shapes[name], dtype=np.int64))
 
     def constant(self, name: str) -> bool:
-        """Whether a leaf's values are all the same, or it has none."""
+        """Return whether a leaf's values are all the same, or it has none."""
         return any(each.constant for each in self.prints.get(name, {}).values())
 
 
 def modules_above(name: str) -> list[str]:
-    """The modules that a leaf is in, the outermost first: of ``a.b.c`` these are ``a`` and ``a.b``."""
+    """Return the modules that contain a leaf, the outermost first: ``a`` and ``a.b`` for ``a.b.c``."""
     return [name[: mark.start()] for mark in re.finditer(r"[./]", name)]
 
 
 def read_leaves(path: str | Path) -> dict[str, Stored]:
-    """The arrays of a checkpoint of any kind, or the parameters of a trace's first step, by name.
+    """Read the arrays of a checkpoint of any kind, or the parameters of a trace's first step, by name.
 
     Raises:
         MissingFileError: there is nothing at `path`.
-        WeightsError: damaged, or without any array; a trace that keeps only samples.
+        WeightsError: the file is damaged or has no arrays, or the trace keeps only samples.
     """
     trace = is_trace(path)
     tensors = _of_trace(Path(path)) if trace else open_container(path).tensors

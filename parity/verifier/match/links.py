@@ -1,4 +1,5 @@
-"""What is found: which part of a leaf of A is which part of one of B, how arranged, how surely."""
+"""Results of matching: which part of a leaf of A is which part of a leaf of B, in which arrangement,
+and how sure that is."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from parity.porting.dialects.layout import Layout
 Shape = tuple[int, ...]
 Grade = Literal["by value", "by place", "by probing"]
 """How sure a link is. ``by value``: the numbers are the same, and no other leaf has them. ``by
-place``: the numbers say nothing (all zeros, or found several times), but the leaves around leave one
-candidate. ``by probing``: the values differ, but both leaves are of modules that compute the same."""
+place``: the numbers do not decide (all zeros, or found several times), but the leaves around leave one
+candidate. ``by probing``: values do not decide, but the modules of both leaves computed the same."""
 
 
 class Part(NamedTuple):
@@ -26,11 +27,11 @@ class Part(NamedTuple):
     start: int
     stop: int
     every: int
-    """The slices `start` to `stop` of every stretch of so many; the length of the axis where there is
-    one stretch alone."""
+    """Length of a stretch: the part has the slices `start` to `stop` of every stretch. The length of the
+    axis if there is only one."""
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """These slices, joined."""
+        """Return these slices of an array, joined."""
         front = array.shape[: self.axis]
         behind = array.shape[self.axis + 1 :]
         cut = array.reshape(*front, -1, self.every, *behind)
@@ -38,12 +39,12 @@ class Part(NamedTuple):
         return cut.reshape(*front, -1, *behind)
 
     def shape(self, shape: Shape) -> Shape:
-        """What `take` makes of a shape."""
+        """Return the shape that `take` makes of a shape."""
         length = shape[self.axis] // self.every * (self.stop - self.start)
         return (*shape[: self.axis], length, *shape[self.axis + 1 :])
 
     def text(self, shape: Shape) -> str:
-        """As one writes it: ``[16:32]`` of the first axis."""
+        """Return the part as text: ``[16:32]`` for the first axis."""
         spans = f"{self.start}:{self.stop}" if self.stop - self.start > 1 else str(self.start)
         if self.every != shape[self.axis]:
             spans += f" of every {self.every}"
@@ -51,32 +52,32 @@ class Part(NamedTuple):
 
 
 class Order(NamedTuple):
-    """The slices along an axis of A in another order than in B."""
+    """Another order of the slices along an axis in A than in B."""
 
     axis: int
     indices: np.ndarray
-    """Which slice of theirs each of ours is."""
+    """Number in B of each slice of A."""
     words: str
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How B's numbers are arranged to be A's: a layout, then slices in another order."""
+    """Steps that turn B's tensor into A's: a layout, then slices in another order."""
 
     layout: str
-    """As `parity.porting.dialects.layout` has it, B's axes first; empty if none was found."""
+    """Layout as in `parity.porting.dialects.layout`, B's axes first; empty if none was found."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """Of its letters."""
+    """Sizes of the layout's letters."""
     orders: tuple[Order, ...] = ()
 
     @property
     def known(self) -> bool:
-        """Whether it says where each number belongs."""
+        """Whether the arrangement was found."""
         return bool(self.layout)
 
     @property
     def plain(self) -> bool:
-        """Whether nothing moves, but for the shape."""
+        """Whether no number moves; the shape may change."""
         return self.known and not self.orders and not self.permuted
 
     @property
@@ -87,7 +88,7 @@ class Arrangement:
 
     @property
     def transposed(self) -> bool:
-        """Whether two axes change places and nothing else happens."""
+        """Whether two axes are exchanged and nothing else happens."""
         theirs, _ = self._letters
         return len(theirs) == 2 and self.permuted and not self.orders and "(" not in self.layout
 
@@ -97,18 +98,18 @@ class Arrangement:
         return [x for axis in sides.theirs for x in axis], [x for axis in sides.ours for x in axis]
 
     def apply(self, theirs: np.ndarray) -> np.ndarray:
-        """B's part as A's."""
+        """Arrange B's part as A's."""
         array = Layout.parse(self.layout).apply(theirs, self.sizes)
         for order in self.orders:
             array = array.take(order.indices, order.axis)
         return array
 
     def words(self, shape: Shape, theirs: Shape) -> str:
-        """The arrangement in words.
+        """Return the arrangement in words.
 
         Args:
-            shape: of A's part.
-            theirs: of B's.
+            shape: shape of A's part.
+            theirs: shape of B's part.
         """
         if not self.known:
             return "same numbers, in an order that was not recognised"
@@ -123,26 +124,26 @@ class Arrangement:
 
 
 class Link(NamedTuple):
-    """One part of a leaf of A is one part of a leaf of B."""
+    """A statement that one part of a leaf of A is one part of a leaf of B."""
 
     a: str
     part_a: Part | None
-    """None is the whole leaf."""
+    """None: the whole leaf."""
     b: str
     part_b: Part | None
     kind: np.dtype | None
-    """The type in which they are equal; None of leaves whose values differ."""
+    """Type in which the two are equal; None if their values differ."""
     arrangement: Arrangement
     grade: Grade = "by value"
     why: str = ""
-    """What the grade rests on, where that is not the values."""
+    """Evidence for the grade, if that is not the values."""
 
 
 class Sum(NamedTuple):
-    """A leaf of one side that is a leaf of the other and a row of a table there, added."""
+    """A leaf of one side that is the sum of a leaf and of a row of a table of the other side."""
 
     side: Literal["a", "b"]
-    """Where the sum is."""
+    """Side that has the sum."""
     name: str
     term: str
     table: str
@@ -150,31 +151,31 @@ class Sum(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The sum as an equation."""
+        """Right-hand side of the equation, as text."""
         other = "B" if self.side == "a" else "A"
         return f"{self.term} + {self.table}[{self.row}] of {other}"
 
 
 @dataclass(frozen=True, repr=False)
 class Matched:
-    """What is known of each leaf of two sets."""
+    """Result of matching two sets of leaves."""
 
     a: Mapping[str, Shape]
     b: Mapping[str, Shape]
     types_a: Mapping[str, np.dtype]
     types_b: Mapping[str, np.dtype]
     links: tuple[Link, ...]
-    """By leaf of A, then by part of it."""
+    """Links, in the order of A's leaves and of their parts."""
     ambiguous: Mapping[str, tuple[str, ...]]
-    """Leaves of A that more than one leaf of B may be, with those."""
+    """Leaves of A with several candidates in B, each with its candidates."""
     ambiguous_b: Mapping[str, tuple[str, ...]]
-    """The same of B."""
+    """The same for leaves of B."""
     filled_a: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
-    """Stretches of leaves of A that hold one value throughout, with it, and that nothing of B is."""
+    """Stretches of leaves of A without a partner that hold one value throughout, each with its value."""
     filled_b: Mapping[str, tuple[tuple[Part, float], ...]] = field(default_factory=dict)
-    """The same of B."""
+    """The same for leaves of B."""
     sums: tuple[Sum, ...] = ()
-    """Leaves that are the sum of two of the other side."""
+    """Leaves that are sums of two tensors of the other side."""
 
     def __repr__(self) -> str:
         found = len({link.a for link in self.links}) if self.links else 0
@@ -184,7 +185,7 @@ class Matched:
         )
 
     def of(self, name: str) -> tuple[Link, ...]:
-        """The links of a leaf of A."""
+        """Return the links of a leaf of A."""
         return self._by_leaf.get(name, ())
 
     @cached_property
@@ -195,7 +196,7 @@ class Matched:
         return found
 
     def rest(self, side: Literal["a", "b"]) -> tuple[str, ...]:
-        """The leaves of one side that are not wholly accounted for, and not ambiguous."""
+        """Return the leaves of one side that are not fully matched, and not ambiguous."""
         shapes, ambiguous, filled = (
             (self.a, self.ambiguous, self.filled_a)
             if side == "a"
@@ -222,6 +223,6 @@ class Matched:
 
     @property
     def complete(self) -> bool:
-        """Whether every leaf of both sides is accounted for."""
+        """Whether every leaf of both sides is fully matched, in a known arrangement."""
         unknown = any(not link.arrangement.known for link in self.links)
         return not (self.ambiguous or self.ambiguous_b or unknown or self.rest("a") or self.rest("b"))

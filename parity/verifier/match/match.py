@@ -1,4 +1,4 @@
-"""Which leaf of A is which leaf of B."""
+"""Matching of leaves by value, then by place."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndar
     """Find which leaf of A is which leaf of B, whatever they are called.
 
     Args:
-        a: arrays of any shapes and types by name.
-        b: those of another program.
+        a: arrays of any shapes and types, by name.
+        b: the arrays of another program, by name.
 
     Raises:
         WeightsError: the bytes of a tensor are damaged.
@@ -31,7 +31,7 @@ def match(a: Mapping[str, Stored | np.ndarray], b: Mapping[str, Stored | np.ndar
 
 
 def match_leaves(ours: Leaves, theirs: Leaves) -> Matched:
-    """As `match`, of leaves that may be read again afterwards."""
+    """Match two sets of leaves, as `match` does; they may be read again afterwards."""
     ours.read(theirs.types.values())
     theirs.read(ours.types.values())
     known = search(ours, theirs)
@@ -39,7 +39,7 @@ def match_leaves(ours: Leaves, theirs: Leaves) -> Matched:
     graded: list[tuple[Found, Grade, str]] = [(each, "by value", "") for each in known]
     for each, why in placed.found:
         graded.append((each, "by place", why))
-    # what is read from one leaf of B stays together
+    # links to one leaf of B stay together, so that it is read once
     links = [_link(ours, theirs, *each) for each in sorted(graded, key=lambda each: each[0].b)]
     order = {name: index for index, name in enumerate(ours.shapes)}
     links.sort(key=lambda link: (order[link.a], link.part_a is not None and link.part_a.start, link.b))
@@ -75,7 +75,7 @@ def _link(a: Leaves, b: Leaves, found: Found, grade: Grade, why: str) -> Link:
 def _filled(
     leaves: Leaves, taken: list[tuple[str, Part | None]]
 ) -> dict[str, tuple[tuple[Part, float], ...]]:
-    """What is left of leaves of which parts were found, where it holds one value throughout."""
+    """Return the unmatched stretches of partly matched leaves, if each holds one value throughout."""
     found: dict[str, tuple[tuple[Part, float], ...]] = {}
     parts: dict[str, list[Part]] = {}
     for name, part in taken:

@@ -1,4 +1,4 @@
-"""Matching what two files or traces hold."""
+"""Matching of the leaves of two files or traces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from parity.verifier.match.probe import probe
 def match_paths(a: Path, b: Path) -> Matched:
     """Find which leaf of one file or trace is which leaf of another.
 
-    Of two traces, leaves that their values do not tell are looked for by what the modules computed.
+    In two traces, leaves that values do not decide are matched by what their modules computed.
 
     Raises:
         MissingFileError: there is nothing at a path.
-        WeightsError: damaged, or without arrays.
+        WeightsError: a file is damaged, or has no arrays.
     """
     ours, theirs = Leaves(read_leaves(a)), Leaves(read_leaves(b))
     matched = match_leaves(ours, theirs)

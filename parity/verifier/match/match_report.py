@@ -1,4 +1,4 @@
-"""What was found as a table and as JSON."""
+"""Results of matching as tables and as plain data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from parity.verifier.match.links import Link, Matched, Part, Shape
 JSON_VERSION = 1
 COLOURS = {"by value": "green", "by place": "yellow", "by probing": "cyan"}
 SOME = 6
-"""Candidates that are written out."""
+"""Most names of a list that are printed."""
 
 
 def relation(link: Link, matched: Matched) -> str:
-    """How the parts of a link are related, in words."""
+    """Return how the parts of a link are related, in words."""
     arrangement, part = link.arrangement, link.part_b
     theirs = _shape(matched.b[link.b], part)
-    if part and theirs[0] == 1 and not part.axis:  # a slice of a stack, which has an axis less
+    if part and theirs[0] == 1 and not part.axis:  # a slice of a stack, which has one axis less
         theirs = theirs[1:]
         arrangement = replace(arrangement, layout=arrangement.layout.removeprefix("1 "))
     said = arrangement.words(_shape(matched.a[link.a], link.part_a), theirs)
@@ -40,10 +40,10 @@ def relation(link: Link, matched: Matched) -> str:
 
 
 def print_links(matched: Matched, console: Console, *, every: bool = False) -> None:
-    """Print each leaf of A with its partners, blocks that are alike in one row.
+    """Print each leaf of A with its partners; like blocks share a row.
 
     Args:
-        every: a row for every block.
+        every: print a row for every block instead.
     """
     table = _grid("leaf of A", "shape", "leaf of B", "shape", "relation", "how sure")
     for family in _families(matched, every=every):
@@ -62,7 +62,7 @@ def print_links(matched: Matched, console: Console, *, every: bool = False) -> N
 
 
 def print_audit(lines: Sequence[Line], console: Console) -> None:
-    """Print every line of a map that is not right, what it leaves out, and the counts."""
+    """Print every wrong line of a map, the leaves that the map leaves out, and the counts."""
     given = [line for line in lines if line.verdict != "missing"]
     wrong = [line for line in given if not line.right]
     table = _grid()
@@ -81,7 +81,7 @@ def print_audit(lines: Sequence[Line], console: Console) -> None:
 
 
 def to_dict(matched: Matched, lines: Sequence[Line] | None = None) -> dict[str, Any]:
-    """Everything that was found as plain data; docs/matching.md says what each entry means."""
+    """Return all results as plain data; docs/matching.md describes each entry."""
     found: dict[str, Any] = {
         "version": JSON_VERSION,
         "complete": matched.complete,
@@ -132,7 +132,7 @@ def _families(matched: Matched, *, every: bool) -> list[Family]:
 
 
 def print_rest(matched: Matched, console: Console) -> None:
-    """Print what is ambiguous or left over, and the counts."""
+    """Print the leaves that are ambiguous or left over, and the counts."""
     table = _grid()
     groups: dict[tuple[str, str], list[str]] = {}
     for name, candidates in matched.ambiguous.items():
@@ -203,7 +203,7 @@ def _verdict(matched: Matched) -> str:
 
 
 def _in_sums(matched: Matched) -> set[str]:
-    """The leaves of A that are in sums alone."""
+    """Return the leaves of A that are only in sums."""
     names = [(x.name,) if x.side == "a" else (x.term, x.table) for x in matched.sums]
     return {name for each in names for name in each if not matched.of(name)}
 

@@ -1,4 +1,5 @@
-"""In what order slices are: heads permuted, queries, keys and values interleaved, halves as pairs."""
+"""Search for the order of slices: heads permuted, queries, keys and values interleaved, halves as
+pairs."""
 
 from __future__ import annotations
 
@@ -12,16 +13,16 @@ from parity.verifier.match.links import Order
 
 MOST_FACTORS = 3
 MOST_SHOWN = 8
-"""Heads whose order is written out."""
+"""Most heads whose order is printed."""
 
 
 def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> Order | None:
-    """In what order slices are.
+    """Find the order in which A has the slices of B.
 
     Args:
         ours: the fingerprint of each slice of A, (n,).
-        theirs: of each slice of B; the same ones.
-        axis: along which the slices are.
+        theirs: the same fingerprints in B's order, (n,).
+        axis: the axis of the slices.
     """
     if found := _known(ours, theirs):
         return Order(axis, *found)
@@ -30,7 +31,7 @@ def find_order(ours: np.ndarray, theirs: np.ndarray, axis: int) -> Order | None:
 
 
 def _known(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | None:
-    """The axis divided into factors that change places."""
+    """Find an order by dividing the axis into factors and permuting these."""
     for count in range(2, MOST_FACTORS + 1):
         for factors in _factorings(len(ours), count):
             for order in _moves(count):
@@ -41,7 +42,7 @@ def _known(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | Non
 
 
 def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | None:
-    """Each of queries, keys and values in an order of its own."""
+    """Find an order for each of queries, keys and values, the thirds of the axis."""
     third, rest = divmod(len(ours), 3)
     if rest:
         return None
@@ -60,8 +61,7 @@ def _thirds(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str] | No
 
 
 def _any(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, str]:
-    """Whatever order it is, in the largest blocks that stay together; slices that are alike keep
-    theirs."""
+    """Describe any order by the largest blocks that stay together; equal slices keep their order."""
     places = np.argsort(theirs, kind="stable")
     indices = np.empty(len(ours), np.int64)
     indices[np.argsort(ours, kind="stable")] = places
@@ -89,7 +89,7 @@ def _words(factors: Sequence[int], order: Sequence[int]) -> str:
 
 @cache
 def _moves(count: int) -> tuple[tuple[int, ...], ...]:
-    """The permutations in which no neighbours stay together, which fewer factors would say."""
+    """Return the permutations in which no neighbours stay together; fewer factors describe the rest."""
     return tuple(
         order
         for order in permutations(range(count))
@@ -99,7 +99,7 @@ def _moves(count: int) -> tuple[tuple[int, ...], ...]:
 
 @cache
 def _factorings(length: int, count: int) -> tuple[tuple[int, ...], ...]:
-    """The ways to write a length as a product of so many factors above one, in order."""
+    """Return all ways to write a length as a product of `count` factors above one, in order."""
     return tuple(_products(length, count))
 
 

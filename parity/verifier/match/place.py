@@ -1,6 +1,6 @@
-"""By place: leaves whose numbers say nothing, such as fresh biases, told by the leaves around them.
+"""Matching by place: leaves whose values do not decide, such as fresh biases, by the leaves around them.
 
-Nothing is guessed: a leaf is given a partner only where its modules leave exactly one.
+Nothing is guessed: a leaf gets a partner only if its modules leave exactly one.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from parity.verifier.match.search import Found, Key, keys
 
 
 class Placed(NamedTuple):
-    """What was found by place, and what remains open."""
+    """Partners found by place, and leaves that remain ambiguous."""
 
     found: list[tuple[Found, str]]
-    """With what each rests on."""
+    """Partners, each with the evidence."""
     ambiguous: dict[str, tuple[str, ...]]
     ambiguous_b: dict[str, tuple[str, ...]]
 
 
 def place(a: Leaves, b: Leaves, known: list[Found]) -> Placed:
-    """Partners of leaves that their modules leave no choice of."""
+    """Find the partners of leaves for which the modules around leave one candidate."""
     found: list[tuple[Found, str]] = []
     while True:
         links = [*known, *(each for each, _ in found)]
@@ -41,7 +41,7 @@ def place(a: Leaves, b: Leaves, known: list[Found]) -> Placed:
 
 
 def _beside(a: Leaves, b: Leaves, links: list[Found]) -> list[tuple[Found, str]]:
-    """A leaf beside one that is known: the bias of a weight that was joined, split or stacked."""
+    """Find partners beside known ones: the bias of a weight that was joined, split or stacked."""
     ours = _Beside(a, [(x.a, x.part_a) for x in links])
     theirs = _Beside(b, [(x.b, x.part_b) for x in links])
     proposed: dict[tuple[str, Part | None, str, Part | None], tuple[Found, str]] = {}
@@ -67,7 +67,7 @@ def _beside(a: Leaves, b: Leaves, links: list[Found]) -> list[tuple[Found, str]]
 
 
 class _Beside:
-    """The stretches of one side that are not taken, by the leaves that they are beside."""
+    """The free stretches of one side, by the leaves beside them."""
 
     def __init__(self, leaves: Leaves, taken: list[tuple[str, Part | None]]) -> None:
         self._leaves = leaves
@@ -83,8 +83,8 @@ class _Beside:
                 self._by_parent[above].append(name)
 
     def stretches(self, name: str, part: Part | None) -> list[tuple[str, Part | None, int, float]]:
-        """The leaves beside one, or the same share of them as a part is of it, if that holds one value:
-        with its size and the value."""
+        """Return the free leaves beside a leaf (for a part of it, the same share of each) that hold one
+        value, each with size and value."""
         found = []
         for beside in self._by_parent.get(_parent(name), ()):
             shape = self._leaves.shapes[beside]
@@ -95,7 +95,7 @@ class _Beside:
             array = own.take(array) if own else array
             first = array.reshape(-1)[:1]
             if first.size and (array == first).all():
-                with np.errstate(all="ignore"):  # in the coarsest type: the other side's may be that
+                with np.errstate(all="ignore"):  # in the coarsest type, which the other side may have
                     value = float(first.astype(ml_dtypes.bfloat16)[0])
                 found.append((beside, own, array.size, value))
         return found
@@ -113,7 +113,7 @@ class _Beside:
 
 
 def _alone(a: Leaves, b: Leaves, links: list[Found]) -> Iterable[tuple[Found, str]]:
-    """A leaf that is the only one with its values, or with its name too, in modules that correspond."""
+    """Find a leaf that alone has its values, or its values and name, in modules that correspond."""
     for (_, address), (ours, theirs) in _classes(a, b, links).items():
         short = {name.removeprefix(address[1]): name for name in theirs}
         for x in ours if len(ours) > 1 else ():
@@ -127,14 +127,14 @@ def _alone(a: Leaves, b: Leaves, links: list[Found]) -> Iterable[tuple[Found, st
             if kind is not None:
                 where = " and ".join(address) if any(address) else "the model"
                 yield Found(ours[0], None, theirs[0], None, kind), f"the only one so in {where}"
-                return  # what is known now may settle others in a closer place
+                return  # this partner may settle others in inner modules
 
 
 def _candidates(
     a: Leaves, b: Leaves, links: list[Found]
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
-    """Leaves that several others may be, with those: in the same modules, or anywhere if there are
-    none."""
+    """Return the leaves of both sides with several candidates: those in corresponding modules, or
+    anywhere if these have none."""
     ours: dict[str, tuple[str, ...]] = {}
     theirs: dict[str, tuple[str, ...]] = {}
     for classes in (_classes(a, b, links), _classes(a, b, links, everywhere=True)):
@@ -149,7 +149,7 @@ def _candidates(
 def _classes(
     a: Leaves, b: Leaves, links: list[Found], *, everywhere: bool = False
 ) -> dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]]:
-    """Open leaves of both sides by values and by the innermost pair of corresponding modules around."""
+    """Group the open leaves of both sides by values and innermost pair of corresponding modules."""
     pairs = {} if everywhere else _pairs(links)
     back = {theirs: ours for ours, theirs in pairs.items()}
     found: dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]] = {}
@@ -166,14 +166,14 @@ def _classes(
 
 
 def _pairs(links: list[Found]) -> dict[str, str]:
-    """Modules of A that hold the same leaves as one module of B, with those."""
+    """Return the modules of A that hold the same leaves as a module of B, each with that module."""
     there = _innermost((link.a, link.b) for link in links)
     back = _innermost((link.b, link.a) for link in links)
     return {ours: theirs for ours, theirs in there.items() if theirs and back.get(theirs) == ours}
 
 
 def _innermost(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Of each module the innermost one around the partners of all its leaves."""
+    """Return for each module the innermost one that contains the partners of all its leaves."""
     found: dict[str, list[str]] = {}
     for name, partner in pairs:
         above = modules_above(partner)
@@ -193,8 +193,8 @@ def _parent(name: str) -> str:
 
 
 def _part_of(part: Part, shape: tuple[int, ...], own: tuple[int, ...]) -> Part | None:
-    """The same stretch of a neighbour: along its axis of the same length, or the first that divides
-    so."""
+    """Return the same stretch of a neighbour: along an axis of the same length, or the first axis that
+    can be divided alike; None if there is none."""
     if part.axis < len(own) and own[part.axis] == shape[part.axis]:
         return part
     for axis, length in enumerate(own):

@@ -1,8 +1,8 @@
-"""By probing: modules that computed the same hold leaves that correspond, whatever their values are.
+"""Matching by probing: modules that computed the same hold leaves that correspond, whatever the values.
 
-Two traces of the same batch show what each module was given and gave. Where two modules agree in both,
-or are the only ones that gave the same, their leaves are paired by size and, where several have that,
-by how close the values are.
+Two traces of the same batch show the input and output of each module. If two modules agree in both, or
+are the only ones with the same output, their leaves are paired by size and, if several have the same
+size, by how close the values are.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from parity.verifier.match.links import Arrangement, Link, Matched
 from parity.verifier.match.statistics import Statistics
 
 CLOSE = 0.01
-"""How far, relative to its norm, a leaf may be from another that is taken for it among several."""
+"""Largest distance, relative to the norm, of two leaves that are paired by their values."""
 
 
 class _Call(NamedTuple):
-    """What a module was given first and what it gave."""
+    """First input and first output of a module."""
 
     given: Event
     gave: Event
 
 
 def probe(matched: Matched, trace_a: Trace, trace_b: Trace, a: Leaves, b: Leaves) -> Matched:
-    """Add partners of leaves that have none, from what the modules around them computed."""
+    """Add partners for leaves without one, from what the modules around them computed."""
     calls = [_calls(trace) for trace in (trace_a, trace_b)]
     links = list(matched.links)
     for same_input in (True, False):
@@ -69,8 +69,8 @@ def _of_models(
     b: Leaves,
     links: Sequence[Link],
 ) -> list[Link]:
-    """Leaves that no pair of modules has, such as a class token: paired if the whole models agree, and
-    only by closeness, as so many leaves are in them."""
+    """Pair leaves that are in no pair of modules, such as a class token, if the whole models agree; only
+    by closeness, because the models have so many leaves."""
     if not all("" in each for each in calls):
         return []
     ours, theirs = (_seen(trace, each[""]) for trace, each in zip(traces, calls, strict=True))
@@ -88,7 +88,7 @@ def _of_models(
 
 
 def _mutual(near: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """The pairs neither of whose leaves is near another."""
+    """Return the pairs whose leaves are near no other leaf."""
     return [
         (x, y)
         for x, y in near
@@ -102,7 +102,7 @@ def _without(candidates, names: set[str], of: set[str]) -> dict[str, tuple[str, 
 
 
 def _calls(trace: Trace) -> dict[str, _Call]:
-    """The first call of each module that is given and gives one array, in the first step."""
+    """Return the first call of each module that has an input and an output, in the first step."""
     given: dict[str, Event] = {}
     gave: dict[str, Event] = {}
     for event in trace.of("forward", next(iter(trace.steps), None)):
@@ -119,7 +119,7 @@ def _paired(
     *,
     same_input: bool,
 ) -> Iterator[tuple[str, str]]:
-    """Modules around open leaves that computed the same, the innermost first."""
+    """Yield the pairs of modules around open leaves that computed the same, the innermost first."""
     modules = [
         sorted({m for name in names for m in modules_above(name) if m in each}, key=lambda m: -len(m))
         for names, each in ((open_a, calls[0]), (open_b, calls[1]))
@@ -150,10 +150,10 @@ def _seen(trace: Trace, call: _Call) -> tuple[tuple[Event, Statistics], tuple[Ev
 
 
 def _close(one: tuple[Event, Statistics], other: tuple[Event, Statistics]) -> bool:
-    """Whether two arrays are the same up to rounding and the order of their axes."""
+    """Return whether two arrays seem the same up to rounding and the order of their axes."""
     if one[0].size != other[0].size or "float" not in one[0].dtype or "float" not in other[0].dtype:
         return False
-    # rounding adds up over a forward pass: half of the type's digits are left
+    # rounding adds up over a forward pass, so half of the type's digits are compared
     limit = math.sqrt(max(float(ml_dtypes.finfo(each[0].dtype).eps) for each in (one, other)))
     x, y = one[1], other[1]
     scale = max(abs(x.smallest), abs(x.largest), 1e-30)
@@ -168,7 +168,7 @@ def _open(leaves: Leaves, taken: set[str]) -> list[str]:
 
 
 def _by_size(a: Leaves, b: Leaves, left: list[str], right: list[str]) -> Iterator[tuple[str, str]]:
-    """Leaves of two modules that are paired: the only ones of their size, or the closest by far."""
+    """Yield the pairs of leaves of two modules: the only ones of their size, or those near no others."""
     for size in sorted({a.size(name) for name in left}):
         ours = [name for name in left if a.size(name) == size]
         theirs = [name for name in right if b.size(name) == size]
@@ -180,7 +180,7 @@ def _by_size(a: Leaves, b: Leaves, left: list[str], right: list[str]) -> Iterato
 
 
 def _nearest(a: Leaves, x: str, b: Leaves, y: str) -> tuple[Arrangement, float]:
-    """The arrangement in which two leaves differ least, and by how much relative to their norm."""
+    """Return the arrangement in which two leaves differ least, and the relative difference."""
     ours, theirs = a.load(x).astype(np.float64), b.load(y).astype(np.float64)
     if not (np.isfinite(ours).all() and np.isfinite(theirs).all()):
         return Arrangement(""), math.inf
@@ -213,8 +213,8 @@ def _link(
 
 
 def _turned(leaves: Leaves, name: str, trace: Trace, call: _Call) -> bool | None:
-    """Whether a matrix is (inputs, outputs) and not (outputs, inputs): the one that makes what its
-    module gave of what it was given, up to a bias; None if neither does."""
+    """Return whether a matrix is (inputs, outputs) and not (outputs, inputs), by which of the two turns
+    its module's input into its output, up to a bias; None if neither does."""
     shape = leaves.shapes[name]
     events = (call.given, call.gave)
     if len(shape) != 2 or any(event.spacing or not event.shape for event in events):

@@ -1,8 +1,8 @@
-"""By value: which parts of two sets of leaves hold the same numbers.
+"""Matching by value: search for parts of two sets of leaves that hold the same numbers.
 
 Four passes over fingerprints, the plainest relation first: whole leaves; a leaf that is a stretch of
-another; one that is spread evenly through another; slices of a stack that are stretches of others.
-What is found several times is left for `parity.verifier.match.place`.
+another; a leaf that is spread evenly through another; slices of a stack that are stretches of others.
+Parts that are found several times are left for `parity.verifier.match.place`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from parity.verifier.match.leaves import Leaves
 from parity.verifier.match.links import Part
 
 LEAST = 4
-"""Numbers that a stretch of another leaf must have in common, of which two or three may by chance."""
+"""Least size of a part that is searched in other leaves; two or three numbers may agree by chance."""
 MOST_SLICES = 256
-"""The longest axis along which a leaf may be a stack of others: blocks, or heads."""
+"""Longest axis along which a leaf may be a stack of others: blocks, or heads."""
 
 
 class Found(NamedTuple):
-    """Parts that hold the same numbers; None is the whole leaf."""
+    """Two parts that hold the same numbers; None is the whole leaf."""
 
     a: str
     part_a: Part | None
@@ -33,16 +33,16 @@ class Found(NamedTuple):
     kind: np.dtype
 
     def turned(self) -> Found:
-        """Seen from the other side."""
+        """Return the same, seen from the other side."""
         return Found(self.b, self.part_b, self.a, self.part_a, self.kind)
 
 
 Key = tuple[np.dtype, int, int]
-"""A type, a size and a fingerprint: leaves that have them in common hold the same numbers."""
+"""Type, size and fingerprint: leaves with an equal key hold the same numbers."""
 
 
 def search(a: Leaves, b: Leaves) -> list[Found]:
-    """The parts of two sets of leaves that hold the same numbers and are found nowhere else."""
+    """Find the parts of two sets of leaves that hold the same numbers and are found only once."""
     found, repeated = _wholes(a, b)
     for step in (_whole_in_stretch, _spread, _slices_in_stretches):
         for turned in (False, True):
@@ -56,7 +56,7 @@ def search(a: Leaves, b: Leaves) -> list[Found]:
 
 
 def keys(leaves: Leaves, others: Leaves) -> dict[str, set[Key]]:
-    """What each leaf has in common with leaves that hold the same numbers."""
+    """Return the keys of each leaf, one for each type of its fingerprints."""
     return {
         name: {(kind, leaves.size(name), each.total) for kind, each in prints.items()}
         for name, prints in leaves.prints.items()
@@ -64,7 +64,8 @@ def keys(leaves: Leaves, others: Leaves) -> dict[str, set[Key]]:
 
 
 def _wholes(a: Leaves, b: Leaves) -> tuple[list[Found], tuple[set[str], set[str]]]:
-    """Leaves that are a leaf of the other side, and those of each side that are one of several."""
+    """Find the leaves that equal one leaf of the other side; also return those of each side with several
+    candidates, or with only one value."""
     by_key: dict[Key, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, leaves in enumerate((a, b)):
         for name, each in keys(leaves, b if leaves is a else a).items():
@@ -83,12 +84,12 @@ def _wholes(a: Leaves, b: Leaves) -> tuple[list[Found], tuple[set[str], set[str]
 
 
 def _open(leaves: Leaves, taken: set[str]) -> list[str]:
-    """The leaves that say something, but for those given."""
+    """Return the leaves that are neither taken nor constant."""
     return [n for n in leaves.prints if n not in taken and not leaves.constant(n)]
 
 
 def _whole_in_stretch(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
-    """Whole leaves of one side that are a stretch of a leaf of the other: split, or joined."""
+    """Find whole leaves of one side that are a stretch of a leaf of the other: split, or joined."""
     wanted: dict[Key, list[tuple[str, Part | None]]] = defaultdict(list)
     for name in names:
         for kind, each in one.prints[name].items() if _telling(one, name) else ():
@@ -97,7 +98,7 @@ def _whole_in_stretch(one: Leaves, other: Leaves, names: list[str], places: list
 
 
 def _slices_in_stretches(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
-    """Slices of a stack that are a leaf of the other side, or a stretch of one."""
+    """Find slices of a stack that are a leaf of the other side, or a stretch of one."""
     best: dict[str, list[Found]] = {}
     wanted: dict[int, dict[Key, list[tuple[str, Part | None]]]] = defaultdict(lambda: defaultdict(list))
     for name in names:
@@ -119,8 +120,8 @@ def _slices_in_stretches(one: Leaves, other: Leaves, names: list[str], places: l
 
 
 def _telling(leaves: Leaves, name: str, parts: int = 1) -> bool:
-    """Whether parts of a leaf hold numbers enough to be told by them; those that count hold the same
-    anywhere."""
+    """Return whether parts of a leaf are large enough to be told by their numbers; integers never are,
+    as they are the same in many leaves."""
     return leaves.types[name].kind not in "iub" and leaves.size(name) >= LEAST * parts
 
 
@@ -137,7 +138,7 @@ def _look_up(
     *,
     whole: bool,
 ) -> list[Found]:
-    """Where the wanted fingerprints are, if they are wanted once and found once."""
+    """Find the wanted fingerprints among the stretches of leaves, if wanted once and found once."""
     by_size: dict[tuple[np.dtype, int], dict[int, tuple[str, Part | None]]] = defaultdict(dict)
     for (kind, size, total), units in wanted.items():
         if len(units) == 1:
@@ -162,7 +163,7 @@ def _stretches(
     totals: dict[tuple[np.dtype, int], np.ndarray],
     whole: bool,
 ) -> Iterator[tuple[int, int, int, Part | None]]:
-    """The stretches of a leaf that have a wanted fingerprint."""
+    """Yield the stretches of a leaf that have a wanted fingerprint."""
     for of, size in totals:
         if of != kind:
             continue
@@ -179,7 +180,7 @@ def _stretches(
 
 
 def _spread(one: Leaves, other: Leaves, names: list[str], places: list[str]) -> list[Found]:
-    """Leaves of one side whose slices are spread evenly through one of the other, as in (h, 3, d)."""
+    """Find leaves whose slices are spread evenly through a leaf of the other side, as in (h, 3, d)."""
     hits = []
     for name in names:
         for place in places:

@@ -1,4 +1,4 @@
-"""A few numbers that tell whether two arrays hold the same values in another order."""
+"""Statistics that tell whether two arrays hold the same values, in any order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Statistics:
-    """In float64, of the finite values of an array."""
+    """Statistics of the finite values of an array, in float64."""
 
     norm: float
     mean: float
@@ -19,7 +19,7 @@ class Statistics:
 
     @classmethod
     def of(cls, array: np.ndarray) -> Statistics:
-        """The statistics of an array that is not empty."""
+        """Compute the statistics of an array that is not empty."""
         flat = array.reshape(-1)
         parts = [_moments(flat[i : i + _PART]) for i in range(0, flat.size, _PART)]
         scale = max(part[0] for part in parts) or 1.0
@@ -35,11 +35,11 @@ class Statistics:
 
 
 _PART = 2**15
-"""Numbers that are looked at together: as many as a processor keeps at hand."""
+"""Number of values that are processed at once: few enough for a processor's cache."""
 
 
 def _moments(part: np.ndarray) -> tuple[float, float, float, float, float, int]:
-    """Of the finite numbers: scale, sum of squares over scale^2, mean, smallest, largest, count."""
+    """Return scale, sum of squares / scale^2, mean, smallest, largest, count of the finite numbers."""
     values = part.astype(np.float64)
     with np.errstate(all="ignore"):
         suspicious = not np.isfinite(values @ values)  # some are not finite, or squares are too large

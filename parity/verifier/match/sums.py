@@ -1,4 +1,4 @@
-"""A leaf that is the sum of two: a class token with its row of the position table added."""
+"""Search for leaves that are sums: a class token with its row of the position table added."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def sums(
     terms: Sequence[str],
     tables: Sequence[str],
 ) -> list[Sum]:
-    """Find left-over leaves of one side that are a left-over leaf and a row of a table of the other.
+    """Find left-over leaves of one side that are a left-over leaf plus a row of a table of the other.
 
     Args:
-        side: which side `one` is.
+        side: the side that `one` is.
         rest: the left-over leaves of `one`.
-        terms: those of `other`.
-        tables: those of `other` of which a part is known, as the other rows of a position table are.
+        terms: the left-over leaves of `other`.
+        tables: those of `terms` that are partly matched, as the other rows of a position table are.
     """
     found = []
     for name in rest:
@@ -42,7 +42,7 @@ def sums(
 
 
 def _rows(one: Leaves, name: str, other: Leaves, term: str, table: str) -> Iterable[int]:
-    """The rows of a table that, added to a leaf, are another leaf, up to the rounding of the sum."""
+    """Return the rows of a table that, added to a leaf, make another leaf, up to rounding of the sum."""
     kind = common_type(one.types[name], other.types[table])
     if kind is None or kind.kind in "iub":
         return ()

@@ -1,4 +1,4 @@
-"""What was found as a table of a dialect, ready for a module of its own (docs/dialects.md)."""
+"""Results of matching as the table of a dialect, in the source of a module (docs/dialects.md)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from parity.verifier.match.links import Arrangement, Link, Matched
 from vit_config import ConfigError
 
 KNOWN = frozenset("hdg")
-"""Letters whose size a schema tells when a file is written."""
+"""Letters whose size follows from the schema when a file is written."""
 _Span = tuple[str | None, int, int]
-"""A leaf of A, or None for zeros; and from where to where in one of B it is."""
+"""Leaf of A, or None for zeros; start and end of its stretch in a leaf of B."""
 WIDTH = 105
-"""Of a line, if its names allow."""
+"""Longest line, if names are not longer."""
 MARK = "patch_embed.proj.weight"
 """A parameter that every schema has."""
 
 
 def table_text(matched: Matched, title: str) -> str:
-    """The source of a module whose ``TABLE`` reads and writes B's files.
+    """Return the source of a module whose ``TABLE`` reads and writes B's files.
 
     Args:
-        title: what B is, for the first line.
+        title: description of B, for the first line.
 
     Raises:
         ConfigError: A's leaves do not have this project's names.
@@ -68,7 +68,7 @@ def _rows(matched: Matched) -> Iterator[str]:
 
 
 def _problem(family: Family, matched: Matched) -> str:
-    """Why no row can say it; empty if one can."""
+    """Return why no row can express a family; empty if one can."""
     of = ", ".join(family.b)
     for link in family.links:
         problem = _unsaid(link.arrangement) or ("" if link.kind is not None else "found by probing")
@@ -116,8 +116,7 @@ def _layout(link: Link, matched: Matched, *, stacked: bool) -> str:
 
 
 def _cut_rows(cut: dict[str, list[str]], matched: Matched) -> Iterator[str]:
-    """Rows of leaves of B that are several of A, one after another; those of blocks that are alike
-    joined."""
+    """Yield the rows for leaves of B that join several leaves of A; like blocks share a row."""
     rows: dict[tuple[object, ...], list[tuple[tuple[str | None, ...], str]]] = {}
     for b, names in cut.items():
         own = sorted((matched.of(name)[0] for name in names), key=lambda link: link.part_b or ())
@@ -142,7 +141,7 @@ def _cut_rows(cut: dict[str, list[str]], matched: Matched) -> Iterator[str]:
 
 
 def _uncut(own: list[Link], spans: list[_Span], matched: Matched) -> str:
-    """Why no row can say that these leaves are cut from one; empty if one can."""
+    """Return why no row can express that these leaves are cut from one; empty if one can."""
     part = own[0].part_b
     if part is None:
         return "a part of each is a part of it"
@@ -160,7 +159,7 @@ def _uncut(own: list[Link], spans: list[_Span], matched: Matched) -> str:
 def _generalised(
     rows: list[tuple[tuple[str | None, ...], str]],
 ) -> list[tuple[tuple[str | None, ...], str]]:
-    """Rows of several blocks as one, where only the block's number differs."""
+    """Join the rows of several blocks into one, if only the block's number differs."""
     numbers = [number for _, theirs in rows if (number := block(theirs)) is not None]
     columns = list(zip(*(ours for ours, _ in rows), strict=True))
     if len(rows) < 2 or len(numbers) != len(rows):
@@ -191,7 +190,7 @@ def _row(
 
 
 def _plain(text: str) -> str:
-    """Text that cannot end a comment: a file may call its tensors what it likes."""
+    """Escape text so that it cannot end a comment or a string: names come from the file."""
     return text.encode("unicode_escape").decode().replace('"', "'")
 
 

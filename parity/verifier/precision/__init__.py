@@ -1,4 +1,4 @@
-"""A program in a smaller floating point type: which of its operations the type is too small for."""
+"""Search for the operations of a program for which a smaller floating-point type is too small."""
 
 from parity.verifier.precision.bisect import Bisection, bisect_precision
 

@@ -1,10 +1,10 @@
-"""Which operations must stay in float32 for a run in a smaller type to stay within a bound.
+"""Search for operations that must stay in float32 for a run in a smaller type to stay within a bound.
 
 The search is delta debugging (ddmin: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing
 Input, IEEE TSE 28(2), 2002), first over lines of source, then over the operations of the lines that
-remain. Its result is 1-minimal: with any one operation less the bound is broken, which is tried at the
-end. Errors can cancel, so a smaller set that is no part of it may exist. It takes about k log(n / k)
-reruns for k operations of n where those act alone, and up to n squared in the worst case.
+remain. Its result is 1-minimal: with any one operation left out the bound is broken, which is tried at
+the end. Errors can cancel, so a smaller set that is not a subset may exist. It takes about k log(n / k)
+reruns for k operations of n that act alone, and up to n squared in the worst case.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Held:
     module: str
     shape: tuple[int, ...]
     without: float
-    """The error when all the others stay in float32 and this one does not."""
+    """Error if all the others stay in float32 and this one does not."""
 
 
 def _times(same: Sequence[Held]) -> str:
-    """One operation of one line, wherever it runs."""
+    """Describe all runs of one operation of one line."""
     first = same[0]
     modules = list(dict.fromkeys(each.module for each in same if each.module))
     shown = ", ".join(modules[:3]) + (f" and {len(modules) - 3} more" if len(modules) > 3 else "")
@@ -53,23 +53,23 @@ def _times(same: Sequence[Held]) -> str:
 
 @dataclass(frozen=True)
 class Bisection:
-    """What `bisect_precision` found."""
+    """Result of `bisect_precision`."""
 
     dtype: Low
     bound: float
     low: float
-    """The error with every operation in the smaller type."""
+    """Error with every operation in the smaller type."""
     high: float
-    """The error with every operation in float32."""
+    """Error with every operation in float32."""
     ran: float
-    """The error of the framework's own run in the smaller type; of TF32, of float32."""
+    """Error of the framework's own run in the smaller type; for TF32, of its run in float32."""
     error: float
-    """The error with those in `held` in float32."""
+    """Error with the operations in `held` in float32."""
     held: tuple[Held, ...]
     operations: int
-    """How many lose digits to the smaller type."""
+    """Number of operations that lose digits to the smaller type."""
     runs: int
-    """How often the program was run."""
+    """Number of runs of the program."""
     seconds: float
     remarks: tuple[str, ...] = ()
     """What was done to the program that its author may not expect."""
@@ -80,11 +80,11 @@ class Bisection:
         return self.high <= self.bound
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data; a field is never renamed or removed within a version of `schema`."""
+        """Return plain data; a field is never renamed or removed within a version of `schema`."""
         return {"schema": SCHEMA, "possible": self.possible, **asdict(self)}
 
     def to_text(self) -> str:
-        """As a person reads it."""
+        """Return the result as text."""
         own = "float32" if self.dtype == "tf32" else self.dtype
         head = [
             f"all in {self.dtype}: {self.low:.2g} from float64 (bound {self.bound:g}); the framework's"
@@ -113,18 +113,18 @@ class Bisection:
 def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bisection:
     """Find operations that must stay in float32 for a run in a smaller type to stay within a bound.
 
-    Parameters and inputs are rounded to the type first (of TF32, to float32); the yardstick is the same
-    program in float64 on the rounded ones. An operation that stays in float32 has its result held in
-    float32; what the program itself computes in float32 stays there anyhow.
+    Parameters and inputs are rounded to the type first (for TF32, to float32). Errors are those from
+    the same program in float64 on these rounded values. An operation that stays in float32 has its
+    result held in float32; values that the program itself computes in float32 stay there anyway.
 
     Args:
         side: a program, see `parity.verifier.operations.record`.
-        dtype: ``bfloat16``, ``float16``, or ``tf32``, in which products read ten bits of their factors.
+        dtype: ``bfloat16``, ``float16``, or ``tf32``, where products keep ten bits of their factors.
         bound: the largest relative error of an output, in the norm.
 
     Raises:
-        ConfigError: an unknown type, or a bound that is not positive.
-        InputError: a program that cannot be run.
+        ConfigError: the type is unknown, or the bound is not positive.
+        InputError: the program cannot be run.
     """
     if dtype not in LOW:
         raise ConfigError(f"dtype = {dtype!r}: must be one of {', '.join(LOW)}")
@@ -169,7 +169,7 @@ def _smallest(
 
 
 def ddmin(items: list[T], passes: Callable[[list[T]], bool]) -> list[T]:
-    """A subset that passes and of which no element can be left out.
+    """Return a subset that passes and would fail without any one of its elements.
 
     Args:
         items: a set that passes.

@@ -1,9 +1,9 @@
-"""A program run with its results rounded to the types that they are held in.
+"""Simulated runs of a program in a smaller type: each result is rounded to the type that holds it.
 
 Operations compute in float64 from the numbers they read, and the result is rounded once: products
 accumulate in full, as the matrix units of GPUs and TPUs do in float32, and a library's fused kernel
-(a softmax, a norm of torch's) rounds at its end only. TensorFloat-32 rounds what a product reads, to ten
-bits, and nothing else.
+(a softmax, a norm of torch's) rounds at its end only. TensorFloat-32 rounds the factors of a product, to
+ten bits, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _EXACT = LAYOUT | {
     "where", "relu", "sign", "clip", "view", "write", "shard", "unshard", "split", "unbind", "unfold",
     "masked_fill", "dynamic_update_slice", "argmax", "argmin",
 }  # fmt: skip
-"""They make no number that was not there."""
+"""Operations that need no rounding: they only move, choose or negate numbers."""
 
 
 class RoundedProgram:
-    """A program that was recorded in a smaller type, run again with some results in float32."""
+    """A program recorded in a smaller type, which can be run again with some results in float32."""
 
     def __init__(self, program: Program, dtype: Low) -> None:
         self.program, self.dtype = program, dtype
@@ -38,18 +38,18 @@ class RoundedProgram:
         self.needed = self._needed()
         self.exact = self._run(None)
         self.runs = 0
-        """How often it was run."""
+        """Number of runs so far."""
 
     @property
     def candidates(self) -> list[int]:
-        """The operations that lose digits to the smaller type, in order."""
+        """Operations that lose digits to the smaller type, in order."""
         return [i for i in self.needed if self._loses(self.program.operations[i])]
 
     def error(self, high: Collection[int]) -> float:
-        """The largest relative distance of an output from float64.
+        """Run the program and return the largest relative distance of an output from float64.
 
         Args:
-            high: the operations whose results stay in float32; of TF32, products that run in full.
+            high: the operations whose results stay in float32; for TF32, products computed in full.
         """
         self.runs += 1
         outputs = self._run(frozenset(high))
@@ -57,7 +57,7 @@ class RoundedProgram:
         return max((each if np.isfinite(each) else np.inf for each in found), default=0.0)
 
     def ran_error(self) -> float:
-        """That of the framework's own run in the smaller type."""
+        """Return the same error of the framework's own run in the smaller type."""
         found = [distance(exact, np.reshape(each, np.shape(exact)))
                  for exact, each in zip(self.exact, self.program.ran, strict=True)]  # fmt: skip
         return max(found, default=0.0)
@@ -82,7 +82,7 @@ class RoundedProgram:
         return op.name not in _EXACT
 
     def _run(self, high: frozenset[int] | None) -> list[np.ndarray]:
-        """The outputs; with None nothing is rounded."""
+        """Return the outputs of a run with the results `high` in float32; None: nothing is rounded."""
         program = self.program
         last = {i: index for index in self.needed for i in program.operations[index].inputs}
         final = {index for _, index in program.outputs}
@@ -118,12 +118,12 @@ def _wide(value: Any) -> Any:
 
 
 def _factors(op: Operation) -> list[int]:
-    """What a product multiplies, without what is added to it."""
+    """Return the factors of a product, without the term that is added to it."""
     return op.inputs[-2:] if op.name in ("addmm", "baddbmm") else op.inputs[:2]
 
 
 def _tf32(value: Any) -> Any:
-    """Numbers rounded to ten bits behind the leading one, with the exponents of float32."""
+    """Round numbers to ten bits behind the leading one, with the exponents of float32."""
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         return value
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32).astype(np.uint64)

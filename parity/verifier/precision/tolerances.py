@@ -1,4 +1,4 @@
-"""What two correct implementations of one function may differ by, derived from the function itself."""
+"""Tolerances between two correct implementations of a function, derived from the function itself."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from vit_config import ConfigError, InputError
 
 DType = Literal["float64", "float32", "bfloat16", "float16"]
 NUDGES = 4
-"""Times that parameters and inputs are nudged; the largest effect counts."""
+"""Number of times that parameters and inputs are nudged; the largest effect counts."""
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """What two correct implementations may differ by; see `tolerance_for`."""
+    """Limits on the difference of two correct implementations; see `tolerance_for`."""
 
     dtype: DType
     relative: float
-    """||a - b|| / ||b||, in the Euclidean norm of the whole output."""
+    """Limit of ||a - b|| / ||b||, in the Euclidean norm of the whole output."""
     absolute: float
-    """Of single numbers, max |a - b|."""
+    """Limit of max |a - b| over single numbers."""
     origin: str
-    """How it was derived, with the measurement behind it."""
+    """How the limits were derived, with the measurement behind them."""
 
     @property
     def allclose(self) -> dict[str, float]:
-        """For ``np.testing.assert_allclose(a, b, **tolerance.allclose)`` and its like."""
+        """Arguments for ``np.testing.assert_allclose(a, b, **tolerance.allclose)`` and the like."""
         return {"rtol": 0.0, "atol": self.absolute}
 
     def assert_close(self, actual: Any, desired: Any) -> None:
-        """Assert that two outputs differ by no more, in the norm and in every number.
+        """Assert that two outputs differ by no more than the limits, in the norm and in every number.
 
         Raises:
-            AssertionError: they do, or their shapes are not the same; the message has both numbers.
+            AssertionError: they differ by more (the message has error and limit), or in shape.
         """
         a, b = _plain(actual), _plain(desired)
         if a.shape != b.shape:
@@ -60,29 +60,29 @@ class Tolerance:
 def tolerance_for(
     function: Callable[..., Any], *args: Any, dtype: DType = "float32", output: str | None = None
 ) -> Tolerance:
-    """Derive what two correct implementations of a function may differ by, on these inputs.
+    """Derive how far two correct implementations of a function may differ, on these inputs.
 
     In float32 and smaller types the function is run in the type and, on the same rounded parameters and
     inputs, in float64: `own` is the distance. An implementation counts as correct up to 4 times that
     distance (4 epsilons at least; more where the output has fewer than 64 numbers, in which one may be
-    right by luck), so that this one and another may be ``own + 4 max(own, epsilon)`` apart. In float64
-    there is no wider type: parameters and inputs are nudged by one unit in the last place, and 32 times
-    what that changes (32 epsilons at least) is allowed. The factors are those of
+    right by luck), so this implementation and another may be ``own + 4 max(own, epsilon)`` apart. In
+    float64 there is no wider type: parameters and inputs are nudged by one unit in the last place, and
+    32 times the resulting change (32 epsilons at least) is allowed. The factors are those of
     `parity.measure.tolerance`, which has the measurements behind them. A wrong function - another GELU,
-    epsilon or scale - is beyond them wherever it differs by more than the type's rounding.
+    epsilon or scale - exceeds the tolerance wherever it differs by more than the type's rounding.
 
     Args:
         function: a torch.nn.Module, an nnx.Module, a callable pytree or a function of either framework;
-            of Linen ``functools.partial(module.apply, variables)``. Arrays that are bound by `partial`
+            for Linen ``functools.partial(module.apply, variables)``. Arrays that are bound by `partial`
             are its parameters. Modules run in evaluation mode.
-        args: its inputs, as it takes them.
+        args: the inputs of the function.
         dtype: the type in which the two implementations will be compared.
-        output: which output, by its path, where it has several.
+        output: path of the output to use, if the function has several.
 
     Raises:
-        ConfigError: an unknown type.
-        InputError: it cannot be run, has several outputs and none was chosen, or its output is not
-            finite.
+        ConfigError: the type is unknown.
+        InputError: the function cannot be run, has several outputs of which none was chosen, or returns
+            an output that is not finite.
     """
     if dtype not in get_args(DType):
         raise ConfigError(f"dtype = {dtype!r}: must be one of {', '.join(get_args(DType))}")
@@ -137,7 +137,7 @@ def _chosen(program: Program, output: str | None) -> int:
 
 
 def _again(program: Program, chosen: int) -> np.ndarray:
-    """The output in float64, from the leaves."""
+    """Compute the chosen output again from the leaves, in float64."""
     index = program.outputs[chosen][1]
     bare = Program(program.name, program.operations, program.outputs)
     bare.kept = {op.index: _wide(program.kept[op.index]) for op in program.operations if op.run is None}
@@ -157,7 +157,7 @@ def _wide(value: Any) -> Any:
 
 
 def _plain(value: Any) -> np.ndarray:
-    """An array of either framework, of any type, in float64."""
+    """Convert an array of either framework, of any type, to float64."""
     if hasattr(value, "detach"):
         value = value.detach().cpu().double().numpy()
     return np.asarray(value).astype(np.float64)

@@ -1,4 +1,4 @@
-"""What a comparison found, for machines and for a browser: JSON, SARIF and HTML of one report."""
+"""Reports of comparisons for machines and browsers: JSON, SARIF and HTML of one `Report`."""
 
 from parity.verifier.reports.report import Finding, Report, Table
 

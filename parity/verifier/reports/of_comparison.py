@@ -1,4 +1,4 @@
-"""The report of two programs that were compared."""
+"""The report on two programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {
 
 
 def report_of(found: Compared) -> Report:
-    """What `parity diff` found of two programs."""
+    """Make the report on two programs."""
     findings = [
         *(_finding(place, "error") for place in found.places),
         *(

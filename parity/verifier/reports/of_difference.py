@@ -1,4 +1,4 @@
-"""The report of two recordings that were compared."""
+"""The report on two recordings of training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from parity.verifier.reports.report import Finding, Report, Table, line_of_name
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
-    """What `parity diff` found of two recordings."""
+    """Make the report on two recordings."""
     findings = []
     for place in diagnosis.places:
         first, verdict = place.divergences[0], place.verdict

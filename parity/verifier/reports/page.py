@@ -1,4 +1,5 @@
-"""A report as one HTML page that loads nothing else: to be attached, archived, opened offline."""
+"""A report as one HTML page that loads nothing else, so that it can be attached, archived and read
+offline."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ _VERDICTS = {"ok": ' class="ok"', "differs": ' class="differs"'}
 
 
 def to_html(report: Report) -> str:
-    """The report as the text of a page."""
+    """Return the report as the text of an HTML page."""
     title = f"{report.verdict}: {report.a} and {report.b}"
     parts = [
         "<!doctype html>",

@@ -1,4 +1,4 @@
-"""One form for what `parity diff` found, of programs and of recordings."""
+"""The report of `parity diff`, in one form for programs and for recordings."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from parity.measure.verdict import Verdict
 from parity.verifier.operations.comparison import Line, Part
 
 SCHEMA = "parity.report/1"
-"""Of the JSON: within a version fields are added, never renamed or removed."""
+"""Version of the JSON; within a version fields are added, never renamed or removed."""
 
 Level = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a comparison found."""
+    """One finding of a comparison."""
 
     rule: str
-    """What kind of thing, as a slug: the cause where one is known, else where it was seen."""
+    """Kind of finding as a slug: the cause if one is known, else the kind of place."""
     level: Level
     message: str
     """One sentence."""
     a: Part
     b: Part
-    """Formula, lines of source, module; each may be empty."""
+    """Formula, lines of source and module of both sides; each may be empty."""
     error: float | None = None
-    """Relative, in the norm."""
+    """Relative error, in the norm; None if nothing was measured."""
     limit: float | None = None
-    """What rounding explains of it."""
+    """Relative error that rounding explains."""
     details: tuple[str, ...] = ()
     """Further sentences: the evidence, what to change."""
     times: int = 1
-    """At how many places of B."""
+    """Number of places in B."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text."""
+    """A table of text."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -49,25 +49,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found."""
+    """The findings of a command, with the verdict."""
 
     command: str
-    """diff."""
+    """Always ``diff``."""
     a: str
     b: str
-    """What the user calls the two sides."""
+    """The user's names of the two sides."""
     verdict: Verdict
     summary: str
-    """How much was compared."""
+    """How much was compared, as a phrase."""
     findings: tuple[Finding, ...] = ()
     table: Table | None = None
     legend: dict[str, str] = field(default_factory=dict)
-    """What the letters of the formulas stand for."""
+    """Meaning of the letters in formulas."""
     own: dict[str, Any] = field(default_factory=dict)
-    """The fields of this command alone."""
+    """Fields that only reports of programs, or only those of recordings, have."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain data; docs/reports.md describes every field."""
+        """Return the report as plain data; docs/reports.md describes every field."""
         return {
             "schema": SCHEMA,
             "command": self.command,
@@ -90,8 +90,8 @@ def _part(part: Part) -> dict[str, Any]:
 
 
 def line_of_name(name: str) -> tuple[Line, ...]:
-    """The line that defines the function that ``file.py:function`` or ``module:function`` names; of
-    other names, none."""
+    """Return the line that defines the function named by ``file.py:function`` or ``module:function``;
+    nothing for other names."""
     where, _, function = name.rpartition(":")
     if not where or not function.isidentifier():
         return ()

@@ -1,6 +1,6 @@
 """A report as SARIF 2.1.0, which GitHub, GitLab and editors show beside the lines of code.
 
-The format: OASIS, Static Analysis Results Interchange Format 2.1.0,
+Format: OASIS, Static Analysis Results Interchange Format 2.1.0,
 https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 """
 
@@ -18,15 +18,15 @@ from parity.verifier.reports.report import Finding, Report
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 ROOT = "%SRCROOT%"
-"""Files below the working directory are given relative to it."""
+"""Name of the working directory, relative to which files below it are given."""
 
 
 def to_sarif(report: Report, root: Path | None = None) -> dict[str, Any]:
-    """The report as a SARIF log of one run.
+    """Return the report as a SARIF log of one run.
 
     Args:
         report: the findings.
-        root: what paths are relative to; the working directory by default.
+        root: folder that paths are relative to; the working directory by default.
     """
     root = (root or Path.cwd()).resolve()
     rules = list(dict.fromkeys(each.rule for each in report.findings))
@@ -115,7 +115,7 @@ def _quoted(path: Path) -> str:
 
 
 def _identity(each: Finding) -> str:
-    """What stays when lines are inserted above: the rule, the formulas and the text of the lines."""
+    """Return a hash of rule, formulas and text of lines, which stays when lines are inserted above."""
     texts = [line.text for part in (each.a, each.b) for line in part.lines]
     parts = [each.rule, each.a.formula, each.b.formula, each.a.module, each.b.module, *texts]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

@@ -1,1 +1,1 @@
-"""Why two training programs take another step: each stage computed again under every known rule."""
+"""Causes of different training steps: each stage is recomputed under every known rule."""

@@ -1,4 +1,4 @@
-"""Clipping: the gradient that the optimiser is given, from the one that was computed."""
+"""Rules of clipping: the optimiser's gradient, from the gradient that was computed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 TORCH = 1e-6
-"""What torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds nothing."""
+"""Constant that torch.nn.utils.clip_grad_norm_ adds to the norm; optax.clip_by_global_norm adds none."""
 
 
 def hypotheses(side: Side) -> Iterator[Hypothesis]:
-    """No clipping; the global norm with and without a constant; every leaf's norm; every value."""
+    """Yield no clipping, and clipping by the global norm, by each leaf's norm (both with and without a
+    constant added), and by value."""
     segment = side.segment
     flat = Flat(segment.result)
     given, made = flat.join(segment.gradients), flat.join(segment.result)

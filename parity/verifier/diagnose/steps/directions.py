@@ -1,4 +1,4 @@
-"""What the learning rate multiplies: an optimiser's direction, from its moments and the gradient."""
+"""Rules of an optimiser's direction, which the learning rate multiplies, from moments and gradient."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from parity.verifier.diagnose.steps.noise import noise
 from parity.verifier.diagnose.steps.sides import Side
 
 EPSILONS = (1e-8, 1e-6, 1e-7, 1e-5, 1e-10, 1e-12, 1e-16, 1e-15, 1e-4, 1e-3)
-"""What is added in the denominator, the usual first."""
+"""Epsilons that may be added in the denominator, the most usual first."""
 BETAS = (0.9, 0.999)
-"""Adam's defaults, for where the moments do not tell."""
+"""Adam's defaults, used where the moments do not tell the betas."""
 LARGEST = "max_exp_avg_sq"
 
 
 class Direction(NamedTuple):
-    """One rule."""
+    """A direction under one rule."""
 
     choices: Mapping[str, str]
     value: np.ndarray
@@ -28,15 +28,15 @@ class Direction(NamedTuple):
 
 
 class Denominator(NamedTuple):
-    """Adam's direction but for its epsilon."""
+    """Adam's direction as a function of epsilon."""
 
     choices: Mapping[str, str]
     of: Callable[[float], np.ndarray]
-    """The direction (N,) with this epsilon."""
+    """Function that returns the direction (N,) with a given epsilon."""
 
 
 def directions(side: Side, flat: Flat) -> Iterator[Direction]:
-    """Those of Adam with the usual epsilons, or of SGD."""
+    """Yield the directions of Adam with the usual epsilons, or those of SGD."""
     for each in denominators(side, flat):
         for epsilon in epsilons(side):
             yield Direction({**each.choices, "epsilon": text(epsilon)}, each.of(epsilon))
@@ -45,14 +45,14 @@ def directions(side: Side, flat: Flat) -> Iterator[Direction]:
 
 
 def epsilons(side: Side) -> list[float]:
-    """The optimiser's own if it said so, then the usual ones."""
+    """Return the epsilon that the recording gives for its optimiser, if any, then the usual ones."""
     own = _fact(side, "eps")
     return list(dict.fromkeys([*([float(own)] if isinstance(own, (int, float)) else []), *EPSILONS]))
 
 
 def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
-    """Adam's (arXiv 1412.6980) in every variant of bias correction, place of epsilon, and AMSGrad
-    (openreview ryQu7f-RZ)."""
+    """Yield Adam's directions (arXiv 1412.6980) in every variant of bias correction and place of
+    epsilon, and AMSGrad's (openreview ryQu7f-RZ)."""
     m = flat.join(side.segment.moments, FIRST)
     v = flat.join(side.segment.moments, SECOND)
     if m is None or v is None:
@@ -92,8 +92,8 @@ def denominators(side: Side, flat: Flat) -> Iterator[Denominator]:
 def _squares(
     side: Side, flat: Flat, v: np.ndarray, now: float, then: float
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """The corrected second moment: of now, or the largest so far, which two steps tell of exactly at the
-    first step at which an element of it shrinks."""
+    """Yield the corrected second moment: as it is, or the largest so far. If that was not recorded, the
+    larger of the last two is used, which is exact at the first step at which an element shrinks."""
     yield "as it is", v / now
     recorded = flat.join(side.segment.moments, LARGEST)
     before = flat.join(side.segment.moments_before, SECOND)
@@ -106,7 +106,8 @@ def _squares(
 
 
 def _betas(side: Side) -> list[tuple[float, float]]:
-    """What the optimiser said, what the moments tell, and the usual; the update shows the right ones."""
+    """Return the betas that may be right: as recorded, as the moments tell, and the usual ones; the
+    update shows which are."""
     found = betas(side)
     own = _fact(side, "betas")
     if isinstance(own, (list, tuple)) and len(own) == 2:
@@ -115,7 +116,7 @@ def _betas(side: Side) -> list[tuple[float, float]]:
 
 
 def _descent(side: Side, flat: Flat) -> Iterator[Direction]:
-    """SGD's: the gradient, the momentum, or both as Nesterov's method has it (torch.optim.SGD)."""
+    """Yield SGD's directions: gradient, momentum, or both by Nesterov's method (torch.optim.SGD)."""
     segment = side.segment
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
     buffer = flat.join(segment.moments, BUFFER)

@@ -1,4 +1,4 @@
-"""Why one stage of a training step differs: the pair of known rules that reproduces both programs."""
+"""Explanation of one stage of a training step: the pair of known rules that reproduces both programs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RULES: dict[str, tuple[Callable[[Side], Iterable[Hypothesis]], ...]] = {
     "moments": (moments.hypotheses, moments.begun_elsewhere),
     "updated": (updated.hypotheses, updated.fitted),
 }
-"""Of each stage, tried one after another until both sides are explained."""
+"""Rules of each stage, tried one after another until both sides are explained."""
 RELATIONS = {"gradients": gradients.relations, "learning rate": learning_rate.relations}
 SHARE = 0.02
-"""Of the difference of the sides, which a residual must stay below."""
+"""Share of the difference of the sides that a residual must stay below."""
 WORSE = 10
-"""A rule that leaves so many times more than the best one is not the rule."""
+"""How many times the best residual the residual of another possible rule may be."""
 INVISIBLE = 1
-"""Roundings: a difference of so few, as root mean square, is none."""
+"""Roundings: a difference whose root mean square is no larger counts as none."""
 NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
 
 
@@ -45,7 +45,7 @@ Result = Mapping[str, np.ndarray]
 
 
 class Gap:
-    """The difference of two sides, and how near a recomputed value must come to one of them."""
+    """The difference of two sides, and the test whether a recomputed value reproduces one of them."""
 
     def __init__(self, a: Side, b: Side) -> None:
         left, right = a.segment.result, b.segment.result
@@ -62,12 +62,12 @@ class Gap:
                     visible.append(key)
         self.common = common
         self.keys = visible or seen
-        """The entries that differ."""
+        """Entries that differ."""
         self.difference = _norm(left[key] - right[key] for key in self.keys)
         self._bounds = {id(a): bounds[0], id(b): bounds[1]}
 
     def fit(self, side: Side, hypothesis: Hypothesis) -> Fit | None:
-        """What is left of a side under a hypothesis, or None if that is more than rounding."""
+        """Return the residual of a side under a hypothesis; None if it is more than rounding."""
         rest = {}
         for key in self.common:
             value = hypothesis.value[key]
@@ -81,7 +81,7 @@ class Gap:
         return Fit(hypothesis.choices, residual) if residual < SHARE * self.difference else None
 
     def fits(self, side: Side, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
-        """The hypotheses that reproduce a side, no much better one being known."""
+        """Return the hypotheses that reproduce a side, without those much worse than the best."""
         found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
         best = min((fit.residual for fit in found), default=0.0)
         rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
@@ -89,21 +89,21 @@ class Gap:
 
 
 def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
-    """Why the same stage of two programs differs although everything before it agrees.
+    """Find why the same stage of two programs differs although everything before it agrees.
 
-    A rule reproduces a side if what it leaves is rounding, and less than 2 % of the difference. A
-    cause is a pair of rules that reproduce both sides and differ in as few choices as possible; of
-    several, one that differs in kind goes before one that differs in a number, and short numbers
-    before long ones.
+    A rule reproduces a side if its residual is rounding, and less than 2 % of the difference. A cause
+    is a pair of rules that reproduce both sides and differ in as few choices as possible; among several
+    such pairs, one that differs in kind is preferred to one that differs in a number, and short numbers
+    to long ones.
 
-    Elements whose gradient is nothing but rounding decide nothing: see `steps.sides`.
+    Elements whose gradient is only rounding are left out: see `steps.sides`.
 
     Args:
-        a: one program's stage.
-        b: the other's, of the same step and stage.
+        a: the stage of one program.
+        b: the same stage of the same step of the other program.
 
     Returns:
-        The causes; empty, and no sentence, if nothing differs.
+        The causes, or a sentence if none is known; neither if nothing differs.
     """
     stage = a.stage
     if stage not in RULES and stage not in RELATIONS:
@@ -155,8 +155,8 @@ def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | No
 
 
 def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
-    """Whether a loss in float32 is enough to tell these rules: with a smoothing that is fitted to it and
-    a choice of anything else, some pair of rules makes nearly any two losses."""
+    """Return whether one loss in float32 can tell two rules apart: not if they differ in a smoothing
+    that was fitted to the loss and in something else, as some such pair makes nearly any two losses."""
     aspects = _differing(a.choices, b.choices)
     return "smoothing" not in aspects or len(aspects) == 1
 
@@ -169,7 +169,7 @@ _PLACES = ("leaves", "groups")
 
 
 def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
-    """How far-fetched it is that these are the two rules; of equals, the first is taken."""
+    """Return how unlikely it is that these are the two rules; among equals the first pair is taken."""
     aspects = _differing(a, b)
     numbers = sum(NUMBER.sub("", a[each]) == NUMBER.sub("", b[each]) for each in aspects)
     texts = [text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect]
@@ -198,7 +198,7 @@ def _cause(stage: str, gap: Gap, a: Fit, b: Fit, aspect: str) -> Cause:
 
 
 def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
-    """Parameters that both have, and of which only one has a gradient."""
+    """Return the cause that only one side has a gradient for parameters that both have; else None."""
     if not a.result or not b.result:
         return None
     both = set(a.parameters) & set(b.parameters)
@@ -215,7 +215,7 @@ def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
 
 
 def _other_optimizers(a: Side, b: Side) -> str | None:
-    """Moments of other kinds are other optimisers; replaying what they share would tell nothing."""
+    """Return a sentence if the sides keep different moments, so that their optimisers differ."""
     kept = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
     if kept[0] == kept[1]:
         return None

@@ -1,4 +1,4 @@
-"""Numbers fitted to recorded values, and the leaves of a program as one long vector."""
+"""Fits of numbers to recorded values, and the leaves of a program as one long vector."""
 
 from __future__ import annotations
 
@@ -8,49 +8,49 @@ from typing import NamedTuple
 import numpy as np
 
 CHOSEN = 4
-"""The most significant digits of a number that somebody chose: 0.9989, 1e-06, 0.01001."""
+"""Most significant digits that a number chosen by a person has: 0.9989, 1e-06, 0.01001."""
 
 
 class Flat:
-    """Leaves one after another in one vector, so that a rule is computed for all at once."""
+    """Leaves joined into one vector, so that a rule is computed for all of them at once."""
 
     def __init__(self, leaves: Mapping[str, np.ndarray]) -> None:
         self.names = tuple(leaves)
         sizes = [leaves[name].size for name in self.names]
-        self.leaf = np.repeat(np.arange(len(sizes)), sizes)  # (N,): which leaf each element is of
+        self.leaf = np.repeat(np.arange(len(sizes)), sizes)  # (N,): the number of each element's leaf
         self._cuts = np.cumsum(sizes)[:-1]
         self._sizes = np.maximum(np.array(sizes, dtype=np.float64), 1)
 
     def join(self, leaves: Mapping[str, np.ndarray], kind: str = "") -> np.ndarray | None:
-        """The leaves, or their moments of one kind, as one vector (N,); None if one is missing."""
+        """Join the leaves, or their moments of one kind, to a vector (N,); None if one is missing."""
         keys = [f"{name} {kind}" if kind else name for name in self.names]
         if not keys or any(key not in leaves for key in keys):
             return None
         return np.concatenate([leaves[key].reshape(-1) for key in keys])
 
     def split(self, vector: np.ndarray, kind: str = "") -> dict[str, np.ndarray]:
-        """The way back."""
+        """Split a vector into leaves, the inverse of `join`."""
         parts = zip(self.names, np.split(vector, self._cuts), strict=True)
         return {f"{name} {kind}" if kind else name: part for name, part in parts}
 
     def total(self, vector: np.ndarray) -> np.ndarray:
-        """The sum over each leaf: (leaves,)."""
+        """Return the sum over each leaf: (leaves,)."""
         return np.bincount(self.leaf, vector, minlength=len(self.names))
 
     def rms(self, vector: np.ndarray) -> np.ndarray:
-        """The root mean square over each leaf: (leaves,)."""
+        """Return the root mean square over each leaf: (leaves,)."""
         return np.sqrt(self.total(vector**2) / self._sizes)
 
     def project(self, vector: np.ndarray, out: np.ndarray) -> np.ndarray:
-        """`vector` without its component along `out`, leaf by leaf: what is fitted to the rest is fitted
-        as if every leaf had a multiple of `out` of its own."""
+        """Remove the component of `vector` along `out`, leaf by leaf: a fit to the rest is a fit in
+        which every leaf has a multiple of `out` of its own."""
         size = self.total(out**2)
         along = np.divide(self.total(vector * out), size, out=np.zeros_like(size), where=size > 0)
         return vector - along[self.leaf] * out
 
 
 def snap(value: float, uncertainty: float) -> float:
-    """The number of the fewest significant digits that is as near as that."""
+    """Return the number with the fewest significant digits within `uncertainty` of a value."""
     if not np.isfinite(value) or abs(value) <= uncertainty:
         return 0.0 if np.isfinite(value) else value
     for digits in range(16):
@@ -61,23 +61,23 @@ def snap(value: float, uncertainty: float) -> float:
 
 
 def digits(value: float) -> int:
-    """How many significant digits a number has."""
+    """Count the significant digits of a number."""
     return len(f"{value:.15e}".partition("e")[0].replace("-", "").replace(".", "").rstrip("0"))
 
 
 def chosen(value: float) -> bool:
-    """Whether a fitted number looks like one that somebody chose. Others come from rules that are not
-    in the catalogue: after one step, AdaBelief's second moment is Adam's with a beta2 of 0.99919."""
+    """Return whether a fitted number looks chosen by a person. Others come from rules that are not in
+    the catalogue: after one step, AdaBelief's second moment is Adam's with a beta2 of 0.99919."""
     return np.isfinite(value) and digits(value) <= CHOSEN
 
 
 def text(value: float) -> str:
-    """A number as it is printed."""
+    """Format a number for print."""
     return f"{value:.10g}"
 
 
 def slope(x: np.ndarray, y: np.ndarray, noise: np.ndarray, eps: float) -> float | None:
-    """The factor of y = factor * x by weighted least squares, snapped; None where x says nothing."""
+    """Fit the factor of y = factor * x by weighted least squares, snapped; None if x is only noise."""
     x, y = x / noise, y / noise
     size = float(x @ x)
     if size <= 1:
@@ -89,7 +89,7 @@ def slope(x: np.ndarray, y: np.ndarray, noise: np.ndarray, eps: float) -> float 
 def two_slopes(
     x: tuple[np.ndarray, np.ndarray], y: np.ndarray, noise: np.ndarray, eps: float
 ) -> tuple[float, float] | None:
-    """The factors of y = f0 * x[0] + f1 * x[1], likewise."""
+    """Fit the factors of y = f0 * x[0] + f1 * x[1] as `slope` does; None also if they are parallel."""
     matrix = np.stack([each / noise for each in x], axis=1)  # (N, 2)
     sizes = np.linalg.norm(matrix, axis=0)
     if (sizes <= 1).any():
@@ -109,13 +109,13 @@ class Shared(NamedTuple):
     factor: float
     uncertainty: float
     on: np.ndarray
-    """(leaves,): which have it."""
+    """(leaves,): whether a leaf has it."""
     sure: np.ndarray
-    """(leaves,): for which that can be told at all."""
+    """(leaves,): whether that can be told for a leaf."""
 
 
 def shared(flat: Flat, rest: np.ndarray, along: np.ndarray, noise: np.ndarray, eps: float) -> Shared:
-    """The one multiple of `along` that explains `rest` on those leaves where rounding does not."""
+    """Fit the one multiple of `along` that explains `rest` on the leaves where rounding does not."""
     off = flat.rms(rest / noise)
     unexplained = off > 1
     if not unexplained.any():

@@ -1,4 +1,4 @@
-"""Gradients that differ although the loss agrees: one side's in terms of the other's."""
+"""Rules for gradients that differ although the loss agrees: one side's in terms of the other's."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from parity.verifier.diagnose.steps.sides import Side
 
 Pair = tuple[Hypothesis, Hypothesis]
 LARGEST_COUNT = 4096
-"""Of which a sum may be, where an average is expected."""
+"""Most terms that a sum in place of an average may have."""
 
 
 def relations(a: Side, b: Side) -> Iterator[Pair]:
-    """Both sides under one relation between them: which of them is right, values cannot tell."""
+    """Yield both sides under each relation between them; values cannot tell which side is right."""
     yield from _relations(a, b)
     yield from ((first, second) for second, first in _relations(b, a))
 
 
 def _relations(one: Side, other: Side) -> Iterator[Pair]:
-    """How the gradients of `other` are made from those of `one`, if something was done to them there."""
+    """Yield the ways in which `other` may have changed gradients that were those of `one`."""
     names = {k: v for k, v in other.segment.result.items() if k in one.segment.result}
     flat = Flat(names)
     g, made = flat.join(one.segment.result), flat.join(other.segment.result)
@@ -45,7 +45,7 @@ def _relations(one: Side, other: Side) -> Iterator[Pair]:
         yield pair("sign", "downhill", "reversed", -g)
     if factor is not None and factor > 1:
         yield pair("scale", "1", _scale(one, factor), factor * g)
-    # clipping in place leaves clipped ones to be added to; what is clipped elsewhere does not
+    # after clipping in place, new gradients are added to clipped ones; else to unclipped ones
     for left in (other.segment.clipped_before, other.segment.gradients_before):
         before = flat.join(left)
         if before is not None and before.any():
@@ -60,7 +60,7 @@ def _relations(one: Side, other: Side) -> Iterator[Pair]:
 
 
 def _scale(side: Side, factor: float) -> str:
-    """A factor, and what it is likely to come from."""
+    """Describe a factor, with its likely origin."""
     batch = None if side.segment.labels is None else len(side.segment.labels)
     whole = round(factor)
     if abs(factor - whole) > 1e-6 * factor:

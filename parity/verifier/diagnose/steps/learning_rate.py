@@ -1,4 +1,4 @@
-"""Learning rates that differ: one side's series in terms of the other's, or both by a formula."""
+"""Rules for learning rates: one side's series in terms of the other's, or both by a formula."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 LONGEST = 20_000
-"""Steps of a cosine that is looked for."""
+"""Most steps of a cosine that is searched for."""
 
 
 def relations(a: Side, b: Side) -> Iterator[Pair]:
-    """What makes one series from the other; each value below is the rates of the step that differs."""
+    """Yield the relations of the two series; the hypotheses hold the rates of the differing step."""
     keys = [key for key in a.segment.result if key in b.segment.result]
     series = [{key: np.array(_series(side, key)) for key in keys} for side in (a, b)]
     if not keys or any(len(s) <= a.segment.index for one in series for s in one.values()):
@@ -39,13 +39,13 @@ def _series(side: Side, key: str) -> Sequence[float]:
 
 
 Words = tuple[str, str, str]
-"""The aspect, what a does, what b does."""
+"""The aspect, what A does, what B does."""
 
 
 def _of(
     a: dict[str, np.ndarray], b: dict[str, np.ndarray], keys: list[str], eps: float
 ) -> Iterator[Words]:
-    """What holds of every one of these series."""
+    """Yield the relations that hold for all of these series."""
     words = [dict.fromkeys(_one(a[key], b[key], eps)) for key in keys]
     for each in words[0]:
         if all(each in other for other in words[1:]):
@@ -57,8 +57,8 @@ def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
         return
     same = lambda x, y: bool((np.abs(x - y) <= eps * np.maximum(np.abs(x), np.abs(y))).all())  # noqa: E731
     varied = lambda x: len(x) > 1 and not same(x[1:], x[:-1])  # noqa: E731
-    # two rates or more that both have, in series that vary: the peak between a warm-up and a decay
-    # counts, a constant of which one side has more than the other does not
+    # both series must share two rates or more and vary: a peak between warm-up and decay counts, a
+    # constant that one side has for more steps does not
     for by in (1, 2) if varied(a) and varied(b) else ():
         if len(a) - by > 1 and same(a[:-by], b[by:]):
             yield "shift", "this step", _late(by)
@@ -78,7 +78,7 @@ def _late(by: int) -> str:
 
 
 def _formula(rates: np.ndarray, eps: float) -> str | None:
-    """A series as a constant, a warm-up, or half a cosine down to zero (arXiv 1608.03983)."""
+    """Describe a series as a constant, a warm-up, or half a cosine down to zero (arXiv 1608.03983)."""
     steps = np.arange(len(rates))
     if len(rates) < 3:
         return None

@@ -1,4 +1,4 @@
-"""The loss, from logits and labels."""
+"""Rules of the loss, from logits and labels."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 SCALES = (0.01, 0.05, 0.07, 0.1, 0.2, 0.25, 0.5, 2.0, 4.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""By which logits are multiplied or divided; a single number cannot be trusted to tell of any other."""
+"""Scales of the logits that are tried; one number, the loss, is not enough to fit any other scale."""
 DIGITS = 2
-"""A smoothing that is fitted to one number is believed if it has no more digits: 0.1, 0.05."""
+"""Most digits of a smoothing that is fitted to one number and believed: 0.1, 0.05."""
 
 
 def hypotheses(side: Side) -> Iterator[Hypothesis]:
-    """Softmax and sigmoid cross entropy, reduced, smoothed and scaled in every usual way.
+    """Yield softmax and sigmoid cross entropy, reduced, smoothed and scaled in every usual way.
 
     Smoothing follows arXiv 1512.00567, section 7: a share of the target is spread over all K classes, or
     over the K - 1 wrong ones.
@@ -41,7 +41,7 @@ def _values(
 ) -> Iterator[tuple[dict[str, str], np.ndarray]]:
     classes = logits.shape[1]
     if labels.ndim == 1:
-        kept = labels >= 0  # frameworks mark rows to be left out by negative labels
+        kept = labels >= 0  # negative labels mark rows that do not count
         target = np.where(kept[:, None], labels[:, None] == np.arange(classes), 0.0)  # (B, K)
     else:
         kept, target = np.ones(len(labels), dtype=bool), labels
@@ -67,7 +67,7 @@ def _values(
 
 
 def _fitted(base: np.ndarray, other: np.ndarray, result: np.ndarray, bound: np.ndarray) -> float | None:
-    """The share of `other` in the result, if it is a number that somebody would have chosen."""
+    """Return the share of `other` in the result, if it is a number that a person would choose."""
     if base.shape != result.shape:
         return None
     x, y = (other - base).reshape(-1), (result - base).reshape(-1)
@@ -80,14 +80,14 @@ def _fitted(base: np.ndarray, other: np.ndarray, result: np.ndarray, bound: np.n
 
 
 def _softmax(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """-sum_k t_k log softmax(z)_k of each row: (B,)."""
+    """Return -sum_k t_k log softmax(z)_k of each row: (B,)."""
     top = logits.max(axis=1, keepdims=True)
     log_p = logits - top - np.log(np.exp(logits - top).sum(axis=1, keepdims=True))
     return -(target * log_p).sum(axis=1)
 
 
 def _sigmoid(logits: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """-sum_k t_k log s(z_k) + (1 - t_k) log s(-z_k) of each row: (B,)."""
+    """Return -sum_k t_k log s(z_k) + (1 - t_k) log s(-z_k) of each row: (B,)."""
     return (np.logaddexp(0.0, logits) - target * logits).sum(axis=1)
 
 

@@ -1,4 +1,4 @@
-"""The optimiser's moments, from those before and the gradient it was given."""
+"""Rules of the optimiser's moments, from those before the step and the gradient it was given."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from parity.verifier.diagnose.steps.segment import Hypothesis
 from parity.verifier.diagnose.steps.sides import Side
 
 BETAS = (0.9, 0.95, 0.8, 0.85, 0.99)
-"""Usual beta1, for a first update, where beta1 and a gradient clipped out of sight look the same."""
+"""Usual values of beta1, for a first update, where beta1 and an unrecorded clipping look the same."""
 SEEN = 1e-5
-"""Relative precision to which the norm of clipped gradients is named that is no short number."""
+"""Relative precision at which a clipped norm is printed if it is not a short number."""
 FIRST, SECOND, BUFFER = "exp_avg", "exp_avg_sq", "momentum_buffer"
 RECORDED = "the moments before"
 CLIPPING = ("gradient", "added to the norm")
 
 
 class Given(NamedTuple):
-    """What the moments were made of."""
+    """Inputs and results of the moments' update."""
 
     flat: Flat
     before: dict[str, np.ndarray]
-    """Each kind, (N,)."""
+    """Moments before the step, by kind, each (N,)."""
     after: dict[str, np.ndarray]
     bounds: dict[str, np.ndarray]
     parameters: np.ndarray
@@ -45,32 +45,32 @@ class Given(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One moment computed again."""
+    """One moment, recomputed under a rule."""
 
     choices: dict[str, str]
     value: np.ndarray
     gradient: np.ndarray
-    """What went into it, coupled decay included."""
+    """Gradient that went into the moment, coupled decay included."""
 
 
 def kinds(side: Side) -> list[str]:
-    """Which moments a program keeps."""
+    """Return the kinds of moments that a program keeps."""
     return sorted({key.rpartition(" ")[2] for key in side.segment.moments})
 
 
 def leaves(side: Side, kind: str) -> Flat:
-    """The parameters that have this moment."""
+    """Return the parameters that have a kind of moment."""
     found = {k.rpartition(" ")[0]: v for k, v in side.segment.moments.items() if k.endswith(f" {kind}")}
     return Flat(found)
 
 
 def hypotheses(side: Side) -> Iterator[Hypothesis]:
-    """Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
-    momentum keeps; with L2 decay in the gradient or without, clipped or not, begun anew or not.
+    """Yield Adam's averages of the gradient and its square (arXiv 1412.6980), or the sum that SGD with
+    momentum keeps; with or without L2 decay in the gradient, clipping, and moments reset to zero.
     """
     segment = side.segment
     if not segment.moments_before and segment.count not in (None, 1):
-        return  # what these moments were made of is not recorded
+        return  # the moments before this update were not recorded
     present = [kind for kind in (FIRST, SECOND, BUFFER) if kind in kinds(side)]
     if not present:
         return
@@ -98,7 +98,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
 
 
 def betas(side: Side) -> list[tuple[float, float]]:
-    """Those of the averages that reproduce a program's moments."""
+    """Return the pairs of betas whose averages reproduce a program's moments."""
     averages = {
         key: value
         for key, value in side.segment.moments.items()
@@ -113,8 +113,8 @@ def betas(side: Side) -> list[tuple[float, float]]:
 
 
 def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
-    """Moments of the first recorded update that zero does not lead to, by a rule that leads from them to
-    those of the next: they began with something that was not recorded, a state that was loaded or left.
+    """Explain moments of the first recorded update that cannot have begun at zero, by a rule that leads
+    from them to those of the next update: they began with an unrecorded state, loaded or left over.
     """
     after = side.following
     if after is None or any(_reproduces(side, each) for each in hypotheses(side)):
@@ -122,7 +122,7 @@ def begun_elsewhere(side: Side) -> Iterator[Hypothesis]:
     after = replace(after, segment=replace(after.segment, moments_before=side.segment.result))
     for each in hypotheses(after):
         if each.choices["moments from"] == RECORDED and _reproduces(after, each):
-            # whether a gradient is large enough to be clipped is another question at each step
+            # whether a gradient is large enough to be clipped may change from step to step
             rule = {k: text for k, text in each.choices.items() if k not in CLIPPING}
             yield Hypothesis(rule | {"moments from": "others, not recorded"}, side.segment.result)
 
@@ -136,14 +136,14 @@ def _reproduces(side: Side, hypothesis: Hypothesis) -> bool:
 
 
 class Source(NamedTuple):
-    """The gradient as it was given to the optimiser."""
+    """A gradient that the optimiser may have been given."""
 
     choices: dict[str, str]
     gradient: np.ndarray
 
 
 def _sources(side: Side, given: Given) -> Iterator[Source]:
-    """The gradient as it was given to the optimiser, as far as that is known."""
+    """Yield the gradients that the optimiser may have been given, clipped or not."""
     segment, flat = side.segment, given.flat
     plain, clipped = flat.join(segment.gradients), flat.join(segment.clipped)
     if clipped is not None:
@@ -169,7 +169,7 @@ def _sources(side: Side, given: Given) -> Iterator[Source]:
 
 
 def _norms(side: Side, scale: float) -> Iterator[tuple[dict[str, str], float]]:
-    """The norms to which a gradient that is scaled may be clipped, and the scale that each makes."""
+    """Yield the norms to which a scaled gradient may have been clipped, each with its exact scale."""
     for added in (0.0, TORCH):
         whole = side.norm + added
         norm = snap(scale * whole, 32 * side.eps * whole)
@@ -179,7 +179,8 @@ def _norms(side: Side, scale: float) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def _limits(given: Given, gradient: np.ndarray) -> Iterator[float]:
-    """The values to which each element may have been clipped, where a first moment shows the largest."""
+    """Yield the values to which each element may have been clipped, if a first moment that began at
+    zero shows the largest element."""
     kind = FIRST if FIRST in given.after else BUFFER
     if given.before[kind].any():
         return
@@ -191,7 +192,7 @@ def _limits(given: Given, gradient: np.ndarray) -> Iterator[float]:
 
 
 def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
-    """By which factor the gradient may have been multiplied before the moments saw it."""
+    """Yield the factors by which the gradient may have been multiplied before it reached the moments."""
     kind = FIRST if FIRST in given.after else BUFFER
     before, after, bound = given.before[kind], given.after[kind], given.bounds[kind]
     out = _aside(given, bound)
@@ -206,7 +207,7 @@ def _scales(given: Given, gradient: np.ndarray) -> Iterator[float]:
 
 
 def _aside(given: Given, bound: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Of a vector what is no multiple of the parameters, which decay adds to a gradient."""
+    """Return a function that removes from a vector any multiple of the parameters, which decay adds."""
     flat, p = given.flat, given.parameters / bound
     return lambda v: flat.project(v / bound, p) * bound
 
@@ -223,7 +224,7 @@ def _averages(
 
 
 def _first(given: Given, gradient: np.ndarray) -> Iterator[Rule]:
-    """The first moment, with decay in the gradient where its leaves need it."""
+    """Yield the rules of the first moment, with decay in the gradient of the leaves that need it."""
     flat, bound = given.flat, given.bounds[FIRST]
     before, after = given.before[FIRST], given.after[FIRST]
     p = given.parameters
@@ -260,7 +261,7 @@ def _average(given: Given, kind: str, value: np.ndarray, name: str, aspect: str)
 
 
 def _sums(given: Given, gradient: np.ndarray) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
-    """momentum * before + (1 - dampening) * gradient, as torch.optim.SGD has it."""
+    """Yield momentum * before + (1 - dampening) * gradient, the rule of torch.optim.SGD."""
     flat, bound = given.flat, given.bounds[BUFFER]
     before, after, p = given.before[BUFFER], given.after[BUFFER], given.parameters
     out = _aside(given, bound)

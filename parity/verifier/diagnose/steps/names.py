@@ -1,4 +1,4 @@
-"""What the causes are called, and what to change: the one table of the rules of steps."""
+"""Table of the causes of different training steps: names, and what to change."""
 
 from __future__ import annotations
 
@@ -114,4 +114,4 @@ CAUSES: dict[tuple[Stage, str], tuple[str, str]] = {
     ("updated", "gradient"): ("update-gradient", "clip before the optimiser is called"),
     ("updated", "momentum"): ("nesterov", "SGD(..., nesterov=False); optax.sgd(..., nesterov=False)"),
 }
-"""By stage and aspect of the hypotheses: a stable slug, and the line to change."""
+"""For each stage and aspect of the hypotheses: a stable slug, and the line to change."""

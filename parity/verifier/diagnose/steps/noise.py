@@ -1,4 +1,4 @@
-"""How far rounding alone takes a recorded value from the same rule computed exactly."""
+"""Bounds on how far rounding moves a recorded value from its rule computed exactly."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ SHARES = {
     "moments": 400,
     "updated": 2000,
 }
-"""Roundings of what a stage changes. The update's many are those of 1 - beta2^t, which is small, and
-which optax computes in the type of the parameters."""
+"""Number of roundings that is allowed of what a stage changes. That of the update is large because
+1 - beta2^t is small, and optax computes it in the type of the parameters."""
 FLOOR = 1e-3
-"""Of one rounding of the root mean square: elements that are smaller are as good as zero."""
+"""Least bound, as a share of one rounding of the root mean square: smaller elements count as zero."""
 TINY = 1e-150
-"""In place of zero, where something is divided by it and squared."""
+"""Stand-in for zero in divisors and squares."""
 
 
 def noise(side: Side) -> dict[str, np.ndarray]:
-    """A bound on the rounding of every element of the result, by its entries."""
+    """Return bounds on the rounding of every element of the result, by entry."""
     segment, eps = side.segment, side.eps
     share = SHARES[segment.stage] * eps
     kinds: dict[str, list[str]] = {}
@@ -34,7 +34,7 @@ def noise(side: Side) -> dict[str, np.ndarray]:
         squares = [np.mean(segment.result[key] ** 2) for key in keys if segment.result[key].size]
         rms = float(np.sqrt(np.mean(squares))) if squares else 0.0
         for key in keys:
-            if segment.stage == "gradients":  # made by other sums, each rounded as its largest terms are
+            if segment.stage == "gradients":  # sums in another order, rounded like their largest terms
                 own = np.sqrt(np.mean(segment.result[key] ** 2))
                 found[key] = np.full_like(segment.result[key], share * (rms + own) + TINY)
             else:

@@ -1,4 +1,4 @@
-"""A stage of a training step: what went in, what came out, and nothing of how."""
+"""A stage of a training step: its inputs and its results, without the way they were computed."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from parity.measure.traces.format import ModuleFacts
 
 @dataclass(frozen=True)
 class StepSegment:
-    """One stage of one training step of one program: what it had, and what it made of it.
+    """Inputs and results of one stage of one training step of one program.
 
-    Every dictionary is by the names of parameters, all values are float64.
+    Keys of dictionaries are the names of parameters; all values are float64.
     """
 
     framework: str
     step: int
     """Counted from 0 within the recording."""
     stage: Stage
-    """What differs: ``loss``, ``gradients``, ``clipped``, ``learning rate``, ``moments`` or
+    """The stage that differs: ``loss``, ``gradients``, ``clipped``, ``learning rate``, ``moments`` or
     ``updated``."""
     result: Mapping[str, np.ndarray]
-    """That stage's values; moments as ``NAME exp_avg``, ``NAME exp_avg_sq``, ``NAME
+    """Values of that stage; moments as ``NAME exp_avg``, ``NAME exp_avg_sq``, ``NAME
     momentum_buffer``."""
     parameters: Mapping[str, np.ndarray]
-    """Before the step."""
+    """Parameters before the step."""
     gradients: Mapping[str, np.ndarray]
-    """Before clipping."""
+    """Gradients before clipping."""
     clipped: Mapping[str, np.ndarray]
-    """What the optimiser was given; empty if that was not recorded."""
+    """Gradients that the optimiser was given; empty if they were not recorded."""
     rates: tuple[float, ...]
-    """The learning rate of every recorded step, up to the last."""
+    """Learning rate of every recorded step."""
     moments_before: Mapping[str, np.ndarray]
-    """As the recorded step before left them; empty at the first."""
+    """Moments after the step before; empty at the first recorded step."""
     moments: Mapping[str, np.ndarray]
-    """As this step left them."""
+    """Moments after this step."""
     count: int | None
-    """The optimiser's own number of this update, counted from 1; None if unknown."""
+    """Number of this update, counted by the optimiser from 1; None if unknown."""
     logits: np.ndarray | None = None
-    """(B, classes), of this step's forward pass."""
+    """Logits of this step's forward pass, (B, classes)."""
     labels: np.ndarray | None = None
-    """(B,) integers, or (B, classes)."""
+    """Labels, (B,) integers or (B, classes)."""
     losses: tuple[float, ...] = ()
-    """Of every recorded step."""
+    """Loss of every recorded step."""
     optimizer: ModuleFacts | None = None
-    """Its class and defaults, if recorded."""
+    """Class and defaults of the optimiser, if recorded."""
     index: int = 0
-    """Its place among the recorded steps: ``rates[index]`` is its own learning rate."""
+    """Position of this step among the recorded ones: ``rates[index]`` is its learning rate."""
     group_rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """The learning rates of every recorded step, by group; the only one's name is empty."""
+    """Learning rates of every recorded step, by group; the name of an only group is empty."""
     gradients_before: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Of the step before; empty at the first."""
+    """Gradients of the step before; empty at the first recorded step."""
     clipped_before: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Likewise, what the optimiser was given."""
+    """Gradients that the optimiser was given in the step before; empty at the first."""
     following: StepSegment | None = None
-    """The moments of the next step, where those before this one were not recorded."""
+    """Moments of the next step, if those before this step were not recorded."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Hypothesis:
     """One way in which a stage may have been computed."""
 
     choices: Mapping[str, str]
-    """What it assumes, aspect by aspect, in words: ``{"momentum": "beta1 0.9"}``. Two
-    hypotheses of the same aspects that differ in one choice differ in one thing."""
+    """Assumptions in words, by aspect: ``{"momentum": "beta1 0.9"}``. Two hypotheses of the same aspects
+    that differ in one choice differ in one thing."""
     value: Any
-    """What would then have come out: a dictionary like `StepSegment.result`."""
+    """Result under these assumptions: a dictionary like `StepSegment.result`."""

@@ -1,4 +1,4 @@
-"""One stage of one training step, read from a trace in the form in which it is explained."""
+"""Reading of one stage of one training step from a trace, as a `StepSegment`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parity.verifier.diff.judge import Divergence
 
 
 class Leaves(Mapping[str, np.ndarray]):
-    """Arrays of a trace by name, as float64, read when they are asked for."""
+    """Arrays of a trace by name, as float64, each read on demand."""
 
     def __init__(self, trace: Trace, events: Mapping[str, Event]) -> None:
         self._trace = trace
@@ -33,8 +33,7 @@ class Leaves(Mapping[str, np.ndarray]):
 
 
 def step_segments(difference: Difference, divergence: Divergence) -> tuple[StepSegment, StepSegment]:
-    """The stage of a training step that is the first to differ; parameters are called as A calls
-    them."""
+    """Read the differing stage of a training step from both recordings, with A's names of parameters."""
     traces, alignment = difference.traces, difference.alignment
     mine, theirs = divergence.judged.site, divergence.judged.partner
     names = {}
@@ -54,13 +53,13 @@ def step_segment(
 ) -> StepSegment:
     """Read one stage of one step.
 
-    Leaves of which only a sample was kept are left out.
+    Leaves kept only as a sample are left out.
 
     Args:
         trace: the recording.
-        step: as the recording counts it.
-        stage: what differs there.
-        names: other names for parameters, where the two programs do not share them.
+        step: number of the step in the recording.
+        stage: the stage that differs.
+        names: A's name of each parameter whose name differs.
     """
     names = names or {}
     known = step - 1 in trace.steps
@@ -95,7 +94,7 @@ def step_segment(
 
 
 def _leaves(trace: Trace, stage: Stage, step: int, names: Mapping[str, str]) -> dict[str, Event]:
-    """The events that hold whole arrays; of moments, those that belong to parameters, ``NAME kind``."""
+    """Return the events that hold whole arrays; for moments, those of parameters, as ``NAME kind``."""
     found: dict[str, Event] = {}
     for event in trace.of(stage, step):
         if event.spacing is not None or (
@@ -108,12 +107,12 @@ def _leaves(trace: Trace, stage: Stage, step: int, names: Mapping[str, str]) -> 
 
 
 def _paths(trace: Trace, stage: Stage) -> list[str]:
-    """The names of the numbers logged in a stage, in order."""
+    """Return the names of the numbers logged in a stage, in order."""
     return list(dict.fromkeys(e.path for e in trace.of(stage) if e.size == 1))
 
 
 def _series(trace: Trace, stage: Stage, path: str) -> tuple[float, ...]:
-    """One number of every recorded step; empty if a step lacks it."""
+    """Return one number of every recorded step; nothing if a step lacks it."""
     sites = [Site(step, stage, path) for step in trace.steps]
     if not all(site in trace for site in sites):
         return ()
@@ -121,7 +120,7 @@ def _series(trace: Trace, stage: Stage, path: str) -> tuple[float, ...]:
 
 
 def _logits(trace: Trace, step: int) -> np.ndarray | None:
-    """What the model returned, else the last output that is a matrix."""
+    """Return the model's output, else the last output that is a matrix."""
     flat = [e for e in trace.of("forward", step) if e.port.startswith("out") and len(e.shape) == 2]
     whole = [e for e in flat if e.spacing is None]
     for port in ("out.logits", "out"):
@@ -132,7 +131,7 @@ def _logits(trace: Trace, step: int) -> np.ndarray | None:
 
 
 def _labels(trace: Trace, step: int) -> np.ndarray | None:
-    """The integers of the batch, else its matrix of targets."""
+    """Return the integers of the batch, else its matrix of targets."""
     events = [e for e in trace.of("batch", step) if e.spacing is None]
     for event in events:
         if len(event.shape) == 1 and np.issubdtype(np.dtype(event.dtype), np.integer):

@@ -1,4 +1,4 @@
-"""The two sides of a comparison, reduced to the elements that can decide it."""
+"""Both sides of a comparison, reduced to the elements that can decide it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from parity.verifier.diagnose.steps.segment import StepSegment
 
 KEPT = 512
-"""Elements of a leaf that are looked at: half evenly spread, half where the results differ most."""
+"""Most elements of a leaf that are compared: half evenly spread, half where results differ most."""
 NOISE = 32
-"""A gradient smaller than so many roundings of the root mean square of all gradients is nothing but
-rounding, as that of a key's bias is, to which softmax is blind."""
+"""Roundings of the root mean square of all gradients; a smaller gradient is only rounding, like that of
+a key's bias, which softmax ignores."""
 DISAGREE = 1e-2
-"""So is one that differs by this share between programs that agree elsewhere."""
+"""Relative difference of gradients between programs that agree elsewhere; beyond it both are only
+rounding, too."""
 
 MAPPINGS = (
     "result",
@@ -31,33 +32,33 @@ MAPPINGS = (
 
 @dataclass(frozen=True)
 class Side:
-    """One program, as the hypotheses see it."""
+    """One program, in the form that hypotheses are tried on."""
 
     segment: StepSegment
-    """With every leaf flattened and reduced to the elements that decide."""
+    """Segment with every leaf flattened and reduced to the deciding elements."""
     eps: float
-    """Of the type its values are in."""
+    """Epsilon of the type that its values are in."""
     norms: Mapping[str, float]
-    """The norm of every whole gradient, by leaf."""
+    """Norm of every whole gradient, by leaf."""
     following: Side | None = None
-    """The same elements of `StepSegment.following`."""
+    """Same elements of `StepSegment.following`."""
 
     @property
     def norm(self) -> float:
-        """Of the whole gradient."""
+        """Norm of the gradient of all leaves."""
         return float(np.sqrt(sum(norm**2 for norm in self.norms.values())))
 
 
 def leaf_of(key: str, stage: str) -> str:
-    """The parameter that an entry of a result belongs to: ``NAME exp_avg`` is of ``NAME``."""
+    """Return the parameter that an entry of a result belongs to: ``NAME exp_avg`` to ``NAME``."""
     return key.rpartition(" ")[0] if stage == "moments" else key
 
 
 def make_sides(a: StepSegment, b: StepSegment) -> tuple[Side, Side]:
     """Reduce both sides to the same elements of the leaves that both have in the same shape.
 
-    Elements whose gradient is zero in theory are left out: they hold rounding noise, which Adam makes as
-    large as any other update, so that they would be most of the difference and say nothing of its cause.
+    Elements whose gradient is zero in theory are left out. They hold rounding noise, which Adam makes as
+    large as any other update: they would dominate the difference and tell nothing about its cause.
     """
     eps = tuple(_eps(_values(each)) for each in (a, b))
     norms = (_norms(a), _norms(b))
@@ -86,7 +87,7 @@ def _values(segment: StepSegment) -> Iterable[np.ndarray]:
 
 
 def _eps(arrays: Iterable[np.ndarray]) -> float:
-    """The rounding of the narrowest type, float32 or float64, that holds all these values exactly."""
+    """Return the epsilon of the narrowest type, float32 or float64, that holds all values exactly."""
     for array in arrays:
         with np.errstate(over="ignore"):
             if (array.astype(np.float32).astype(np.float64) != array).any():
@@ -97,7 +98,7 @@ def _eps(arrays: Iterable[np.ndarray]) -> float:
 def _chosen(
     a: StepSegment, b: StepSegment, eps: float, norms: tuple[dict[str, float], ...]
 ) -> dict[str, np.ndarray]:
-    """The indices of the deciding elements, by leaf."""
+    """Return the indices of the deciding elements, by leaf."""
     floor = 0.0
     if a.stage != "gradients":
         counts = sum(a.gradients[name].size for name in norms[0])

@@ -1,4 +1,4 @@
-"""The update of the parameters: learning rate times direction, and weight decay."""
+"""Rules of the parameters' update: learning rate times direction, and weight decay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AT_ONCE, AFTER = "of the parameters before the update", "of the parameters after
 
 
 class Step(NamedTuple):
-    """What was there, as vectors (N,)."""
+    """Parameters and their change in a step, as vectors (N,)."""
 
     flat: Flat
     start: np.ndarray
@@ -27,7 +27,7 @@ class Step(NamedTuple):
 
 
 def hypotheses(side: Side) -> Iterator[Hypothesis]:
-    """Every usual rule with every usual number; only those that come near the recorded update."""
+    """Yield every usual rule with every usual number that comes near the recorded update."""
     step = _step(side)
     if step is not None:
         for direction in _near(step, directions(side, step.flat)):
@@ -36,7 +36,7 @@ def hypotheses(side: Side) -> Iterator[Hypothesis]:
 
 
 def fitted(side: Side) -> Iterator[Hypothesis]:
-    """The same with an epsilon or a learning rate that is fitted to the update."""
+    """Yield the same rules with an epsilon or a learning rate that is fitted to the update."""
     step = _step(side)
     if step is None:
         return
@@ -58,7 +58,7 @@ def fitted(side: Side) -> Iterator[Hypothesis]:
 
 
 def _is_rounded(rate: float, recorded: float) -> bool:
-    """Whether a rate is the recorded one up to the rounding of float32."""
+    """Return whether a rate is the recorded one, rounded to float32."""
     eps = float(np.finfo(np.float32).eps)
     return 1e-3 * eps < abs(rate / recorded - 1) <= 4 * eps if recorded else False
 
@@ -73,7 +73,7 @@ def _step(side: Side) -> Step | None:
 
 
 def _rates(side: Side) -> list[tuple[str, float]]:
-    """Signed learning rates that may have been used; empty if none was recorded."""
+    """Return the signed learning rates that may have been used, in words; none if none was recorded."""
     rates, index = side.segment.rates, side.segment.index
     if len(rates) <= index:
         return []
@@ -88,7 +88,7 @@ def _rates(side: Side) -> list[tuple[str, float]]:
 
 
 def _near(step: Step, candidates: Iterable[Direction]) -> Iterator[Direction]:
-    """Those directions of which every leaf's change is a multiple, decay aside."""
+    """Yield the directions of which every leaf's change is a multiple, apart from decay."""
     flat, bound = step.flat, step.bound
     p, c = step.start / bound, step.change / bound
     for direction in candidates:
@@ -108,7 +108,8 @@ def _fitted_rate(side: Side, step: Step, direction: Direction) -> float | None:
 
 
 def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
-    """The epsilon of the smallest residual, by golden-section search of its logarithm."""
+    """Return the short number that, as epsilon, leaves the smallest residual, by golden-section search
+    over its logarithm; None if there is none."""
     flat, bound = step.flat, step.bound
     p, c = step.start / bound, flat.project(step.change / bound, step.start / bound)
 
@@ -132,7 +133,7 @@ def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
     return next(
         (
             short
-            for digits in range(4)  # nobody writes an epsilon of more
+            for digits in range(4)  # nobody writes an epsilon with more digits
             if cost(np.log10(short := float(f"{10**power:.{digits}e}")))
             <= 1.1 * cost(power) + 0.01 * len(c)
         ),
@@ -143,7 +144,8 @@ def _fitted_epsilon(step: Step, rate: float, direction) -> float | None:
 def _decayed(
     side: Side, step: Step, direction: Direction, said: str, rate: float, rounded: str = "as recorded"
 ) -> Iterator[Hypothesis]:
-    """With the decay that is left over, if it has one strength on some leaves and none on others."""
+    """Yield an update with the remaining decay, if that has one strength on some leaves and none on
+    others."""
     flat = step.flat
     move = rate * direction.value
     choices = {**direction.choices, "learning rate": said}
@@ -161,7 +163,7 @@ def _decayed(
         sure = zip(flat.names, decay.on & decay.sure, strict=True)
         leaves = ", ".join(sorted(name for name, on in sure if on))
         for times, by in _multiples(side, rate):
-            # some multiply by 1 - decay, and that is rounded before it meets a parameter
+            # some programs multiply by 1 - decay, which is rounded before it is used
             strength = snap(decay.factor / by, (decay.uncertainty + side.eps) / abs(by))
             if not chosen(strength):
                 continue
@@ -172,7 +174,7 @@ def _decayed(
 
 
 def _multiples(side: Side, rate: float) -> list[tuple[str, float]]:
-    """What the strength of the decay is multiplied by."""
+    """Return the factors that may multiply the strength of the decay, in words."""
     rates = side.segment.rates
     found = [("the learning rate", abs(rate)), ("nothing", 1.0)]
     if rates and len(set(rates)) > 1 and max(rates) > 0:
