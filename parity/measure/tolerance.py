@@ -19,7 +19,7 @@ their terms one after another. (A bound on the twins' mutual distance by their o
 never fail: triangle inequality.)
 
 Any other two programs are held to the envelope of rounding: the effect of one unit in the last
-place of all parameters and inputs on one of them, times a factor measured in docs/verifying.md.
+place of all parameters and inputs on one of them, times `FACTOR`.
 """
 
 from __future__ import annotations

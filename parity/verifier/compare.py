@@ -11,9 +11,8 @@ import numpy as np
 
 from parity.verifier.compared import Compared
 from parity.verifier.operations import compare_programs
-from parity.verifier.operations.backward import Weights
+from parity.verifier.operations.backward import Weights, cotangent
 from parity.verifier.operations.mistakes import message_of
-from parity.verifier.operations.output import cotangent
 from parity.verifier.operations.pairing import Outputs, pair_outputs
 from parity.verifier.operations.program import Program
 from parity.verifier.operations.sides import Given, taken_apart

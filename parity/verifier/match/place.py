@@ -153,9 +153,9 @@ def _classes(
     pairs = {} if everywhere else _pairs(links)
     back = {theirs: ours for ours, theirs in pairs.items()}
     found: dict[tuple[Key, tuple[str, str]], tuple[list[str], list[str]]] = {}
-    for side, leaves, others in ((0, a, b), (1, b, a)):
+    for side, leaves in enumerate((a, b)):
         taken = [link.b if side else link.a for link in links]
-        held = keys(leaves, others)
+        held = keys(leaves)
         for name in _open(leaves, taken):
             module = next((m for m in modules_above(name)[::-1] if m in (back if side else pairs)), "")
             other = (back if side else pairs).get(module, "")

@@ -55,7 +55,7 @@ def search(a: Leaves, b: Leaves) -> list[Found]:
     return found
 
 
-def keys(leaves: Leaves, others: Leaves) -> dict[str, set[Key]]:
+def keys(leaves: Leaves) -> dict[str, set[Key]]:
     """Return the keys of each leaf, one for each type of its fingerprints."""
     return {
         name: {(kind, leaves.size(name), each.total) for kind, each in prints.items()}
@@ -68,7 +68,7 @@ def _wholes(a: Leaves, b: Leaves) -> tuple[list[Found], tuple[set[str], set[str]
     candidates, or with only one value."""
     by_key: dict[Key, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, leaves in enumerate((a, b)):
-        for name, each in keys(leaves, b if leaves is a else a).items():
+        for name, each in keys(leaves).items():
             for key in each:
                 by_key[key][side].append(name)
     found = []

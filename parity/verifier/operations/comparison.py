@@ -223,7 +223,7 @@ class Comparison:
         )
 
 
-_KINDS = {
+KINDS = {
     "operations": "other operations",
     "order": "the same numbers in another order",
     "parameter": "parameter",
@@ -235,7 +235,7 @@ _KINDS = {
 
 
 def _place(number: int, place: Place) -> list[str]:
-    head = f"{number}. {place.cause or _KINDS[place.kind]}"
+    head = f"{number}. {place.cause or KINDS[place.kind]}"
     if place.message:
         head += f": {place.message}"
     width = max(len(place.a.where), len(place.b.where))

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from parity.verifier.compared import Compared
-from parity.verifier.operations.comparison import Part, Place
+from parity.verifier.operations.comparison import KINDS, Part, Place
 from parity.verifier.reports.report import Finding, Level, Report, Table
-
-KINDS = {
-    "operations": "other operations",
-    "order": "the same numbers in another order",
-    "parameter": "another parameter",
-    "rounding": "rounding to a smaller type",
-    "input": "another input",
-    "open": "no end found",
-}
 
 
 def report_of(found: Compared) -> Report:

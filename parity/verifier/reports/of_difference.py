@@ -9,7 +9,7 @@ from parity.verifier.diagnose.verdict import Cause
 from parity.verifier.diff.difference import Difference
 from parity.verifier.diff.judge import Divergence
 from parity.verifier.operations.comparison import Part
-from parity.verifier.reports.report import Finding, Report, Table, line_of_name
+from parity.verifier.reports.report import Finding, Report, Table
 
 
 def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
@@ -58,8 +58,8 @@ def _finding(
         rule=rule,
         level="error",
         message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage})",
-        a=Part(cause.a if cause else "", line_of_name(difference.name_a), first.where),
-        b=Part(cause.b if cause else "", line_of_name(difference.name_b), first.where_b),
+        a=Part(cause.a if cause else "", (), first.where),
+        b=Part(cause.b if cause else "", (), first.where_b),
         error=first.judged.error,
         limit=first.judged.limit,
         details=details,

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 from parity.measure.verdict import Verdict
-from parity.verifier.operations.comparison import Line, Part
+from parity.verifier.operations.comparison import Part
 
 SCHEMA = "parity.report/1"
 """Version of the JSON; within a version fields are added, never renamed or removed."""
@@ -87,29 +84,3 @@ def _finding(each: Finding) -> dict[str, Any]:
 
 def _part(part: Part) -> dict[str, Any]:
     return asdict(part) | {"lines": [asdict(line) for line in part.lines]}
-
-
-def line_of_name(name: str) -> tuple[Line, ...]:
-    """Return the line that defines the function named by ``file.py:function`` or ``module:function``;
-    nothing for other names."""
-    where, _, function = name.rpartition(":")
-    if not where or not function.isidentifier():
-        return ()
-    file = where
-    if not where.endswith(".py"):
-        try:
-            found = find_spec(where)
-        except (ImportError, ValueError):
-            return ()
-        file = (found.origin if found else None) or ""
-    path = Path(file)
-    if not path.is_file():
-        return ()
-    text = path.read_text(encoding="utf-8")
-    for node in ast.parse(text).body:
-        names = [node.name] if isinstance(node, ast.FunctionDef | ast.ClassDef) else [
-            each.id for each in getattr(node, "targets", ()) if isinstance(each, ast.Name)
-        ]  # fmt: skip
-        if function in names:
-            return (Line(str(path), node.lineno, function, text.splitlines()[node.lineno - 1].strip()),)
-    return ()

@@ -103,7 +103,8 @@ def test_a_gradient_that_differs_alone_has_its_line(made):
     assert line_of("0.25 * x.detach()") in {line.line for line in place.b.lines}
     assert "the forward passes are the same; in the backward pass:" in found.to_text()
     assert not found.forward.places
-    assert found.to_dict()["backward"]["places"]
+    written = report_of(found).to_dict()
+    assert (written["verdict"], len(written["backward"]["places"])) == ("DIFFERENT", 1)
 
 
 @pytest.mark.parametrize("command", ["diff", "locate", "diagnose"])
@@ -265,6 +266,7 @@ def test_what_is_another_function_in_float32_alone_is_shown_there():
     assert (found.verdict, found.in_type.side, found.in_type.apart.verdict) == (
         "DIFFERENT", "B", "DIFFERENT"
     )  # fmt: skip
+    assert report_of(found).to_dict()["verdict"] == "DIFFERENT"
     same = compare((right, (weight, x)), (right, (weight, x)), backward=False, dtype="bfloat16")
     assert same.equal
     assert max(same.in_type.errors) > 1e-4

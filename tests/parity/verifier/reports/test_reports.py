@@ -16,7 +16,6 @@ from parity.verifier.reports import Finding, Report, Table
 from parity.verifier.reports.of_comparison import report_of
 from parity.verifier.reports.of_difference import report_of_diagnosis
 from parity.verifier.reports.page import to_html
-from parity.verifier.reports.report import line_of_name
 from parity.verifier.reports.sarif import to_sarif
 from tests.support import operations_models as models
 
@@ -139,17 +138,6 @@ def test_a_report_of_anything_has_all_three_forms():
     said = " ".join(Page(to_html(report)).text)
     assert "<script>" in said
     assert "at 3 places" in said
-
-
-def test_the_line_of_a_function_by_its_name():
-    (line,) = line_of_name(f"{ROOT}/docs/port.py:original")
-    assert line.text.startswith("def original()")
-    assert line_of_name(f"{ROOT}/docs/port.py:corrected")[0].text.startswith("corrected = partial(")
-    assert line_of_name("tests.support.operations_models:torch_model")[0].text.startswith(
-        "def torch_model"
-    )
-    for name in ("vit_tiny", "jax:vit_tiny", "no_module:f", f"{ROOT}/docs/port.py:nothing", "x.trace"):
-        assert line_of_name(name) == ()
 
 
 def test_recordings_have_all_three_forms(tmp_path):
