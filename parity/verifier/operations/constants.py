@@ -51,7 +51,7 @@ MARGIN = 4.0
 
 
 def _rounded(own: np.ndarray, coarse: Program, op: Operation, limit: float) -> np.ndarray | None:
-    """Return the other program's value in the shape of `own`, if no element differs by more than `limit`."""
+    """Return the other program's value in the shape of `own`, if all elements are within `limit`."""
     value = coarse.values([op.index])[op.index]
     for way in arrangements(value, own.shape):
         if np.all(np.abs(way - own) <= limit * np.abs(own)) and not np.array_equal(way, own):

@@ -98,7 +98,7 @@ def moved(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 
 def is_plain(mark: np.ndarray) -> bool:
-    """Return whether the numbers are ones that many values have: one simple constant, or zeros and ones."""
+    """Return whether many values have such numbers: one simple constant, or only zeros and ones."""
     if mark[LEAST] == mark[MOST]:
         scaled = mark[LEAST] * 1024
         return bool(scaled == round(scaled) and abs(scaled) < 1 << 20)

@@ -90,7 +90,7 @@ def raised_at(error: BaseException) -> Source | None:
 
 
 def calls_a_program(error: BaseException) -> bool:
-    """Return whether the last thing that this package did before an exception was to call the program."""
+    """Return whether calling the program was the last that this package did before an exception."""
     ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_OWN)]
     return bool(ours) and ours[-1].name in ("call", "<lambda>")
 
