@@ -21,7 +21,7 @@ _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
 def judge(found: Found, index: Index) -> Cause | None:
-    """Find an operation of B's that, exchanged for one of A's with the same operands, gives A's value."""
+    """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
     if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
         return None
     for b in computing(found.b):

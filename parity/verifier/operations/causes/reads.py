@@ -129,8 +129,8 @@ def row(found: Found, _: Index) -> Cause | None:
 
 
 def _sources(region: Region) -> list[int]:
-    """Return the values up to four operations before a region's end; not behind a max or a min, whose
-    result is a row, but not one read by its index."""
+    """Return the values up to four operations before a region's end, up to any max or min: the least of
+    some rows is one of them, but is not read by its index."""
     found, index = [], region.end
     for _ in range(4):
         op = region.program.operations[index]

@@ -204,7 +204,7 @@ def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
 
 
 def _from_input(region: Region, op: Operation) -> bool:
-    """Return whether a value depends on an input: a table of positions that every layer adds does not."""
+    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
     program = region.program
     return op.kind == "input" or any(
         program.operations[i].kind == "input" for i in upstream(region, op.index)

@@ -19,8 +19,8 @@ MOST_READ = 6
 
 
 def _of_part(name: str, steepness: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> _Slope:
-    """Return the derivative of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f' from
-    x and f."""
+    """Return the derivative of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f'
+    from x and f."""
 
     def slope(x: np.ndarray) -> np.ndarray:
         part = PARTS[name](x, float)
