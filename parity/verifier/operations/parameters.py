@@ -14,7 +14,7 @@ from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, distance
 
 NEARBY = 4
-"""How many operations before the end of a place the wrong parameter is looked for."""
+"""Operations before the end of a place within which the wrong parameter is looked for."""
 MOST_TRIALS = 200
 
 

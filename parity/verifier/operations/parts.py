@@ -121,7 +121,7 @@ def _ended(found: Found) -> list[Source]:
 
 
 def _is_computed(program: Program, end: int) -> bool:
-    """Whether a value depends on a parameter or an input."""
+    """Return whether a value depends on a parameter or an input."""
     stack, seen = [end], {end}
     while stack:
         op = program.operations[stack.pop()]

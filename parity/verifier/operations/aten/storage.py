@@ -23,7 +23,7 @@ class Storage:
         self.keeper: Any = None
 
     def alive(self) -> bool:
-        """Whether the memory is still in use."""
+        """Return whether the memory is still in use."""
         return self.keeper is not None
 
 
@@ -41,7 +41,7 @@ def geometry_of(tensor: torch.Tensor) -> Geometry:
 
 @dataclass(frozen=True)
 class View:
-    """What a view holds of a storage that was written to."""
+    """A view of a storage that was written to."""
 
     whole: Geometry
     part: Geometry

@@ -16,7 +16,7 @@ LARGEST = 1 << 20
 LONGEST = 64
 """Longest axis whose order of rows is told."""
 STEPS = 6
-"""How many operations before the end the axes of values are tried in another order."""
+"""Operations before the end within which the axes of values are tried in another order."""
 
 
 def judge(found: Found, index: Index) -> Cause | None:
