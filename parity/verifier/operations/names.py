@@ -10,7 +10,7 @@ JAX_NAMES = {
     "rem": "remainder", "rev": "flip", "expand_dims": "unsqueeze", "iota": "arange",
     "dynamic_slice": "slice", "copy_p": "copy",
 }  # fmt: skip
-"""Our name of each primitive whose own name differs."""
+"""Name here of each primitive whose own name differs."""
 
 TORCH_NAMES = {
     "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "amax": "max", "amin": "min",
@@ -29,7 +29,7 @@ TORCH_NAMES = {
     "_fft_r2c": "fft", "_fft_c2r": "fft", "_fft_c2c": "fft",
     "device_put": "copy", "lift_fresh": "copy", "lift_fresh_copy": "copy",
 }  # fmt: skip
-"""Our name of each aten operator, without its overload, whose own name differs."""
+"""Name here of each aten operator, without its overload, whose own name differs."""
 
 LAYOUT = frozenset(
     {

@@ -1,5 +1,5 @@
-"""Places that end in a product or a sum of two values that B both computes otherwise: each is judged
-on its own, and the place is named where both have one cause."""
+"""Places that end in a product or a sum of two values, both of which B computes otherwise: each value is
+judged on its own, and the place is named where both have one cause."""
 
 from __future__ import annotations
 
