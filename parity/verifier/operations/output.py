@@ -1,4 +1,4 @@
-"""The one tensor of a model's output whose gradient is taken."""
+"""The one tensor of a model's output that the gradient is taken of."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PREFERRED = ("out", "out.logits", "out.last_hidden_state", "out.pooler_output")
 
 
 def main_output(output: Any, is_array: Callable[[Any], bool]) -> tuple[str, Any]:
-    """Return the port and the tensor to differentiate: the logits where there are any, else the first.
+    """The port and the tensor: the logits where there are any, else the first.
 
     Raises:
         InputError: the model returns no tensor.
@@ -35,7 +35,7 @@ def main_output(output: Any, is_array: Callable[[Any], bool]) -> tuple[str, Any]
 
 
 def cotangent(shape: tuple[int, ...]) -> np.ndarray:
-    """Draw a weight for each number of the output; the loss is the weighted sum. Equal shapes have equal
-    weights."""
+    """A random weight for each number of the output; the loss is their sum. The same for the same
+    shape."""
     stream = np.random.default_rng(zlib.crc32(repr(tuple(shape)).encode()))
     return stream.standard_normal(shape)
