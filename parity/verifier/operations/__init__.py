@@ -1,4 +1,4 @@
-"""Two programs compared operation by operation: where they stop meeting, on the line of code."""
+"""Comparison of two programs, operation by operation, down to the line of code where they part."""
 
 from parity.verifier.operations.compare import compare, compare_programs
 from parity.verifier.operations.comparison import Comparison, Counts, Line, Part, Place

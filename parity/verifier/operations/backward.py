@@ -15,10 +15,10 @@ from parity.verifier.operations.sides import Given
 from vit_config import InputError
 
 GRADIENT = "gradient"
-"""What the path of an output begins with that is the gradient by a leaf: a parameter or an input."""
+"""First part of the path of an output that is the gradient of a leaf: a parameter or an input."""
 
 Weights = Sequence[tuple[int, np.ndarray]]
-"""Which of the outputs are summed, and the weight of each of their numbers."""
+"""Outputs to sum, by position, and the weight of each of their numbers."""
 
 NOTHING = "no output of floating point numbers depends on anything that could be changed"
 
@@ -28,7 +28,7 @@ def record_gradients(given: Given, weights: Weights, name: str) -> Program:
 
     Args:
         given: the program.
-        weights: of its outputs, in the order in which it returns them.
+        weights: weights of its outputs, in the order in which it returns them.
         name: what the program is called.
 
     Raises:
@@ -82,7 +82,7 @@ def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
             each.requires_grad_(True)
 
         def own(each: Any) -> Any:
-            """An input that may be written to."""
+            """Return an input that may be written to."""
             return each.clone() if isinstance(each, torch.Tensor) and each.requires_grad else each
 
         with torch.enable_grad():
@@ -132,7 +132,7 @@ def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _label(keys: Sequence[Any]) -> str:
-    """The label of an input, by its keys in ``(args, kwargs)``."""
+    """Return the label of an input, given its keys in ``(args, kwargs)``."""
     from parity.verifier.operations.jaxprs.side import path_of
 
     group, first, *rest = keys
@@ -141,8 +141,8 @@ def _label(keys: Sequence[Any]) -> str:
 
 
 def _split(model: Any, variables: Any, trees: tuple[Any, ...]) -> tuple[Any, Any, Callable[..., Any]]:
-    """Of a JAX model: what is differentiated, what it holds besides, and a function of both and of the
-    inputs."""
+    """Split a JAX model into what is differentiated, what else it holds, and a function of both and of
+    the inputs."""
     if is_a(model, "flax.linen"):
         rest = {name: part for name, part in variables.items() if name != "params"}
 

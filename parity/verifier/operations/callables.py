@@ -1,4 +1,4 @@
-"""What a user gives to be compared: in which framework it is, and what its arguments are."""
+"""Inspecting what a user gives to be compared: its framework and its arguments."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from parity.verifier.operations.program import Kind
 
 
 def arguments_of(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments and those by name: one array, a tuple of them, or a dictionary."""
+    """Return positional and named arguments, given one array, a tuple of them, or a dictionary."""
     if isinstance(inputs, Mapping) and all(isinstance(each, str) for each in inputs):
         return (), dict(inputs)
     return (tuple(inputs) if isinstance(inputs, (tuple, list)) else (inputs,)), {}
 
 
 def unwrapped(function: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any], int]:
-    """A partial's function with all of its arguments, and how many of these were bound before; of a
-    module's method, the module."""
+    """Return a partial's function with all of its arguments, and how many of these were bound before;
+    for a module's method, the module."""
     bound = 0
     while isinstance(function, functools.partial):
         bound += len(function.args)
@@ -33,12 +33,12 @@ def unwrapped(function: Any, args: Any, kwargs: Any) -> tuple[Any, tuple[Any, ..
 
 
 def is_a(value: Any, package: str) -> bool:
-    """Whether a value is of a class of a package, or of one that extends it."""
+    """Return whether a value is of a class of a package, or of one that extends such a class."""
     return any(f"{base.__module__}.".startswith(f"{package}.") for base in type(value).__mro__)
 
 
 def is_torch(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether something callable is a program of torch: told by its class, its inputs, what it names."""
+    """Return whether a callable is a program of torch, by its class, its inputs, and what it names."""
     if is_a(function, "torch"):
         return True
     if is_a(function, "flax"):
@@ -67,7 +67,7 @@ def _root(module: Any) -> str:
 
 
 def leaves_of(tree: Any) -> list[Any]:
-    """The leaves of nested dictionaries, tuples, lists and dataclasses."""
+    """Return the leaves of nested dictionaries, tuples, lists and dataclasses."""
     if isinstance(tree, Mapping):
         return [leaf for each in tree.values() for leaf in leaves_of(each)]
     if isinstance(tree, (tuple, list)):
@@ -78,12 +78,12 @@ def leaves_of(tree: Any) -> list[Any]:
 
 
 def is_record(value: Any) -> bool:
-    """Whether a value is a dataclass that holds arrays, as inputs come in; a module is none."""
+    """Return whether a value is a dataclass that can hold inputs; a callable one, a module, cannot."""
     return is_dataclass(value) and not isinstance(value, type) and not callable(value)
 
 
 def map_arrays(change: Callable[[Any], Any], tree: Any) -> Any:
-    """A tree with its leaves changed; dataclasses are copied."""
+    """Return a tree with its leaves changed; dataclasses are copied."""
     if isinstance(tree, tuple) and hasattr(tree, "_fields"):
         return type(tree)(*(map_arrays(change, each) for each in tree))
     if isinstance(tree, (tuple, list)):
@@ -102,7 +102,7 @@ def map_arrays(change: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def argument_names(function: Any, count: int) -> list[str]:
-    """Names of the positional arguments, where the signature tells."""
+    """Return the names of the positional arguments; "argument 0" where the signature has none."""
     try:
         parameters = [
             p.name for p in inspect.signature(function).parameters.values() if p.kind < p.VAR_POSITIONAL
@@ -113,6 +113,7 @@ def argument_names(function: Any, count: int) -> list[str]:
 
 
 def kinds_of(args: tuple[Any, ...], fixed: int) -> list[Kind]:
-    """A tree in front of the inputs holds parameters, and so do arguments that were bound before."""
+    """Return the kind of each argument: a tree in front of the inputs, or what was bound before, holds
+    parameters."""
     first = 1 if len(args) > 1 and not hasattr(args[0], "shape") and len(leaves_of(args[0])) > 1 else 0
     return ["parameter" if i < max(first, fixed) else "input" for i in range(len(args))]

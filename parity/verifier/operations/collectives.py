@@ -1,8 +1,8 @@
-"""Collectives of a program over a mesh: left out, done twice, a sum for a mean.
+"""Wrong collectives of a program over a mesh: left out, done twice, a sum for a mean.
 
-A collective is exchanged - what the devices hold is summed or averaged over them where B does not, or
-taken as it was where B does - and named only if the value is then one of A's and an output of B that
-differed is A's.
+A collective is exchanged: what the devices hold is summed or averaged over them where B does not, or
+left as it was where B does. It is named only if B's value is then one of A's and an output of B that
+differed becomes A's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALIKE = 1e-9
 
 @dataclass(frozen=True)
 class _Exchange:
-    """What B's value would be with another collective."""
+    """B's value as another collective would make it."""
 
     value: np.ndarray
     cause: str
@@ -39,7 +39,7 @@ class _Exchange:
 
 
 def collective_faults(search: Search) -> Iterator[tuple[Found, str, str]]:
-    """The collectives in which B differs, each with its name and a sentence; B goes on as repaired."""
+    """Yield B's wrong collectives, each with its name and a sentence; each is repaired in the search."""
     while unequal := search.unequal():
         found = _next(search, unequal)
         if found is None:
@@ -79,7 +79,7 @@ def _next(search: Search, unequal: list[tuple[int, int]]) -> tuple[Found, str, s
 
 
 def _readers(program: Program, index: int) -> list[int]:
-    """The operations that compute with a value, seen through what leaves its numbers as they are."""
+    """Return the operations that compute with a value, skipping those that leave its numbers alone."""
     consumers, found, stack = program.consumers(), [], [index]
     mark = program.operations[index].mark
     while stack:
@@ -92,7 +92,7 @@ def _readers(program: Program, index: int) -> list[int]:
 
 
 def _devices(program: Program) -> Devices | None:
-    """The mesh that a program runs over."""
+    """Return the mesh that a program runs over; None if there is none."""
     for op in program.operations:
         if op.name == "shard":
             return op.run.args[0]  # type: ignore[union-attr]
@@ -146,7 +146,7 @@ def _of_mean(program: Program, op: Operation, own: np.ndarray, devices: Devices)
 
 
 def _alike(devices: Devices, axes: tuple[str, ...], stacked: np.ndarray) -> bool:
-    """Whether all devices along some axes hold the same."""
+    """Return whether all devices along some axes hold the same."""
     return all(
         distance(stacked[group[0]], stacked[each]) <= ALIKE
         for group in devices.groups(axes)

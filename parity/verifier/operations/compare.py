@@ -1,4 +1,4 @@
-"""Two programs side by side: recorded, met, and where they part."""
+"""Comparing two programs: recording both, and finding the places where they part."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
 
 
 def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
-    """Whether two programs compute the same function, and where they part.
+    """Compare two programs: whether they compute the same function, and where they part.
 
     Both run once in float64, each on its own inputs. See `sides.record` for what a side may be,
     and for `gradients`.
@@ -57,7 +57,7 @@ def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
 def compare_programs(
     a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
 ) -> Comparison:
-    """`compare` for programs that are recorded already; `pair` says which outputs belong together."""
+    """Compare programs that are recorded already; `pair` says which outputs belong together."""
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     measure(a)
@@ -154,7 +154,7 @@ def _counts(
 
 
 def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequence[int] = ()) -> Place:
-    """A place that was found with its cause, and further values of B at which it is the same."""
+    """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
     a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
     modules = tuple(found.b.program.operations[each].module for each in others)
     cause, message = said
@@ -163,7 +163,7 @@ def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequ
 
 
 def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
-    """Two outputs of shapes between which no change of layout leads that is one by convention."""
+    """Make the place of two outputs between whose shapes there is no conventional change of layout."""
     a, b, (x, y) = search.a, search.b, pair
     of_a, of_b = a.values([x])[x], b.values([y])[y]
     found = Found(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
@@ -177,7 +177,7 @@ def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
 
 
 def _moves(program: Program, index: int) -> list[int]:
-    """The operations that put a value into its order; what made it, where it was not moved."""
+    """Return the operations that put a value into its order, or the one that made it, if none did."""
     found = [index]
     while program.operations[index].is_layout and program.operations[index].inputs:
         index = program.operations[index].inputs[0]
@@ -239,7 +239,7 @@ def _legend(sides: dict[str, Any]) -> str:
 
 
 def _together(places: list[Place]) -> list[Place]:
-    """The same lines that part in the same way several times (once a block) become one place."""
+    """Merge the places at which the same lines part in the same way, such as once a block."""
     found: dict[Any, Place] = {}
     alike: dict[Any, Any] = {}
     """What B computes at a place, and the key of the first place where it does."""
@@ -267,8 +267,8 @@ def _together(places: list[Place]) -> list[Place]:
 
 
 def _computed(place: Place) -> tuple[tuple[str, str], ...]:
-    """The operations of B that a place consists of, with their lines; moves only if there is nothing
-    else."""
+    """Return the operations of B that a place consists of, with their lines; layout operations only if
+    there is nothing else."""
     assert place.found is not None
     operations = [place.found.b.program.operations[i] for i in place.found.b.operations]
     operations = [op for op in operations if not op.is_layout] or operations

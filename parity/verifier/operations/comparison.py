@@ -1,4 +1,4 @@
-"""What a comparison of two programs found, as values, as text and as JSON."""
+"""The outcome of comparing two programs, as values, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from parity.verifier.operations.region import Found
 Kind = Literal["operations", "order", "parameter", "digits", "rounding", "input", "open"]
 
 SCHEMA = "parity.operations/1"
-"""Of the JSON; a field is never renamed or removed within a version."""
+"""Version of the JSON; a field is never renamed or removed within a version."""
 
 UNCOMPARED = -1.0
 """Stands for an error where two values cannot be compared."""
@@ -41,7 +41,7 @@ class Part:
 
     formula: str
     lines: tuple[Line, ...]
-    """Of the operations in the formula, in the order in which they run."""
+    """Lines of the operations in the formula, in the order in which they run."""
     module: str = ""
 
     @property
@@ -63,12 +63,12 @@ class Place:
     error: float
     """||a - b|| / ||a|| of the value at its end; `UNCOMPARED` where there is none."""
     limit: float
-    """What rounding explains of it."""
+    """Largest error that rounding explains."""
     message: str = ""
     """What is known beyond the two formulas, in one sentence."""
     cause: str = ""
-    """A name from `causes.py`; exchanging that one thing makes everything behind meet. Empty where
-    none fits."""
+    """A name from `causes`: exchanging that one thing makes everything downstream meet. Empty where no
+    cause fits."""
     modules: tuple[str, ...] = ()
     """Further modules of B where the same line parts in the same way."""
     times: int = 1
@@ -112,15 +112,15 @@ class Comparison:
     """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
     notes: tuple[Place, ...] = ()
     rounded: tuple[str, ...] = ()
-    """What the other side holds in a smaller type and was rounded to it: leaves, lines of constants."""
+    """Leaves, and lines of constants, that were rounded to the smaller type that the other side has."""
     types: tuple[str, ...] = ()
     """Where one side alone asks for a smaller number type; both were compared in float64."""
     remarks: tuple[str, ...] = ()
-    """What its author may not expect of a side: what was done to it, what chance decides. "A: ..."."""
+    """Facts that the author of a side may not expect: what was done to it, what is random. "A: ..."."""
     legend: dict[str, str] = field(default_factory=dict)
     """What the letters of the formulas stand for."""
     modules: tuple[Module, ...] = ()
-    """Those of B, where it has any, in the order in which they begin."""
+    """Modules of B, where it has any, in the order in which they begin."""
     seconds: float = 0.0
     backward: bool = False
     """Whether the outputs are gradients; the forward passes were then found to be the same."""
@@ -134,11 +134,11 @@ class Comparison:
         return f"<Comparison {self.verdict}: {size}" + (f"; {where}{more}>" if where else ">")
 
     def to_json(self) -> str:
-        """The comparison as JSON, with `schema` first."""
+        """Return the comparison as JSON, with `schema` first."""
         return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain data, `schema` first; infinities stay."""
+        """Return the comparison as plain data, with `schema` first; infinities stay."""
         bare = replace(
             self,
             places=tuple(replace(each, found=None) for each in self.places),
@@ -150,11 +150,11 @@ class Comparison:
         return {"schema": SCHEMA, **found}
 
     def to_text(self) -> str:
-        """The comparison as a person reads it."""
+        """Return the comparison as a text for people."""
         return "\n".join([f"{self.verdict}: {self.summary()}", *self.details()])
 
     def summary(self) -> str:
-        """How much was compared, and how far apart it is."""
+        """Say how much was compared, and how far apart it is."""
         c = self.counts
         return (
             f"{c.outputs} output{'s' * (c.outputs != 1)} compared ({c.elements} numbers),"
@@ -162,7 +162,7 @@ class Comparison:
         )
 
     def details(self, *, brief: bool = False) -> list[str]:
-        """All that `to_text` has below its first line; `brief`: without counts."""
+        """Return the lines of `to_text` below the first; `brief`: without counts."""
         c = self.counts
         lines = [
             f"{c.operations_a} operations in A, {c.operations_b} in B;"
@@ -190,8 +190,8 @@ class Comparison:
         return lines
 
     def module_rows(self) -> list[tuple[str, str, str, str]]:
-        """B's modules that have results: path, the module of A, how many of its results A has, and what
-        became of it."""
+        """Return a row for each module of B that has results: path, module of A, how many of its results
+        A has, and how it compares."""
         return [
             (each.path, each.of_a or "-", f"{each.same} of {each.results}", self.said_of(each))
             for each in self.modules
@@ -199,11 +199,11 @@ class Comparison:
         ]
 
     def said_of(self, module: Module) -> str:
-        """What became of a module: where nothing differs, one may compute the same in another way."""
+        """Say how a module compares: where nothing differs, it may compute the same in another way."""
         return "in another way" if module.said == "differs" and not self.places else module.said
 
     def places_to_text(self) -> list[str]:
-        """The places alone, and what their letters stand for."""
+        """Return the lines of the places alone, and of what their letters stand for."""
         lines = []
         for number, place in enumerate(self.places, 1):
             lines += ["", *_place(number, place)]
@@ -267,7 +267,7 @@ def _some(modules: tuple[str, ...]) -> str:
 
 
 def _plain(tree: Any) -> Any:
-    """Infinity is no JSON."""
+    """Turn numbers that are not finite into text: JSON has no infinity."""
     if isinstance(tree, dict):
         return {key: _plain(each) for key, each in tree.items()}
     if isinstance(tree, (list, tuple)):

@@ -10,7 +10,7 @@ from parity.verifier.operations.program import Operation, Program
 
 
 def constants_of(program: Program) -> set[int]:
-    """The values that depend on neither an input nor a parameter."""
+    """Return the values that depend on neither an input nor a parameter."""
     found: set[int] = set()
     for op in program.operations:
         if op.kind == "constant" or (op.kind == "operation" and all(i in found for i in op.inputs)):
@@ -19,9 +19,10 @@ def constants_of(program: Program) -> set[int]:
 
 
 def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
-    """Constants of one program as the other has them: the same up to the rounding of a smaller type.
+    """Return constants of one program as the other has them: equal up to the rounding of a smaller type.
 
-    They need not be cut alike: one side holds rounded frequencies, the other computes the angles.
+    The programs need not split them alike: one may hold rounded frequencies where the other computes
+    the angles.
     """
     rounding: dict[int, float] = {}
     for i in sorted(constants_of(coarse)):
@@ -46,11 +47,11 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
 
 
 MARGIN = 4.0
-"""Roundings: of the number itself, and of what it was computed from."""
+"""Roundings by which two constants may differ: of the number, and of those it was computed from."""
 
 
 def _rounded(own: np.ndarray, coarse: Program, op: Operation, limit: float) -> np.ndarray | None:
-    """A value of the other program in the shape of one's own, where no element parts by more."""
+    """Return the other program's value in the shape of `own`, if all elements are within `limit`."""
     value = coarse.values([op.index])[op.index]
     for way in arrangements(value, own.shape):
         if np.all(np.abs(way - own) <= limit * np.abs(own)) and not np.array_equal(way, own):

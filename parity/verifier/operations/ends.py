@@ -1,4 +1,4 @@
-"""Where a fault may end: pairs of values, one of each program, that can hold the same numbers."""
+"""Candidate ends of a fault: pairs of values, one of each program, that can hold the same numbers."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.program import Program
 
 LARGEST_REGION = 60
-"""Operations before a value, layout not counted, up to which it may be the end of a fault; what depends
-on neither an input nor a parameter may always be one, such as a power that is taken in a loop."""
+"""Most operations before the end of a fault, layout not counted. A value that depends on neither an
+input nor a parameter, such as a power taken in a loop, may always be an end."""
 
 
 def ends_of(
     program: Program, reached: set[int], roots: set[int], depth: int = 0
 ) -> list[tuple[int, int]]:
-    """Values that may end a fault, with the number of operations before each: few first.
+    """List the values that may end a fault, each with the number of operations before it: few first.
 
     Args:
-        program: its program.
+        program: the program of the values.
         reached: operations from which a path leads to a root through no meeting value.
         roots: outputs that differ.
-        depth: how many operations before those reached count, too: angles that meet, where the cosines
-            and the sines of the same angles do not, because the other program computes them twice.
+        depth: how many operations upstream of those reached to include: angles may meet where their
+            cosines and sines do not, because the other program computes the angles twice.
     """
     before: dict[int, int] = {}
     bits: dict[int, int] = {}
@@ -54,8 +54,8 @@ def ends_of(
 
 
 def spread(program: Program, reached: set[int]) -> list[tuple[int, int]]:
-    """Values that are moved in several ways to what reads them, as ends: a row of cosines that is
-    repeated once for each half that it turns."""
+    """List, as ends, the values that reach their consumers through several layout operations, such as a
+    row of cosines repeated once for each half that it turns."""
     ways: dict[int, set[int]] = {}
     for each in reached:
         for i in program.operations[each].inputs:
@@ -70,7 +70,7 @@ _FLOATING = ("flo", "com")
 
 
 def _fixed(program: Program, constants: set[int]) -> set[int]:
-    """Those constants that hold one number."""
+    """Return the constants whose elements are all one number."""
     marks = {i: program.operations[i].mark for i in constants}
     return {i for i, mark in marks.items() if mark is not None and mark[LEAST] == mark[MOST]}
 
@@ -78,7 +78,7 @@ def _fixed(program: Program, constants: set[int]) -> set[int]:
 def pairs_of(
     a: Program, b: Program, ends_a: list[tuple[int, int]], ends_b: list[tuple[int, int]]
 ) -> list[tuple[int, int, int, int]]:
-    """Pairs of ends that can hold the same value, small regions first, then those alike."""
+    """Pair ends that can hold the same value: small regions first, then similar operations."""
     found = []
     by_size: dict[int, list[tuple[int, int]]] = {}
     for y, size_b in ends_b:
@@ -102,7 +102,7 @@ def pairs_of(
 
 
 def window_of(program: Program, reached: set[int], ends: list[tuple[int, int]]) -> set[int]:
-    """The values that trials read: those that may be replaced and those that stand beside them."""
+    """Return the values that trials read: the ends and their operands."""
     wanted = {index for index, _ in ends}
     for index, _ in ends:
         wanted.update(program.operations[index].inputs)

@@ -1,8 +1,8 @@
-"""What a value's numbers are, whatever their order: means of powers, extremes, infinities.
+"""Fingerprints of values, whatever the order of their elements: means of powers, extremes, infinities.
 
-Means, not sums: a value and the same value repeated (broadcast) have one fingerprint. Equality up to
-rounding is that of all seven numbers; that two different values agree in all of them to thirteen digits
-does not happen by chance.
+Means, not sums: a value and the same value repeated (broadcast) have one fingerprint. Two values are
+equal up to rounding where all seven numbers are; two different values do not agree in all of them to
+thirteen digits by chance.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from parity.measure.nearness import Nearness
 MEAN, SQUARE, CUBE, FOURTH, LEAST, MOST, INFINITE = range(7)
 
 HUGE = 1e30
-"""From here on a number stands for infinity: masks are filled with -inf, the least float32 or -1e30
+"""Size from which a number stands for infinity: masks are filled with -inf, the least float32 or -1e30
 alike."""
 
 EXACT = 2.0**53
-"""The same for integers: behind it float64 has not all of them, and the least of int64 is what -inf
-becomes."""
+"""The same for integers: beyond it float64 does not have all of them, and -inf becomes the least
+int64."""
 
 ABOVE = 2**0.5 - 1
-"""Counted in addition for what stands for +inf: so many of these are never so many of -inf."""
+"""What a number that stands for +inf counts beyond 1, so that no count of +inf equals one of -inf."""
 
 _CHUNK = 1 << 13
-"""Stays in the cache, and below the size from which a dot product is given to threads."""
+"""Elements taken at once: few enough for the cache, and for a dot product in one thread."""
 
 
 def fingerprint(value: np.ndarray) -> np.ndarray:
-    """Seven numbers of an array that do not depend on the order of its elements.
+    """Return seven numbers of an array that do not depend on the order of its elements.
 
-    Of a complex array, those of its real and imaginary parts together.
+    For a complex array, those of its real and imaginary parts together.
     """
     value = np.asarray(value)
     if value.dtype.kind == "c":
@@ -62,12 +62,12 @@ def fingerprint(value: np.ndarray) -> np.ndarray:
 
 
 def infinite_from(value: np.ndarray) -> float:
-    """The size from which on numbers of an array stand for infinity."""
+    """Return the size from which numbers of an array stand for infinity."""
     return EXACT if value.dtype.kind in "iu" else HUGE
 
 
 def same(a: np.ndarray, b: np.ndarray, near: Nearness = NEAR) -> bool:
-    """Whether two fingerprints are those of the same numbers, up to what rounding may do to them."""
+    """Return whether two fingerprints are of the same numbers, up to what rounding may do to them."""
     square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])
     largest = max(-a[LEAST], a[MOST], -b[LEAST], b[MOST])
     close = near.means
@@ -83,8 +83,8 @@ def same(a: np.ndarray, b: np.ndarray, near: Nearness = NEAR) -> bool:
 
 
 def moved(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
-    """How far apart the means of two fingerprints are, and the extremes: relative to sizes, as `same`
-    takes them; infinite where infinities changed places."""
+    """Return the distances of the means and of the extremes of two fingerprints, relative to the sizes
+    that `same` uses; infinite where their shares of infinities differ."""
     square, fourth = max(a[SQUARE], b[SQUARE]), max(a[FOURTH], b[FOURTH])
     largest = max(-a[LEAST], a[MOST], -b[LEAST], b[MOST])
     if not square or a[INFINITE] != b[INFINITE]:
@@ -98,7 +98,7 @@ def moved(a: np.ndarray, b: np.ndarray) -> tuple[float, float]:
 
 
 def is_plain(mark: np.ndarray) -> bool:
-    """Whether the numbers are such as many values have: one simple constant, or only zeros and ones."""
+    """Return whether many values have such numbers: one simple constant, or only zeros and ones."""
     if mark[LEAST] == mark[MOST]:
         scaled = mark[LEAST] * 1024
         return bool(scaled == round(scaled) and abs(scaled) < 1 << 20)

@@ -22,7 +22,7 @@ _LETTERS = [*"xyzuvwpqrst", *ascii_lowercase[:15]]
 
 
 class Letters:
-    """Names of the values that both programs have, the same in both formulas."""
+    """Names of the values that formulas read; a value that both programs have has one name."""
 
     def __init__(self, index: Index) -> None:
         self.index = index
@@ -30,7 +30,7 @@ class Letters:
         self.legend: dict[str, dict[str, Operation]] = {}
 
     def name(self, program: Program, op: Operation) -> str:
-        """What a formula calls a value from outside its region."""
+        """Name a value from outside a formula's region."""
         mark = op.mark
         if mark is not None and mark[LEAST] == mark[MOST] and not mark[INFINITE] and op.kind != "input":
             return number(mark[LEAST])
@@ -54,21 +54,21 @@ class Letters:
 
 
 def number(value: float) -> str:
-    """A number as a person would write it."""
+    """Write a number as a person would."""
     return f"{value:.12g}" if abs(value) < 1e15 else f"{value:.3g}"
 
 
 def formula(
     program: Program, end: int, region: Collection[int], letters: Letters, *, layout: bool = False
 ) -> str:
-    """The expression of a value, down to what lies outside its region.
+    """Write a value as an expression of the values outside its region.
 
     Args:
-        program: its program.
+        program: the program of the value.
         end: the value.
-        region: operations that are written out.
-        letters: names for the rest.
-        layout: whether transposes and reshapes are shown.
+        region: operations to write out.
+        letters: names of all other values.
+        layout: show transposes and reshapes.
     """
     text, _ = _expression(program, end, frozenset(region), letters, layout, 12)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
@@ -77,7 +77,7 @@ def formula(
 def _expression(
     program: Program, index: int, region: frozenset[int], letters: Letters, layout: bool, depth: int
 ) -> tuple[str, int]:
-    """Text and the strength of its outermost binding."""
+    """Return the text of a value, and how strongly its outermost operator binds."""
     op = program.operations[index]
     if index not in region or op.run is None:
         return letters.name(program, op), 9
@@ -112,13 +112,13 @@ def _expression(
 
 
 def _is_written_by(program: Program, op: Operation) -> bool:
-    """Whether a value is what an operation in place left in the memory that it wrote to."""
+    """Return whether a value is what an in-place operation left in the memory that it wrote to."""
     (each,) = op.operands
     whole = program.operations[each.index] if isinstance(each, Ref) else op
     return whole is not op and whole.mark is None and whole.name == op.name
 
 
 def lines(program: Program, indices: Collection[int]) -> list[Source]:
-    """The different source lines of operations, in the order in which they ran."""
+    """Return the distinct source lines of operations, in the order in which they ran."""
     found = (program.operations[each].source for each in sorted(indices))
     return list(dict.fromkeys(each for each in found if each is not None))

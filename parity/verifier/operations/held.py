@@ -1,5 +1,4 @@
-"""What a function uses without being given it: modules and arrays in its closure, its file, its
-defaults."""
+"""Modules and arrays that a function uses without being given them: in its closure, file or defaults."""
 
 from __future__ import annotations
 
@@ -13,11 +12,11 @@ from typing import Any
 from parity.verifier.operations.callables import is_a
 
 DEEPEST = 6
-"""Steps from the function within which it is looked."""
+"""How many steps away from the function to look."""
 
 
 def held_by(function: Any) -> Iterator[tuple[str, Any]]:
-    """The modules and the arrays that a function reaches by itself, with names; each once."""
+    """Yield the modules and the arrays that a function reaches by itself, with names; each once."""
     seen: set[int] = set()
     stack: list[tuple[str, Any, int]] = [("", function, 0)]
     while stack:
@@ -33,7 +32,7 @@ def held_by(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_module(value: Any) -> bool:
-    """Whether something is a module of torch's or of NNX."""
+    """Return whether something is a module of torch's or of NNX."""
     return any(
         f"{base.__module__}.{base.__name__}"
         in ("torch.nn.modules.module.Module", "flax.nnx.module.Module")
@@ -46,7 +45,7 @@ def _is_array(value: Any) -> bool:
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
-    """What may be found a step further: names are empty where the program has none."""
+    """Yield what a value holds, one step further; names are empty where the program has none."""
     if isinstance(value, Mapping):
         yield from ((str(key), each) for key, each in value.items())
     elif isinstance(value, (list, tuple)):
@@ -81,7 +80,7 @@ def _of_function(function: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The names that a function reads, and those that it defines read."""
+    """Yield the names that a function reads, and those that functions inside it read."""
     yield from code.co_names
     for each in code.co_consts:
         if isinstance(each, CodeType):
@@ -89,7 +88,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _is_users(value: Any) -> bool:
-    """Whether something is of a class that no framework made."""
+    """Return whether something is of a class that no framework made."""
     made = hasattr(value, "__dict__") and not isinstance(value, type) and not inspect.ismodule(value)
     return made and not inspect.isbuiltin(value) and not any(is_a(value, each) for each in _FRAMEWORKS)
 

@@ -1,4 +1,4 @@
-"""Whether two programs were given the same inputs, as far as shapes tell."""
+"""A check that two programs were given the same inputs, as far as shapes tell."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from vit_config import InputError
 def check_inputs(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> None:
     """Refuse programs that were given inputs of other sizes, such as batches of 3 and of 2.
 
-    An input is the other's where any value of it has the same numbers, repeated or not, or one of its
-    inputs as many elements, in any layout. Of those that remain nothing is said where the sides have not
-    equally many, or in other numbers of axes: masks and tables may be made outside of one program and
-    inside of the other, and in many forms.
+    An input has a partner if any value of the other program has the same numbers, repeated or not, or
+    if one of its inputs has as many elements, in any layout. Inputs without partners pass if one side
+    has more of them, or if the two have other numbers of axes: masks and tables may be made outside of
+    one program and inside of the other, and in many forms.
 
     Args:
-        pairs: the outputs that are compared; where they have as many elements, an input may be repeated
-            along an axis.
+        pairs: the outputs that are compared; if these have equal sizes, an input may be repeated along
+            an axis.
 
     Raises:
-        InputError: which inputs, and both shapes.
+        InputError: inputs differ; the message names them and both shapes.
     """
     in_a, in_b = Index(a), Index(b)
     own_a, own_b = _without_partner(a, in_b), _without_partner(b, in_a)
@@ -43,13 +43,13 @@ def check_inputs(a: Program, b: Program, pairs: Sequence[tuple[int, int]]) -> No
 
 
 def _without_partner(program: Program, index: Index) -> list[Operation]:
-    """The inputs whose numbers no value of the other program has."""
+    """Return the inputs whose numbers no value of the other program has."""
     leaves = (op for op in program.operations if op.kind == "input" and op.shape)
     return [op for op in leaves if not index.meets(op)]
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    """Whether one of two shapes is the other with axes repeated."""
+    """Return whether one of two shapes is the other with axes repeated."""
     try:
         return np.broadcast_shapes(a, b) in (a, b)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The ways in which an array of one program can be an array of the other: axes moved, merged, split."""
+"""Changes of layout between arrays of two programs: axes moved, merged, split."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ MOST_WAYS = 24
 
 @dataclass(frozen=True)
 class Way:
-    """One way in which an array is another: split, transposed, merged, repeated."""
+    """One change of layout: an array is split, transposed, merged and repeated."""
 
     split: tuple[int, ...]
-    """The shape in which its axes can be exchanged."""
+    """Shape into which the array is split, so that its axes can be exchanged."""
     axes: tuple[int, ...]
-    """Of the split shape, in their new order."""
+    """Axes of the split shape, in their new order."""
     merged: tuple[int, ...]
-    """The shape after that."""
+    """Shape into which the exchanged axes are merged."""
     shape: tuple[int, ...]
-    """What that is repeated to."""
+    """Shape to which the merged array is repeated."""
 
     def of(self, value: np.ndarray) -> np.ndarray:
-        """A value in the other shape."""
+        """Return a value in the other layout."""
         moved = value.reshape(self.split).transpose(self.axes).reshape(self.merged)
         return moved if self.merged == self.shape else np.broadcast_to(moved, self.shape)
 
     def code(self, name: str, shape: tuple[int, ...]) -> str:
-        """The same as an expression in numpy of an array that is called `name`."""
+        """Return the change as a numpy expression of an array called `name`."""
         if self.split != shape:
             name, shape = f"{name}.reshape({self.split})", self.split
         if self.axes != tuple(range(len(self.axes))):
@@ -42,15 +42,15 @@ class Way:
 
 
 def arrangements(value: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """A value in another shape, in every way that keeps its axes whole; the plainest first."""
+    """Yield a value in another shape, in every way that keeps its axes whole; the plainest first."""
     return (way.of(value) for way in ways(value.shape, shape))
 
 
 def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
-    """The ways from one shape to another that keep axes whole; the plainest first.
+    """Yield the changes of layout between two shapes that keep axes whole; the plainest first.
 
-    Same shape: as it is, then with axes exchanged. Axes of one that are merged in the other are split
-    as there. Axes of length one come and go.
+    Between equal shapes: none, then axes exchanged. Axes that are merged in the given shape are split
+    as in the other. Axes of length one come and go.
     """
     seen: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
     count = 0
@@ -82,12 +82,11 @@ def ways(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
 
 
 def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
-    """The ways from one shape to another that need no proof: the axes as they are, or the channels
-    first on one side and last on the other. All other axes keep their order.
+    """Yield the changes of layout between two shapes that need no proof: none, or channels first on one
+    side and last on the other. All other axes keep their order.
 
-    Channels are the first axis or the one behind it, or, of video, the one behind batch and time. Where
-    shapes allow for several, the first axis is the
-    batch and stays.
+    Channels are the first axis, the second, or, of video, the one behind batch and time. Where shapes
+    allow several of these, the first axis is the batch and stays.
     """
     if given == shape:
         yield Way(given, tuple(range(len(given))), shape, shape)
@@ -110,7 +109,7 @@ def conventional(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way
 
 
 def _axes(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    """The axes that can be told apart, and a batch of one."""
+    """Return the axes longer than one, and a batch axis of one."""
     batch = shape[:1] == other[:1]
     return tuple(i for i, n in enumerate(shape) if n != 1 or (batch and i == 0))
 
@@ -120,7 +119,7 @@ def _in_place(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _of_frames(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Of (B, T, C, H, W), where channels stand behind two axes."""
+    """Move the channels of (B, T, C, H, W), which stand behind two axes, or move them back there."""
     return [(*axes[:2], *order) for order in _first(axes[2:])] if len(axes) > 4 else []
 
 
@@ -129,12 +128,12 @@ def _behind_the_batch(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _first(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The first axis to the end, or the last to the beginning."""
+    """Move the first axis to the end, or the last to the beginning."""
     return [(*axes[1:], *axes[:1]), (*axes[-1:], *axes[:-1])] if len(axes) > 1 else []
 
 
 def _broadcast(given: tuple[int, ...], shape: tuple[int, ...]) -> Iterator[Way]:
-    """A smaller value repeated, with its axes where they fit."""
+    """Yield the way to repeat a smaller value, with its axes where they fit."""
     size, total = math.prod(given), math.prod(shape)
     if not size or total % size or total == size:
         return
@@ -163,7 +162,7 @@ def _disorder(order: tuple[int, ...]) -> int:
 
 
 def _merges(sizes: list[int], shape: tuple[int, ...]) -> bool:
-    """Whether consecutive sizes multiply to the axes of a shape."""
+    """Return whether consecutive sizes multiply to the axes of a shape."""
     position = 0
     for wanted in (n for n in shape if n != 1):
         product = 1
@@ -176,7 +175,7 @@ def _merges(sizes: list[int], shape: tuple[int, ...]) -> bool:
 
 
 def _finer(a: tuple[int, ...], b: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """`a`, then `a` with one axis split into axes of `b`."""
+    """Yield `a`, then `a` with one axis split into axes of `b`."""
     if len(a) <= 6:
         yield a
     inner = [n for n in b if n != 1]

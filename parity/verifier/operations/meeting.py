@@ -1,4 +1,4 @@
-"""Which values of two programs meet: the same numbers, in any order, up to rounding."""
+"""Values of two programs that meet: they hold the same numbers, in any order, up to rounding."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Index:
     def find(
         self, mark: np.ndarray, near: Nearness | None = None, *, close: float | None = None
     ) -> list[Operation]:
-        """The operations whose values have a fingerprint.
+        """Return the operations whose values have a fingerprint.
 
         Args:
             mark: the fingerprint.
-            near: what rounding may do to the value that it is of; what it may do to the operation's own
-                counts as well.
+            near: what rounding may do to the value of that fingerprint, in addition to the operations'
+                own limits.
             close: how far apart means may be instead, for numbers that are rounded to a smaller type.
         """
         given = Nearness(close, 100 * close, close) if close is not None else None
@@ -50,8 +50,8 @@ class Index:
         return found
 
     def may_have(self, value: np.ndarray) -> bool:
-        """Whether the mean of squares, which is quickly taken, allows that an operation has a value's
-        numbers."""
+        """Return whether some operation may have a value's numbers, by their mean of squares, which is
+        quickly taken."""
         if value.dtype != np.float64 or not value.size:
             return True
         flat = value.ravel(order="K")
@@ -80,7 +80,7 @@ class Index:
 
 
 def _slack(square: float, close: float) -> float:
-    """How far apart the mean squares of equal numbers may be."""
+    """Return how far apart the mean squares of equal numbers may be."""
     return max(4 * close * square, 1e-300)
 
 
@@ -91,8 +91,8 @@ def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:
 
 
 def noise(program: Program) -> set[int]:
-    """Values that are nothing but the rounding of what they were computed from, such as a difference
-    of equals."""
+    """Return the values that are nothing but the round-off of their operands, such as a difference of
+    equals."""
     found = set()
     for op in program.operations:
         if op.mark is None or not op.inputs:
@@ -104,7 +104,7 @@ def noise(program: Program) -> set[int]:
 
 
 def grain(program: Program, op: Operation) -> float:
-    """Up to which size a value is nothing but the rounding of what it was computed from."""
+    """Return the size up to which a value is nothing but the round-off of its operands."""
     if op.name not in ("sub", "add", "sum", "matmul", "mean"):
         return 0.0
     marks = [program.operations[i].mark for i in op.inputs]
@@ -115,7 +115,7 @@ def grain(program: Program, op: Operation) -> float:
 def meet(
     operations: Sequence[Operation], index: Index, marks: dict[int, np.ndarray] | None = None
 ) -> dict[int, list[int]]:
-    """Of every operation that meets any, the operations of the other program."""
+    """Return, for every operation that meets any, the operations of the other program that it meets."""
     marks = marks or {}
     found = {}
     for op in operations:
@@ -126,8 +126,8 @@ def meet(
 
 
 def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iterable[int]) -> set[int]:
-    """Operations of B that meet because they change nothing, as a sum with a mask of zeros, where A does
-    the same with the same value and gets another: what they add is what is wrong."""
+    """Find operations of B that meet because they change nothing, such as a sum with a mask of zeros,
+    where A's operation on the same value yields another: what B's add is what is wrong."""
     of_a = {(a.operations[each].name, i) for each in reached for i in a.operations[each].inputs}
     found = set()
     for index in met:
@@ -149,7 +149,7 @@ def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iter
 
 
 def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[int]:
-    """Operations of B that join equal parts and so meet one of these alone: cosines beside cosines."""
+    """Find operations of B that join equal parts and so meet one part alone: cosines beside cosines."""
     return {
         index
         for index, partners in met.items()
@@ -159,7 +159,7 @@ def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[in
 
 
 def moved(program: Program, values: Set[int]) -> set[int]:
-    """Values, and what only moves them."""
+    """Return values, and the layout operations that move them."""
     found = set(values)
     for op in program.operations[min(found, default=len(program)) :]:
         if op.is_layout and any(i in found for i in op.inputs):
@@ -168,7 +168,7 @@ def moved(program: Program, values: Set[int]) -> set[int]:
 
 
 def reach(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
-    """The operations from which a path leads to a root through no meeting value, roots included."""
+    """Return the roots, and the operations from which a path leads to one through no meeting value."""
     found: set[int] = set()
     stack = list(roots)
     while stack:

@@ -8,11 +8,11 @@ from typing import Any
 
 
 def as_module(function: Any) -> Any:
-    """The module whose method something is, such that calling it calls the method; all else as it is.
+    """Turn a module's method into a module whose call runs the method; return all else unchanged.
 
-    A module knows its parameters, which run in float64 with everything else. Of a method that is not
-    what calling the module runs, the module is a view, of a class of its own: its parameters are the
-    module's, and within the method calling it is what it was.
+    A module knows its parameters, which run in float64 with everything else. For a method that calling
+    the module does not run, the result is a view of the module, of a class of its own: it has the
+    module's parameters, and calling it within the method does what calling the module does.
     """
     if not inspect.ismethod(function):
         return function
@@ -42,7 +42,7 @@ def as_module(function: Any) -> Any:
 
 
 def closed_over(function: Any) -> list[str]:
-    """The names of the modules and of the torch tensors that a function uses and is not given."""
+    """Return the names of the modules and torch tensors that a function uses and is not given."""
     try:
         used = inspect.getclosurevars(inspect.unwrap(function))
     except (TypeError, ValueError):
@@ -52,7 +52,7 @@ def closed_over(function: Any) -> list[str]:
 
 
 def _entry(value: Any) -> str | None:
-    """What calling a module runs; None of what is no module of torch's or of NNX."""
+    """Name the method that calling a module runs; None for all but modules of torch and of NNX."""
     for base in type(value).__mro__:
         if (base.__module__, base.__name__) == ("torch.nn.modules.module", "Module"):
             return "forward"

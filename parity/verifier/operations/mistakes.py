@@ -1,4 +1,4 @@
-"""What went wrong in a user's own program, in one line; a fault of this package is told from it."""
+"""One line on what went wrong in a user's own program, told apart from faults of this package."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from vit_config.errors import USER_ERRORS, InputError, one_line
 
 @contextmanager
 def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = None) -> Iterator[None]:
-    """Run what a user wrote; what it raises becomes an InputError that begins with a name.
+    """Turn what a user's program raises in the block into an InputError that begins with a name.
 
     Args:
         name: what the user calls it.
         function: the program that is run, with its arguments, where there is one.
         args: its positional arguments.
-        kwargs: those by name.
+        kwargs: its named arguments.
 
     Raises:
         InputError: the program failed. What this package raises by itself stays what it is.
@@ -44,7 +44,7 @@ def in_one_line(name: str, function: Any = None, args: Any = (), kwargs: Any = N
 
 @contextmanager
 def warnings_of_what_works() -> Iterator[None]:
-    """Keep warnings to the end, and to oneself where it fails: then one line says what is wrong."""
+    """Hold warnings back until the block ends; drop them where it fails: one line says what is wrong."""
     with warnings.catch_warnings(record=True) as caught:
         yield
     for each in caught:
@@ -54,7 +54,7 @@ def warnings_of_what_works() -> Iterator[None]:
 def mistake(
     error: BaseException, function: Any = None, args: Any = (), kwargs: Any = None
 ) -> str | None:
-    """What a user's program did wrong, with its file and line; None for a fault of this package."""
+    """Say what a user's program did wrong, with its file and line; None for a fault of this package."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{type(error).__name__} in {error.filename}:{error.lineno}: {error.msg}"
     if is_sealed(function) or _came_through(error, of_jax.EXPORT_FOLDER):
@@ -84,7 +84,7 @@ def mistake(
 
 
 def message_of(error: BaseException) -> str:
-    """What an exception says, in one line: its first, or all where that one announces a list."""
+    """Return an exception's message as one line: its first line, or all where that announces a list."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     said = lines if lines and lines[0].rstrip().endswith(":") else lines[:1]
     return " ".join(one_line("\n".join(said)).split())
@@ -97,7 +97,7 @@ SEALED = (
 
 
 def is_sealed(function: Any) -> bool:
-    """Whether something is a program of `jax.export`, or one compiled ahead of time."""
+    """Return whether something is a program of `jax.export`, or one compiled ahead of time."""
     owner = getattr(function, "__self__", function)
     return any(is_a(owner, module) for module in of_jax.SEALED)
 
@@ -116,7 +116,7 @@ def refuse_arguments(name: str, function: Any) -> None:
 
 
 def _unbound(function: Any, args: Any, kwargs: Any) -> str:
-    """Why a function cannot be given some arguments, whatever they hold; empty where it can."""
+    """Say why a function cannot be called with some arguments, whatever they hold; empty if it can."""
     target = function
     if is_a(function, "torch.nn"):
         target = function.forward
@@ -137,16 +137,16 @@ def _unbound(function: Any, args: Any, kwargs: Any) -> str:
 
 
 def _is_of_types(error: BaseException) -> bool:
-    """Whether an exception is about number types, or about state that a traced function changes."""
+    """Return whether an exception is about number types, or about state changed while tracing."""
     words = ("dtype", "scalar type", "trace level", "incompatible types")
     return any(word in str(error) for word in words)
 
 
 def _is_of_tracing(error: BaseException) -> bool:
-    """Whether a JAX program wants to know a number that is known only when it runs."""
+    """Return whether JAX raised an exception because tracing needs a number known only at run time."""
     return any(base.__module__ == "jax.errors" for base in type(error).__mro__)
 
 
 def _came_through(error: BaseException, folder: str) -> bool:
-    """Whether an exception came through the code in a folder."""
+    """Return whether an exception came through the code in a folder."""
     return any(folder in frame.filename for frame in traceback.extract_tb(error.__traceback__))

@@ -1,5 +1,5 @@
-"""The modules of two programs, as their operations show them: which of one computes what which of the
-other does, whatever they are called and wherever their authors cut, and where the two part."""
+"""Matching the modules of two programs by the values that they compute, whatever their names and
+wherever their authors split them, and counting the places where they part."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from parity.verifier.operations.meeting import is_weak
 from parity.verifier.operations.program import Operation, Program
 
 SHARED = 0.5
-"""Of the values that two modules compute between them, how many both must compute to be each other's."""
+"""Share of all values that two modules compute which both must compute for them to match."""
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module of B with all that is below it."""
+    """A module of B, with all modules below it."""
 
     path: str
     of_a: str
-    """The module of A that computes the same values, once B is mended; empty where none computes half of
+    """The module of A that computes the same values, once B is mended; empty where none has half of
     them."""
     results: int
-    """Values that others read."""
+    """How many of its values other modules read, or the program returns."""
     same: int
-    """How many of them A has, too, before B is mended."""
+    """How many of these A has as well, before B is mended."""
     places: int
     """How often B parts from A in its own code, modules below it left out."""
 
     @property
     def said(self) -> str:
-        """What became of it, in a word or two."""
+        """How the module compares, in a word or two."""
         if self.places:
             return "parts here" if self.places == 1 else f"parts here {self.places} times"
         return "same" if self.same == self.results else "differs"
@@ -45,12 +45,12 @@ def modules_of(
     then: Mapping[int, Sequence[int]],
     places: Iterable[str],
 ) -> tuple[Module, ...]:
-    """The modules of B, in the order in which they begin.
+    """Return the modules of B, in the order in which they begin.
 
     Args:
-        met: of each value of B, those of A that it meets.
-        mended: B with A's values in the places where the two part.
-        then: of each value of that, those of A that it meets.
+        met: for each value of B, the values of A that it meets.
+        mended: B patched with A's values at the places where the two part.
+        then: for each value of `mended`, the values of A that it meets.
         places: the module of each place.
     """
     parted = Counter(places)
@@ -68,13 +68,13 @@ def modules_of(
 
 
 def _above(path: str) -> list[str]:
-    """A module and those that it is in, the outermost first."""
+    """Return the paths of a module and of those that contain it, the outermost first."""
     names = path.split(".") if path else []
     return [".".join(names[: end + 1]) for end in range(len(names))]
 
 
 def _is_result(program: Program, op: Operation, readers: Sequence[int], path: str) -> bool:
-    """Whether a value is computed within a module, says something, and is read outside of it."""
+    """Return whether a value is computed, is not weak (`is_weak`), and is read outside of a module."""
     if op.run is None or is_weak(op) or not op.size:
         return False
     outside = (path not in _above(program.operations[i].module) for i in readers)
@@ -82,7 +82,7 @@ def _is_result(program: Program, op: Operation, readers: Sequence[int], path: st
 
 
 def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[str, str]:
-    """Of each module of B the one of A with most values in common, of those that the two share."""
+    """Match each module of B to the module of A with the largest share of common values."""
     name: dict[int, int] = {}
     for found in met.values():
         for index in found:  # several of A's values may be the same numbers
@@ -107,7 +107,7 @@ def _partners(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> dict[
 
 
 def _values(operations: Sequence[Operation], name: Mapping[int, int]) -> dict[str, set[int]]:
-    """Of each module the values that it computes, by name: neither leaves nor what only moves them."""
+    """Collect the values that each module computes, as `name` numbers them: no leaves, no layout."""
     found: dict[str, set[int]] = defaultdict(set)
     for op in operations:
         if op.run is not None and not op.is_layout and op.index in name and not is_weak(op):

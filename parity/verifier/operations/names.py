@@ -10,7 +10,7 @@ JAX_NAMES = {
     "rem": "remainder", "rev": "flip", "expand_dims": "unsqueeze", "iota": "arange",
     "dynamic_slice": "slice", "copy_p": "copy",
 }  # fmt: skip
-"""What differs from the primitive's own name."""
+"""Name here of each primitive whose own name differs."""
 
 TORCH_NAMES = {
     "mm": "matmul", "bmm": "matmul", "mv": "matmul", "dot": "matmul", "amax": "max", "amin": "min",
@@ -29,7 +29,7 @@ TORCH_NAMES = {
     "_fft_r2c": "fft", "_fft_c2r": "fft", "_fft_c2c": "fft",
     "device_put": "copy", "lift_fresh": "copy", "lift_fresh_copy": "copy",
 }  # fmt: skip
-"""What differs from the aten operator's own name, without its overload."""
+"""Name here of each aten operator, without its overload, whose own name differs."""
 
 LAYOUT = frozenset(
     {
@@ -37,7 +37,7 @@ LAYOUT = frozenset(
         "contiguous", "reduce_precision", "_neg_view",
     }
 )  # fmt: skip
-"""They move or repeat the elements of their operand: the fingerprint stays."""
+"""Operations that move or repeat the elements of their operand: the fingerprint stays."""
 
 ELEMENTWISE = frozenset(
     {
@@ -47,4 +47,4 @@ ELEMENTWISE = frozenset(
         "where", "clip", "square", "reciprocal", "convert", "relu",
     }
 )  # fmt: skip
-"""They keep the order of the elements."""
+"""Operations that keep the order of the elements."""

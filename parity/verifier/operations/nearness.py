@@ -1,5 +1,4 @@
-"""What rounding may do to each value of a program, measured: the program runs once more, its leaves
-nudged."""
+"""Measuring what rounding may do to each value of a program, which runs once more with nudged leaves."""
 
 from __future__ import annotations
 
@@ -78,7 +77,7 @@ def _moved(op: Operation, mark: np.ndarray, value: Any, before: Any) -> Movement
 
 
 def _distance(before: np.ndarray, value: np.ndarray) -> float:
-    """`distance`, which takes its time, only where there are infinities."""
+    """Return the relative distance; `distance`, which is slow, only where there are infinities."""
     if before.dtype != np.float64:
         return distance(before, value)
     with np.errstate(invalid="ignore", over="ignore"):

@@ -1,10 +1,10 @@
-"""Norms elsewhere around a residual: of the sum (post-norm, as in the first Transformer,
-https://arxiv.org/abs/1706.03762), of the input of what is added to it (pre-norm,
-https://arxiv.org/abs/2002.04745), or of its output (res-post-norm, as in Swin V2,
+"""Norms at the wrong point of a residual connection: after the sum (post-norm, as in the first
+Transformer, https://arxiv.org/abs/1706.03762), before the branch (pre-norm,
+https://arxiv.org/abs/2002.04745), or after the branch (res-post-norm, as in Swin V2,
 https://arxiv.org/abs/2111.09883).
 
-No single value of A's shows it, for from the first norm on nothing meets. So all norms of B are moved to
-where A's are at once, each with its own gain and bias, and B must then meet A.
+No single value of A's shows this, since nothing meets from the first norm on. So all norms of B are
+moved at once to where A's are, each with its own gain and bias, and B must then meet A.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from parity.verifier.operations.region import Found, Region
 from parity.verifier.operations.residual_norms import Kind, Norm, residual_norms
 
 FEW = 3
-"""Lines that may be wrong besides."""
+"""Most lines that may be wrong besides the norms."""
 
 _OF: dict[Kind, str] = {
     "pre": "what the branch is given",
@@ -33,11 +33,11 @@ _OF: dict[Kind, str] = {
 
 
 def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]]:
-    """Norms that B has elsewhere around its residuals than A; B is then left with its norms where A's
-    are.
+    """Find norms that B has at another point of its residual connections than A; the search goes on
+    with B's norms moved to where A's are.
 
     Yields:
-        The first of them, the ends of the others, and what to say.
+        The place of the first of them, the ends of the others, and what to say.
     """
     if not search.unequal():
         return
@@ -53,10 +53,10 @@ def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]
 
 
 def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm]]]:
-    """A's norms of the kind that most of them have, and those of B of another.
+    """Return A's norms of their commonest kind, and the sets of B's norms of another kind to move.
 
-    These without the last, too, if A has some of that kind as well: a norm that follows the last block
-    is behind a residual in any case.
+    If A has some of that other kind as well, the first set leaves out as many of B's last ones: a norm
+    after the last block follows a residual connection in any case.
     """
 
     def of_kind(norms: list[Norm], kind: Kind) -> list[Norm]:
@@ -73,7 +73,7 @@ def _odd(of_a: list[Norm], of_b: list[Norm]) -> tuple[list[Norm], list[list[Norm
 
 
 def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
-    """The search with B's norms moved."""
+    """Return the search with B's norms moved."""
     fed = _moved(search.b, norms, kind)
     outputs = {old: new for (_, old), (_, new) in zip(search.b.outputs, fed.outputs, strict=True)}
     after = copy.copy(search)
@@ -82,7 +82,7 @@ def _mended(search: Search, norms: list[Norm], kind: Kind) -> Search:
 
 
 def _explains_more(after: Search, search: Search) -> bool:
-    """Whether B with its norms moved parts from A at a few lines, and at more without."""
+    """Return whether B with its norms moved parts from A at few lines, and at fewer than before."""
     moved, now = after.round(), search.round()
     if moved is None or now is None or len(moved.reach_b) >= len(now.reach_b):
         return False
@@ -91,7 +91,7 @@ def _explains_more(after: Search, search: Search) -> bool:
 
 
 def _lines(search: Search) -> set[object]:
-    """The lines at which B parts from A; more than `FEW` where it does not meet A again."""
+    """Return the lines at which B parts from A; more than `FEW` where it does not meet A again."""
     found: set[object] = set()
     for place in copy.copy(search).places():
         found |= {place.b.program.operations[i].source for i in (*place.b.operations, place.b.end)}
@@ -104,7 +104,7 @@ def _said(a: Kind, b: Kind) -> Cause:
 
 
 def _found(search: Search, theirs: Norm, first: Norm, fed: Program) -> Found | None:
-    """The first norm of B, and the first of A; None if they are of other sizes."""
+    """Return the place of the first norm of each program; None if the two have other sizes."""
     a, b = (
         Region(program, max(norm.end, norm.sum), sorted({*norm.operations, norm.sum}))
         for program, norm in ((search.a, theirs), (search.b, first))
@@ -119,11 +119,11 @@ _Key = tuple[int, int]
 
 
 def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
-    """The program with norms elsewhere around their residuals."""
+    """Return the program with norms moved to another point of their residual connections."""
     instead: dict[int, _Key] = {}
-    """Of a value, what is read for it everywhere."""
+    """What every consumer reads in place of a value."""
     there: dict[tuple[int, int], _Key] = {}
-    """Of a reader and a value, what this one reads for it."""
+    """What one consumer reads in place of a value, by consumer and value."""
     for n, norm in enumerate(norms):
         instead[norm.end] = (norm.read, -1)
         if kind == "post":

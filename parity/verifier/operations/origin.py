@@ -1,5 +1,4 @@
-"""Where an order arose: numbers that are right but stand in another order are followed back to the move
-that put them there."""
+"""Tracing a wrong order of elements back to the operation that introduced it."""
 
 from __future__ import annotations
 
@@ -18,18 +17,18 @@ MOST_TRIALS = 64
 MOST_PARTNERS = 16
 MOST_BEFORE = 6
 MOST_WAYS = 4
-"""Orders of a value that are tried."""
+"""How many orders of a value are tried."""
 LARGEST = 1 << 20
-"""Elements up to which orders are compared."""
+"""Largest number of elements of a value whose orders are compared."""
 
 _Wrong = tuple[int, np.ndarray]
-"""An operation of B, and its value in the order that A's has."""
+"""An operation of B, and its value rearranged into A's order."""
 
 
 def origin(found: Found, index: Index) -> Found:
-    """The place moved to the operations that brought B's numbers into their order.
+    """Return the place, moved back to the operations that gave B's numbers their order.
 
-    The place as it is, where not an order alone is wrong.
+    Where more than an order is wrong, the place is returned unchanged.
     """
     program = found.b.program
     if found.value.size > LARGEST or not found.closed:
@@ -67,7 +66,7 @@ def origin(found: Found, index: Index) -> Found:
 
 
 def _unmet(region: Region, end: int, index: Index) -> list[int]:
-    """An operation, and those before it whose values are not A's in any order."""
+    """Return an operation and those upstream of it whose values A has in no order."""
     found, stack = [], [end]
     while stack and len(found) < MOST_BEFORE:
         each = stack.pop()
@@ -85,7 +84,7 @@ def _same_numbers(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
-    """The values that a region reads which, in A's order, give the value that is wanted; the fewest."""
+    """Find the fewest operands of a region that, put into A's order, give the wanted value."""
     program = region.program
     own = program.values([region.end])[region.end]
     error = distance(np.asarray(wanted), np.asarray(own))
@@ -115,7 +114,7 @@ def _misordered(region: Region, wanted: Any, index: Index) -> list[_Wrong]:
 def _fewest(
     given: dict[int, np.ndarray], fits: Callable[[dict[int, np.ndarray]], bool]
 ) -> dict[int, np.ndarray]:
-    """Those values of a set that are needed."""
+    """Drop the values without which the rest still fits."""
     for i in list(given):
         rest = {j: way for j, way in given.items() if j != i}
         if rest and fits(rest):
@@ -124,16 +123,15 @@ def _fewest(
 
 
 def _orders(region: Region, read: int, index: Index, *, alike: bool, held: bool) -> list[np.ndarray]:
-    """A's orders of a value that B holds in none of them.
+    """Return A's arrangements of a value that B holds in none of them.
 
     Args:
-        region: what reads it.
+        region: the region that reads the value.
         read: the value.
         index: A's values.
-        alike: whether only those of A's count that have the same axes; others can be split in several
-            ways.
-        held: whether it counts, too, if B's is one of A's orders. Of whole numbers alone: a grid whose
-            axes are exchanged before they are merged is A's, merged in another order.
+        alike: use only values of A with the same lengths of axes; others can be split in several ways.
+        held: return arrangements even if B's value is already one of them: a grid of whole numbers
+            whose axes are exchanged before they are merged is A's, merged in another order.
     """
     program = region.program
     op = program.operations[read]

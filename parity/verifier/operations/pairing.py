@@ -1,4 +1,4 @@
-"""Which outputs of two programs belong together, and in which layouts both may hold the same."""
+"""Pairing the outputs of two programs, and the layouts in which the two of a pair may be equal."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Named = tuple[str, int]
 """Path and operation of an output."""
 
 Pairs = list[tuple[int, int]]
-"""Outputs of A and of B that are compared."""
+"""Pairs of outputs, of A and of B, that are compared."""
 
 
 def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
-    """The outputs that are compared, and the names of those that have no counterpart."""
+    """Return the pairs of outputs to compare, and the names of the outputs without a counterpart."""
     of_a, of_b = list(a.outputs), list(b.outputs)
     pairs: Pairs = []
 
@@ -64,8 +64,11 @@ def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
 def _kin(
     a: Program, b: Program, index: Index, of_a: Sequence[Named], of_b: Sequence[Named]
 ) -> list[tuple[Named, Named]]:
-    """Outputs that were made of the same: of one parameter, element by element, as those of a step are;
-    else, for the most part, of the same values. Only where there are several of a size."""
+    """Pair outputs that are computed from the same values, where there are several of a size.
+
+    First those made of one parameter, element by element, as the outputs of a training step are; then
+    those that share most of the values nearest before them.
+    """
     sizes = Counter([a.operations[i].size for _, i in of_a] + [b.operations[i].size for _, i in of_b])
     several = {size for size, count in sizes.items() if count > 2}
     if not several:
@@ -101,7 +104,7 @@ def _kin(
 
 
 def _read(program: Program, output: int, met: Container[int]) -> set[int]:
-    """The last values before an output that the other program has, too."""
+    """Return the values nearest before an output that the other program has as well."""
     found: set[int] = set()
     seen, stack = {output}, list(program.operations[output].inputs)
     while stack:
@@ -116,27 +119,27 @@ def _read(program: Program, output: int, met: Container[int]) -> set[int]:
 
 
 class Outputs:
-    """The outputs that are compared, each in the layouts in which it may be the other program's.
+    """The compared pairs of outputs, each with the layouts in which the two may be equal.
 
-    An output that was made of one parameter, element by element, as a step's new parameters are, lies
-    as that parameter lies in either program. Else outputs of one shape are compared as they are, others
-    with their channels first or last. Where neither brings one shape to the other, any change of axes
-    is looked for, so that what else is wrong is found; but it is a difference.
+    An output that is made of one parameter, element by element, as a step's new parameters are, has
+    the layout of that parameter in either program. Other outputs of one shape are compared as they
+    are, those of two shapes with channels first or last. Where that does not bring one shape to the
+    other, any change of axes is tried, so that further faults are found; but it is a difference.
 
-    They are the same up to what rounding may do to either. What is nothing but rounding in A, as a
-    gradient that is zero in theory, is the same as anything of its size.
+    Two outputs are equal up to what rounding may do to either. An output of A that is nothing but
+    round-off, such as a gradient that is zero in theory, equals anything of its size.
     """
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
         self.pairs = pairs
         leaves = list(_alike(a, b))
         self._limits: dict[tuple[int, int], float] = {}
-        """What their relative distance may be."""
+        """Largest relative distance at which a pair is equal."""
         self._grains: dict[tuple[int, int], float] = {}
-        """Up to which size they are nothing but rounding."""
+        """Size up to which the outputs of a pair are nothing but round-off."""
         self._ways: dict[tuple[int, int], list[Way]] = {}
         self.unlike: Pairs = []
-        """Those of shapes between which there is no change of layout that is one by convention."""
+        """Pairs between whose shapes there is no conventional change of layout."""
         for x, y in pairs:
             self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
             self._grains[x, y] = _grain(a, b, (x, y))
@@ -148,7 +151,7 @@ class Outputs:
             self._ways[x, y] = found
 
     def of(self, renamed: Mapping[int, int]) -> Outputs:
-        """The same outputs, where B's are other operations now."""
+        """Return the same pairs with B's outputs renumbered; `renamed` maps old to new operations."""
         other = copy.copy(self)
         other.pairs, other.unlike = (
             [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
@@ -159,20 +162,20 @@ class Outputs:
         return other
 
     def ways(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
-        """A's output in the layouts in which it may be B's."""
+        """Yield A's output in the layouts in which it may be B's."""
         of_a = np.asarray(of_a)
         return (way.of(of_a) for way in self._ways[pair])
 
     def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
-        """Whether two outputs are the same up to rounding and a known change of layout."""
+        """Return whether two outputs are equal up to rounding and a known change of layout."""
         of_b = np.asarray(of_b)
         if self._is_rounding(pair, of_a, of_b):
             return True
         return any(distance(each, of_b) <= self._limits[pair] for each in self.ways(pair, of_a))
 
     def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
-        """Their relative distance; infinite between shapes that cannot be compared, and none between
-        what is nothing but rounding."""
+        """Return the relative distance of two outputs; infinite between shapes that cannot be compared,
+        0 between outputs that are nothing but round-off."""
         if pair in self.unlike:
             return np.inf
         of_b = np.asarray(of_b)
@@ -185,12 +188,12 @@ class Outputs:
         return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
 
     def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> Way | None:
-        """How A's output lies in B's; None between shapes that cannot be compared."""
+        """Return the change of layout that brings A's output closest to B's; None if there is none."""
         found = [(distance(way.of(np.asarray(of_a)), np.asarray(of_b)), way) for way in self._ways[pair]]
         return min(found, key=lambda each: each[0], default=(0.0, None))[1]
 
     def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
-        """A's axes in the order that B's output has; none where no order of whole axes is B's."""
+        """Return A's axes in the order of B's output; empty where no order of whole axes is B's."""
         for way in self._ways[pair]:
             whole = way.split == np.shape(of_a) and way.merged == way.shape
             if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= self._limits[pair]:
@@ -198,13 +201,13 @@ class Outputs:
         return ()
 
     def unequal(self, a: Program, b: Program) -> Pairs:
-        """The pairs of outputs that differ, of programs fed with anything."""
+        """Return the pairs that differ between two programs, either of which may be patched."""
         return [(x, y) for x, y in self.pairs
                 if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
 
 
 def _unmoved(program: Program, index: int) -> Operation:
-    """What made a value, seen through what only moves it."""
+    """Return the operation that made a value, layout operations skipped."""
     op = program.operations[index]
     while op.is_layout and op.inputs:
         op = program.operations[op.inputs[0]]
@@ -212,8 +215,8 @@ def _unmoved(program: Program, index: int) -> Operation:
 
 
 def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
-    """Up to which size an output of A's is nothing but rounding; 0 where it is more, or all of it is
-    zero and B's is more."""
+    """Return the size up to which an output of A, or B's where A's is all zero, is nothing but
+    round-off; 0 where A's is larger."""
     x, y = _unmoved(a, pair[0]), _unmoved(b, pair[1])
     largest = grain(a, x)
     if x.mark is not None and not x.mark[SQUARE]:
@@ -228,8 +231,8 @@ def _size(value: Any) -> float:
 def _known(
     a: Program, b: Program, pair: tuple[int, int], leaves: list[tuple[Operation, Operation]]
 ) -> list[Way]:
-    """The ways from a parameter of A's to B's same one, where the outputs are of these; or where
-    these have the outputs' shapes, and no other change of layout is as plain."""
+    """Return the changes of layout between equal parameters from which the two outputs are made; without
+    any, between equal parameters of the outputs' shapes, unless these two shapes are one."""
     x, y = pair
     given, shape = a.operations[x].shape, b.operations[y].shape
     fitting = [(p, q) for p, q in leaves if (p.shape, q.shape) == (given, shape)]
@@ -247,7 +250,7 @@ def _known(
 
 
 def _alike(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
-    """Parameters of both that hold the same numbers, with more than one axis."""
+    """Yield pairs of parameters with more than one axis that hold the same numbers."""
     index = Index(a, {op.index for op in a.operations if _is_held(op)})
     for q in b.operations:
         if _is_held(q) and sum(n > 1 for n in q.shape) > 1:
@@ -255,14 +258,14 @@ def _alike(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
 
 
 def _is_held(op: Operation) -> bool:
-    """Whether a value is a parameter; one that a function finds outside of its arguments is a
-    constant."""
+    """Return whether a value is a parameter, or a constant, as which a parameter is recorded that a
+    function finds outside its arguments."""
     return op.run is None and op.kind in ("parameter", "constant")
 
 
 def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
-    """The leaves of an output's size that the fewest operations turn into it, element by element: of a
-    parameter after a step, the one before."""
+    """Return the leaves that the fewest operations turn, element by element, into an output of their
+    size: for a parameter after a step, the parameter before it."""
     size = program.operations[output].size
     found: set[int] = set()
     seen, near, depth = {output}, deque([(output, 0)]), -1

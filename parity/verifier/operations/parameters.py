@@ -1,4 +1,4 @@
-"""A parameter that holds other numbers than A's: which leaf, and what it holds instead."""
+"""Wrong parameters: which leaf holds other numbers than A's, and what it holds instead."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, distance
 
 NEARBY = 4
-"""Operations before the end of a place among whose parameters the wrong one is looked for."""
+"""Operations before the end of a place within which the wrong parameter is looked for."""
 MOST_TRIALS = 200
 
 
 def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
-    """Kind and message of a place where B meets A once it reads A's parameters; None where it does not.
+    """Return kind and message of a place where B meets A once it reads A's parameters; None elsewhere.
 
-    A's parameters of the region are put in the place of those that B reads nearby, all that fit at once.
+    The parameters of A's region replace those that B reads nearby, all that fit at once.
     """
     program = found.b.program
     ends = _base(found.a), _base(found.b)
@@ -59,7 +59,7 @@ def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
 
 
 def _base(region: Region) -> Operation:
-    """The value at a region's end, before it was moved or repeated."""
+    """Return the value at a region's end, before it was moved or repeated."""
     op = region.program.operations[region.end]
     while op.is_layout and op.inputs:
         op = region.program.operations[op.inputs[0]]
@@ -67,7 +67,7 @@ def _base(region: Region) -> Operation:
 
 
 def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
-    """The parameters that a region reads, and those that its inputs read a few operations before."""
+    """Return the parameters that a region reads, and those read up to `depth` operations before it."""
     program = region.program
     inside = set(region.operations)
     found: dict[int, Operation] = {}
@@ -90,7 +90,7 @@ def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",))
 
 
 def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, found: Found) -> bool:
-    """Whether a parameter is one of A's region's, in A's order."""
+    """Return whether a parameter is one that A's region reads, in A's order."""
     if not {each.index for each in index.meets(leaf_b)} & {each.index for each in leaves_a}:
         return False
     value = found.b.program.kept[leaf_b.index]
@@ -100,8 +100,8 @@ def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, found: Fo
 
 
 def _is_kernel(leaf: Operation, found: Found) -> bool:
-    """Whether by its name a matrix has its input axis first where A's has it last, or the other way
-    round."""
+    """Return whether, by its name, a matrix has its input axis first where A's has it last, or the
+    other way round."""
     first = [
         each.label.endswith("kernel") for each in (leaf, *_leaves(found.a, 1)) if len(each.shape) > 1
     ]
@@ -137,7 +137,7 @@ def _names(leaves: list[Operation]) -> str:
 
 
 def _order(wanted: np.ndarray, held: np.ndarray) -> str:
-    """In which other order a parameter holds the right numbers."""
+    """Describe the order in which a parameter holds the right numbers."""
     matrix, other = wanted.reshape(wanted.shape[0], -1), held.reshape(held.shape[0], -1)
     for rows in {wanted.shape[0], wanted.size // wanted.shape[-1]}:
         matrix, other = wanted.reshape(rows, -1), held.reshape(rows, -1)

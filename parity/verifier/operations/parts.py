@@ -12,8 +12,8 @@ from parity.verifier.operations.sources import outside_of_frameworks
 
 
 def part_of(region: Region, letters: Letters, found: Found, *, read: bool = False) -> Part:
-    """The side of a place that a region is; with the line that reads its value, if that one may be
-    wrong as well."""
+    """Describe a region as one side of a place; `read`: with the line that reads its value, which may
+    be wrong as well."""
     program, end = region.program, region.end
     operations = list(region.operations)
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
@@ -45,8 +45,8 @@ def _matters(program: Program, index: int) -> bool:
 
 
 def _callers(found: Found, index: Index) -> list[Source]:
-    """The lines of B that called what a region's lines are part of, where the same operations, called
-    from elsewhere, compute A's values: then not they are wrong, but the call."""
+    """Return the callers of a region's lines in B, where the same operations, called from elsewhere,
+    compute A's values: then the call is wrong, not the operations. Of an open place, all callers."""
     program = found.b.program if found.twins or found.repaired is None else found.repaired
     operations = found.b.program.operations
     region = [operations[i] for i in found.b.operations]
@@ -65,8 +65,8 @@ def _callers(found: Found, index: Index) -> list[Source]:
 
 
 def _parting(program: Program, source: Source, names: set[str], index: Index) -> Source | None:
-    """Of the lines that called one, the first that is not where it is called to compute A's values; None
-    where no call computes these."""
+    """Return the innermost caller of a line in whose place another caller gets A's values; None where
+    none does."""
     alike = [
         op for op in program.operations
         if op.name in names and op.source is not None and op.source == source and index.meets(op)
@@ -92,7 +92,7 @@ def _callers_of(source: Source) -> list[Source]:
 
 
 def _reading(program: Program, end: int) -> list[Source]:
-    """The first line that computes with a value, moved or not."""
+    """Return the first line that computes with a value, moved or not."""
     moved = {end}
     for op in program.operations[end + 1 :]:
         if any(i in moved for i in op.inputs):
@@ -103,13 +103,13 @@ def _reading(program: Program, end: int) -> list[Source]:
 
 
 _FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
-"""Operations that no gradient passes."""
+"""Operations through which no gradient passes."""
 _GIVEN = ("parameter", "input")
 
 
 def _ended(found: Found) -> list[Source]:
-    """Where B has zeros that depend on nothing, and A what it computed, as of a gradient that does not
-    arrive: the lines where one ends."""
+    """Return the lines at which a gradient may end, where B has zeros that depend on nothing and A a
+    computed value."""
     program, end = found.b.program, found.b.end
     mark = program.operations[end].mark
     if mark is None or mark[LEAST] != 0 or mark[MOST] != 0 or _is_computed(program, end):
@@ -121,7 +121,7 @@ def _ended(found: Found) -> list[Source]:
 
 
 def _is_computed(program: Program, end: int) -> bool:
-    """Whether a value depends on a parameter or an input."""
+    """Return whether a value depends on a parameter or an input."""
     stack, seen = [end], {end}
     while stack:
         op = program.operations[stack.pop()]
@@ -133,15 +133,15 @@ def _is_computed(program: Program, end: int) -> bool:
 
 
 def _maker(program: Program, index: int) -> Source | None:
-    """The line that computed a value, seen through what only moves it."""
+    """Return the line that computed a value, layout operations skipped."""
     while program.operations[index].is_layout and program.operations[index].inputs:
         index = program.operations[index].inputs[0]
     return program.operations[index].source
 
 
 def _order_before(program: Program, end: int) -> list[int]:
-    """The operations that gave a value its order: those that move elements, or what made it if there
-    are none."""
+    """Return the operations that gave a value its order: those that move elements, or, without any,
+    the one that made it."""
     found: list[int] = []
     index, moved = end, False
     while program.operations[index].run is not None and len(found) < 12:
@@ -156,8 +156,8 @@ def _order_before(program: Program, end: int) -> list[int]:
 
 
 def _moves_before(program: Program, end: int) -> list[int]:
-    """The transposes in front of a move that brings elements into their order: one of them is wrong, or
-    one is missing."""
+    """Return the transposes right before a layout operation that ends in a wrong order: one of them is
+    wrong, or one is missing."""
     found: list[int] = []
     index = end
     while program.operations[index].inputs:

@@ -1,9 +1,10 @@
-"""Where two programs part: the smallest region behind which everything meets again.
+"""The places where two programs part: small regions downstream of which everything meets again.
 
-Of every unmet value of B, and of every value that an unmet operation reads, it is tried whether one of
-A's in its place makes everything behind it meet. The pair with the fewest operations before it is the
-fault's end; fed with A's value, B goes on to the next fault. One found later that lies in front of a
-place had made that place larger than its own fault is: it is looked for again, the other repaired.
+Every value of B that does not meet, and every value that such an operation reads, is patched with values
+of A, to see whether everything downstream then meets. The pair with the fewest operations before it is
+the end of the fault; patched with A's value, B goes on to the next fault. A fault that is found later
+but lies upstream of a place had made that place too large: the place is looked for again, with the
+other fault repaired.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from parity.verifier.operations.stages import stages
 from parity.verifier.operations.trials import Repair, Trial
 
 ORDER_ROOM = 12
-"""Operations by which a better repair may be larger, where one mends an order alone: another order here
-and the order back further on may be one operation along another axis between the two."""
+"""Operations by which a better repair may be larger than one that mends an order alone: an order that
+changes here and back further on may be one operation along another axis between the two."""
 ROOM = 1
 LARGE = 16
-"""Operations of a place from which on values of B that meet, a little before it, are tried, too."""
+"""Size of a place, in operations, from which values of B that meet shortly before it are tried, too."""
 SAME = LEAST.norm
-"""Relative distance up to which A's value in the place of B's changes nothing."""
+"""Relative distance up to which patching B with A's value changes nothing."""
 WORK = 400_000
 """Operations run in trials for the end of one fault, as `Round.work` counts them; about 20 seconds of
 one processor. What is found hangs on no clock."""
 MOST = 32
-"""Repairs that are made one after the other."""
+"""Most repairs that are made one after the other."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,15 @@ class _Step:
     """A place, and how it was found."""
 
     before: Program
-    """B, not yet fed with A's value there."""
+    """B, not yet patched with A's value there."""
     repair: Repair
     found: Found
     outputs: Outputs
-    """Those in front of which it was found."""
+    """The outputs upstream of which it was found."""
 
 
 class Search:
-    """Two programs, B fed with more and more of A's values."""
+    """Two programs, B patched with more and more of A's values."""
 
     def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
         self.a, self.b = a, b
@@ -63,11 +64,11 @@ class Search:
         """How many were made one after the other."""
 
     def unequal(self, b: Program | None = None) -> Pairs:
-        """The pairs of outputs that differ."""
+        """Return the pairs of outputs that differ."""
         return self.outputs.unequal(self.a, b or self.b)
 
     def places(self) -> list[Found]:
-        """The places where B parts from A, in B's order, each repaired before the next is looked for.
+        """Return the places where B parts from A, in B's order, each repaired before the next is found.
 
         Of several training steps, those of the first come first.
         """
@@ -81,20 +82,19 @@ class Search:
         return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
 
     def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
-        """B as it is now, or another, beside A; None if all outputs are equal, or all that are given."""
+        """Return a round of B as it is now, or of `b`; None if the outputs, all or given, are equal."""
         b, outputs = b or self.b, outputs or self.outputs
         unequal = outputs.unequal(self.a, b)
         return Round(self.a, b, self.index, outputs, unequal) if unequal else None
 
     def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
-        """Add the places in front of some outputs; where no end is found, that is returned.
+        """Add the places upstream of some outputs to `steps`; return a place for which no end is found.
 
-        What is wrong with the update of one parameter is so with that of others: all are repaired at
-        once.
+        What is wrong with the update of one parameter is wrong with others: all are repaired at once.
 
         Args:
             steps: the places so far.
-            outputs: what the places are in front of.
+            outputs: the outputs upstream of which to look.
         """
         best: Repair | None = None
         while self.repairs < MOST and (now := self.round(outputs=outputs)):
@@ -112,8 +112,8 @@ class Search:
         return []
 
     def _level(self, outputs: Outputs) -> Program:
-        """B with A's values where outputs stand that do not meet: what is left of a difference, or is
-        too small to be one, is not carried on."""
+        """Return B patched with A's values at the outputs that do not meet: the rest of a difference, or
+        one too small to count, is not carried on."""
         a, b = self.a, self.b
         left = [
             (x, y) for x, y in outputs.pairs if a.operations[x] not in self.index.meets(b.operations[y])
@@ -126,15 +126,15 @@ class Search:
         return replace(b.fed(given, {}), repaired=frozenset()) if given or b.repaired else b
 
     def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
-        """The places, those that have a fault in front of them looked for again without it."""
+        """Return the places, looking again for those that have a fault upstream, with it repaired."""
         front = origin(front, self.index) if steps else front
         if not front.closed:
             return steps
         return [each for step in steps if (each := self._smaller(front, step)) is not None]
 
     def _smaller(self, front: Found, step: _Step) -> _Step | None:
-        """A place as it is with another repaired: itself if that one does not lead there, None if that
-        one was all that was wrong."""
+        """Look for a place again with another repaired: return it unchanged if that one does not lead to
+        it, None if that one was all that was wrong."""
         b, y = step.before, front.b.end
         if y >= len(b) or step.repair.trial.y not in b.behind({y}):
             return step
@@ -150,8 +150,8 @@ class Search:
 
 
 def _of_an_update(now: Round) -> Repair | None:
-    """The repair of an output that parts from A by what is computed of it element by element alone, as a
-    parameter does whose gradient is right; looked for there alone."""
+    """Return the repair of an output that parts from A by element-wise operations alone, as a parameter
+    does whose gradient is right; it is looked for among these alone."""
     for y, x in now.roots.items():
         if not _is_of_update(now, y):
             continue
@@ -163,8 +163,8 @@ def _of_an_update(now: Round) -> Repair | None:
 
 
 def _others(now: Round, first: Repair) -> list[Repair]:
-    """Repairs of the outputs that are computed as the one that is repaired first is, element by element
-    from there on: between the same lines, and of as many operations. B is fed with all of them."""
+    """Return repairs of the outputs that are computed, element by element, as the one repaired first:
+    between the same lines, and of as many operations. B is patched with all of them."""
     program, trials = now.b, [first.trial]
     behind = now.b.behind(first.trial.places)
     if first.trial.readers or not any(_is_of_update(now, y) for y in behind & now.roots.keys()):
@@ -191,7 +191,7 @@ def _others(now: Round, first: Repair) -> list[Repair]:
 
 
 def _is_of_update(now: Round, y: int) -> bool:
-    """Whether an output parts from A by what is computed of it element by element alone."""
+    """Return whether an output parts from A by element-wise operations alone."""
     size, operations = now.b.operations[y].size, now.b.operations
     return size > 1 and all(
         operations[i].size in (1, size) and operations[i].name not in ("matmul", "conv")
@@ -204,8 +204,8 @@ def _with_inputs(program: Program, operations: list[int]) -> set[int]:
 
 
 def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = None) -> Repair | None:
-    """The repair that leaves the least of B apart from A, among the smallest; of some values of B alone,
-    or of any, and by some of A's alone, or by any."""
+    """Return the repair that leaves the least of B apart from A, among the smallest; `among` limits the
+    values of B that are tried, `of_a` those of A."""
     until = now.work + WORK
     best: Repair | None = None
     tried: set[tuple[int, ...]] = set()
@@ -228,8 +228,8 @@ def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = Non
 
 
 def _alike(now: Round, last: Repair) -> Repair | None:
-    """The repair of another parameter, or of another layer, that is the last one again: between the same
-    lines, and of as many operations."""
+    """Return the last repair, repeated for another parameter or layer: between the same lines, and of
+    as many operations."""
     before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
     ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
     ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
@@ -244,7 +244,7 @@ def _is_again(op: Operation, before: Operation) -> bool:
 
 
 def _better(now: Round, trial: Trial, size: int, best: Repair | None) -> Repair | None:
-    """The repair that a trial is, or the best so far."""
+    """Return the repair that a trial makes, or the best so far if that one is no worse."""
     own = now.window[trial.y]
     if not now.closes(trial) or distance(trial.value, own) <= SAME:
         return best
@@ -260,7 +260,7 @@ def _trials(
     tried: set[tuple[int, ...]],
     ends_a: list[tuple[int, int]] | None = None,
 ) -> Iterator[tuple[int, Trial]]:
-    """A's values in every order that B's may have, those with few operations before them first.
+    """Yield A's values in every order that B's may have, those with few operations before them first.
 
     The same numbers in the same place are tried once: A has them in several layouts.
     """

@@ -16,13 +16,13 @@ from parity.verifier.operations.fingerprint import fingerprint
 Kind = Literal["input", "parameter", "constant", "operation"]
 
 TRAINING = "was given in training mode; it is compared in evaluation mode"
-"""What is noted of a model whose author forgot ``eval()``, or meant to compare what is random."""
+"""Note on a model whose author forgot ``eval()``, or meant to compare what is random."""
 
 REFUSES = "refuses float64 ({}); it ran in its own types, and is compared in float64"
-"""What is noted of a program whose author demands a smaller number type."""
+"""Note on a program whose author demands a smaller number type."""
 
 KEEP_BYTES = 256 * 2**20
-"""How much a program keeps of its values; the rest is recomputed when asked for."""
+"""Most bytes of values that a program keeps; the other values are recomputed when asked for."""
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,14 @@ class Operation:
     operands: tuple[Any, ...]
     """`Ref`s, and numbers written in the program."""
     run: Callable[[Sequence[Any]], Any] | None
-    """From the operands' values to this one's; None for a leaf."""
+    """Function from the operands' values to this value; None for a leaf."""
     kind: Kind = "operation"
     label: str = ""
-    """Of a leaf, its path; of an operation, its attributes as they are printed ("axis=-1")."""
+    """The path of a leaf; the attributes of an operation, as they are printed ("axis=-1")."""
     source: Source | None = None
     module: str = ""
     scope: str = ""
-    """The named function of the library that it is a part of ("gelu"), where there is one."""
+    """The library function that it is a part of ("gelu"), where there is one."""
     shape: tuple[int, ...] = ()
     dtype: str = ""
     mark: np.ndarray | None = None
@@ -78,7 +78,7 @@ class Operation:
     is_layout: bool = False
     """Whether it only moves or repeats the elements of its one operand."""
     epsilon: float = 0.0
-    """The rounding of the number type in which the program wanted it, when that is not float64."""
+    """Rounding of the number type that the program asked for; 0 for float64."""
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -99,23 +99,23 @@ class Program:
     name: str
     operations: list[Operation] = field(default_factory=list)
     outputs: list[tuple[str, int]] = field(default_factory=list)
-    """Path and operation."""
+    """Path and operation of each output."""
     kept: dict[int, Any] = field(default_factory=dict)
     """Values of leaves and of as many operations as the budget allows."""
     notes: list[str] = field(default_factory=list)
-    """What was done to it, or is a matter of chance in it, that its author may not expect."""
+    """Facts that its author may not expect: what was done to it, what is random in it."""
     narrowed: dict[Source, str] = field(default_factory=dict)
-    """Lines that ask for a smaller number type than that of what they are given, such as float32; the
+    """Lines that ask for a smaller number type than their operands have, such as float32; the
     program is recorded in float64 all the same."""
     draws: dict[str, None] = field(default_factory=dict)
     """Lines that draw random numbers, in the order in which they run."""
     kept_bytes: int = 0
     ran: list[np.ndarray] = field(default_factory=list)
-    """Of a program recorded in a smaller type: its outputs as the framework computed them in it."""
+    """Outputs as the framework computed them, for a program recorded in a smaller type."""
     repaired: frozenset[int] = frozenset()
-    """Values of the other program that stand in the place of own ones."""
+    """Operations with patched values: the other program's in place of their own."""
     owners: set[int] = field(default_factory=set)
-    """The memory that kept values are, or are views of."""
+    """Identities of the memory in which kept values lie."""
 
     def __len__(self) -> int:
         return len(self.operations)
@@ -125,7 +125,7 @@ class Program:
         return f"<Program {self.name}: {len(self)} operations; {outputs}>"
 
     def path(self, index: int) -> str:
-        """The path of an output, empty where it has none."""
+        """Return the path of an output; empty where it has none."""
         return next((path for path, each in self.outputs if each == index), "")
 
     def keep(self, index: int, value: Any, *, always: bool = False) -> None:
@@ -139,7 +139,7 @@ class Program:
             self.kept_bytes += 0 if always else owned
 
     def consumers(self) -> list[list[int]]:
-        """Of each operation, those that read it."""
+        """Return, for each operation, the operations that read it."""
         found: list[list[int]] = [[] for _ in self.operations]
         for op in self.operations:
             for each in dict.fromkeys(op.inputs):
@@ -152,13 +152,12 @@ class Program:
         given: Mapping[int, Any] | None = None,
         edges: Mapping[tuple[int, int], Any] | None = None,
     ) -> dict[int, Any]:
-        """The values of operations, computed anew from what is kept.
+        """Compute the values of operations from those that are kept.
 
         Args:
             wanted: operations.
-            given: values to take instead of what operations would yield.
-            edges: values to take instead of an operation's, only where another one reads it, as
-                {(read, reader): value}.
+            given: patched values, by operation.
+            edges: patched values for one consumer of an operation alone, as {(read, reader): value}.
         """
         given, edges = given or {}, edges or {}
         changed = self.behind(given, edges) if given or edges else set()
@@ -191,7 +190,7 @@ class Program:
     def apply(
         self, op: Operation, known: Mapping[int, Any], edges: Mapping[tuple[int, int], Any]
     ) -> Any:
-        """One operation, from the values of its operands."""
+        """Run one operation on the values of its operands."""
         assert op.run is not None, op
         operands = [
             edges[each.index, op.index]
@@ -209,8 +208,8 @@ class Program:
         edges: Mapping[tuple[int, int], Any],
         changed: Mapping[int, Operation] | None = None,
     ) -> Program:
-        """The program with values put in the place of its own, and everything behind them run again;
-        with other operations, too, of the same places."""
+        """Return the program with patched values, everything downstream of them run again; `changed`
+        replaces operations as well, by index."""
         other = Program(
             self.name, list(self.operations), list(self.outputs), dict(self.kept), self.notes,
             self.narrowed, self.draws,
@@ -244,7 +243,7 @@ class Program:
         return other
 
     def refresh(self, indices: Sequence[int]) -> None:
-        """Run operations again and take their fingerprints."""
+        """Run operations again and update their fingerprints."""
         last: dict[int, int] = {}
         for index in indices:
             for i in self.operations[index].inputs:
@@ -264,7 +263,7 @@ class Program:
                     known.pop(i, None)
 
     def behind(self, given: Iterable[int], edges: Iterable[tuple[int, int]] = ()) -> set[int]:
-        """The operations that depend on any of those given, without these."""
+        """Return the operations downstream of those given, without these."""
         given = set(given)
         found = {reader for _, reader in edges} - given
         start = min([*given, *found], default=len(self))
@@ -275,7 +274,7 @@ class Program:
 
 
 def _memory(value: Any) -> tuple[int, int]:
-    """What memory a value lies in, and its size in bytes."""
+    """Return the identity of the memory in which a value lies, and its size in bytes."""
     base: Any = getattr(value, "base", None)
     while isinstance(base, np.ndarray) and base.base is not None:
         base = base.base

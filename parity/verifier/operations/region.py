@@ -1,4 +1,4 @@
-"""A place at which two programs part: a region of each, and the value behind which all meets again."""
+"""Places at which two programs part: a region of each, and a value downstream of which all meets."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Region:
 
     program: Program
     end: int
-    """The value behind which all meets."""
+    """The value downstream of which all meets."""
     operations: list[int]
     readers: list[int] = field(default_factory=list)
-    """Where nothing was computed wrongly but something else read: the operations that read it."""
+    """The operations that read a wrong value, where nothing was computed wrongly."""
 
 
 @dataclass
@@ -35,9 +35,9 @@ class Found:
     """B's own."""
     closed: bool = True
     repaired: Program | None = None
-    """B fed with A's value here."""
+    """B patched with A's value here."""
     twins: tuple[int, ...] = ()
-    """Further values of B that the same line makes just so, fed with A's, too."""
+    """Further, equal values of B that the same line makes, patched as well."""
     traced: bool = False
     """Whether it was moved to where an order arose."""
 
@@ -48,7 +48,7 @@ class Found:
 
 
 def distance(a: np.ndarray, b: np.ndarray) -> float:
-    """Relative distance in the norm; of infinities, whether they stand at the same places."""
+    """Return the relative distance in the norm; infinite unless infinities stand at the same places."""
     if np.shape(a) != np.shape(b):
         return np.inf
     huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
@@ -63,7 +63,7 @@ def distance(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def first(program: Program, reached: set[int]) -> list[int]:
-    """The operations of those reached that read only what is not reached."""
+    """Return the operations of `reached` that read nothing in it; only those with operands, if any."""
     found = [
         i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
     ]
@@ -72,7 +72,7 @@ def first(program: Program, reached: set[int]) -> list[int]:
 
 
 def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
-    """The operations of those reached that lead to a value, itself included, in order."""
+    """Return the operations of `reached` that lead to a value, itself included, in order."""
     found: set[int] = set()
     stack = [end]
     while stack:

@@ -1,4 +1,4 @@
-"""What is to be said of the sides of a comparison besides where they part."""
+"""Remarks on the sides of a comparison, besides the places where they part."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from parity.verifier.operations.program import Program
 
 
 def remarks(a: Program, b: Program) -> tuple[str, ...]:
-    """What is to be said of each side, as "A: ..."."""
+    """Return the remarks on each side, as "A: ..."."""
     found = []
     for side in (a, b):
         notes = list(side.notes)
@@ -29,13 +29,13 @@ def remarks(a: Program, b: Program) -> tuple[str, ...]:
 
 
 def _numbers(side: Program, index: int) -> np.ndarray:
-    """A value, where it has floating point numbers; else none."""
+    """Return a value of floating point numbers; an empty array for any other."""
     value = side.values([index])[index]
     floating = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
     return value if floating else np.zeros(0)
 
 
 def all_missing(a: Program, b: Program, pair: tuple[int, int]) -> bool:
-    """Whether two outputs hold nothing but NaN, so that nothing can be said of them."""
+    """Return whether two outputs hold nothing but NaN, so that nothing can be said of them."""
     both = _numbers(a, pair[0]), _numbers(b, pair[1])
     return all(each.size and np.isnan(each).all() for each in both)

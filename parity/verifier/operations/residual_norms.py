@@ -1,5 +1,5 @@
-"""The norms of a residual stream, found in what a program computed. Whatever it calls them, they divide
-values, centred or not, by the root of their mean square."""
+"""Norms around residual connections, found among a program's operations. Whatever the program calls
+them, they divide values, centred or not, by the root of their mean square."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from parity.verifier.operations.names import ELEMENTWISE, LAYOUT
 from parity.verifier.operations.program import Program
 
 MOST = 16
-"""Operations between a value and the root of its mean square."""
+"""Most operations between a value and the root of its mean square."""
 
 _STATISTICS = ELEMENTWISE | LAYOUT | {"mean", "sum", "var"}
 
 
 Kind = Literal["pre", "post", "res-post"]
-"""What a norm is of: the input of a branch, x + f(norm(x)); the sum, norm(x + f(x)); or the output of
-a branch, x + norm(f(x))."""
+"""What a norm normalises: the input of a branch, x + f(norm(x)); the sum, norm(x + f(x)); or the output
+of a branch, x + norm(f(x))."""
 
 
 @dataclass(frozen=True)
 class Norm:
-    """A norm of a stream to which a branch is added."""
+    """A norm at a residual connection, where a branch is added to a stream."""
 
     kind: Kind
     read: int
     end: int
     operations: tuple[int, ...]
-    """Those between the two, the end included."""
+    """Operations from `read` to `end`, `end` included."""
     stream: int
     branch: int
-    """What is added to the stream; if that is what is normalised, as it is before."""
+    """The value added to the stream; where the norm is of the branch, the value before the norm."""
     sum: int
 
 
 def residual_norms(program: Program) -> Iterator[Norm]:
-    """The norms of a residual stream."""
+    """Yield the norms around a program's residual connections."""
     fixed = _fixed(program)
     live = reach(program, (i for _, i in program.outputs), set())
     readers = [[each for each in found if each in live] for found in program.consumers()]
@@ -50,7 +50,7 @@ def residual_norms(program: Program) -> Iterator[Norm]:
 
 
 def _fixed(program: Program) -> set[int]:
-    """The operations that depend on no input."""
+    """Return the operations that depend on no input."""
     inputs = [op.index for op in program.operations if op.kind == "input"]
     return set(range(len(program))) - program.behind(inputs) - set(inputs)
 
@@ -58,7 +58,7 @@ def _fixed(program: Program) -> set[int]:
 def _norm(
     program: Program, readers: Sequence[Sequence[int]], fixed: set[int], root: int
 ) -> tuple[int, int, tuple[int, ...]] | None:
-    """What is normalised, the result, and the operations between, by the root of a mean square."""
+    """Find the norm that a root belongs to: the value normalised, the result, the operations between."""
     operations = program.operations
     read = _read(program, fixed, root)
     if read is None:
@@ -89,7 +89,7 @@ def _norm(
 
 
 def _read(program: Program, fixed: set[int], root: int) -> int | None:
-    """The value whose mean square has a root, or the one that was centred for it."""
+    """Return the value whose mean square is under a root, or that value before it was centred."""
     read, front, parted = None, {root}, True
     for _ in range(MOST):
         index = max(front)
@@ -107,7 +107,7 @@ def _read(program: Program, fixed: set[int], root: int) -> int | None:
 
 
 def _is_of(program: Program, fixed: set[int], read: int, index: int) -> bool:
-    """Whether a value is another one, or computed from it alone: centred."""
+    """Return whether a value is another one, or computed from it alone, as a centred value is."""
     front = {index}
     for _ in range(MOST):
         if front == {read}:
@@ -120,7 +120,7 @@ def _is_of(program: Program, fixed: set[int], read: int, index: int) -> bool:
 
 
 def _is_statistic(program: Program, fixed: set[int], index: int) -> bool:
-    """Whether an operation may be a part of means and deviations; gains, biases, positions are not."""
+    """Return whether an operation may be part of a mean or a deviation; no gain, bias or position is."""
     op = program.operations[index]
     known = [i for i in op.inputs if i in fixed]
     plain = op.name in _STATISTICS and all(program.operations[i].size == 1 for i in known)
@@ -128,7 +128,7 @@ def _is_statistic(program: Program, fixed: set[int], index: int) -> bool:
 
 
 def _made(program: Program, index: int) -> int:
-    """What a value is, seen through what only moves or converts it."""
+    """Return the operation that made a value, layout operations and conversions skipped."""
     op = program.operations[index]
     while (op.is_layout or op.name == "convert") and op.inputs:
         op = program.operations[op.inputs[0]]
@@ -139,7 +139,7 @@ def _with(
     program: Program, readers: Sequence[Sequence[int]], fixed: set[int], end: int, name: str,
     shape: tuple[int, ...],
 ) -> int:  # fmt: skip
-    """A result multiplied by its gain, or with its bias added; as it is if it has none."""
+    """Return a result times its gain (`mul`) or plus its bias (`add`); the result itself without one."""
     index = end
     while len(readers[index]) == 1:
         index = readers[index][0]
@@ -156,7 +156,7 @@ def _residuals(
     program: Program, readers: Sequence[Sequence[int]], fixed: set[int],
     read: int, end: int, operations: tuple[int, ...],
 ) -> Iterator[Norm]:  # fmt: skip
-    """A norm with the residual that it is behind or before, if it is."""
+    """Yield a norm for each residual connection that it stands at."""
 
     def adds(index: int) -> bool:
         op = program.operations[index]
@@ -169,7 +169,7 @@ def _residuals(
             yield Norm(kind, read, end, operations, stream, branch, total)
 
     def beside(total: int, operand: int) -> int:
-        """The other operand of a sum."""
+        """Return the other operand of a sum."""
         return next(iter({*program.operations[total].inputs} - {operand}), operand)
 
     inside = set(operations)

@@ -1,4 +1,4 @@
-"""B as it has been fed so far, beside A: what does not meet, and whether a value of A's mends it."""
+"""A round of the search: B as patched so far, beside A; what does not meet, and what mends it."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from parity.verifier.operations.region import Found, Region, before_of, first, r
 from parity.verifier.operations.trials import Repair, Trial, Twins
 
 DEPTH = 14
-"""Operations behind a fed value within which all must meet again."""
+"""Operations downstream of a patched value within which all must meet again."""
 SURE = 3
-"""Operations in a row that must meet behind a fed value."""
+"""Operations in a row that must meet downstream of a patched value."""
 LARGE = 4096
 """Numbers that take as long as running an operation does."""
 NEARBY = 4
-"""Operations before the first that do not meet whose values may repair B, too: of A's always, of B's
-where the place is large without."""
+"""Operations by which a value may lie before the first that do not meet and still repair B: always for
+A's values, for B's where the place is large without."""
 
 
 def _read(program: Program, end: int, reached: set[int]) -> set[int]:
-    """What the operations that lead to a value read from outside of those reached; the value itself
-    where there are none."""
+    """Return the values outside of `reached` from which a value is computed; the value itself if there
+    are none."""
     inside = before_of(program, end, reached)
     return {i for each in inside for i in program.operations[each].inputs} - set(inside) or {end}
 
 
 def _says_little(value: np.ndarray) -> bool:
-    """Whether a value is one number, many times over, or nothing but signs, such as others have by
+    """Return whether a value is one number many times over, or nothing but signs: other values are so by
     chance."""
     if value.size < 2 or value.dtype.kind != "f":
         return False
@@ -45,7 +45,7 @@ def _says_little(value: np.ndarray) -> bool:
 
 
 class Round:
-    """What holds until B is fed with the next value."""
+    """The state of the search until B is patched with the next value."""
 
     def __init__(self, a: Program, b: Program, index: Index, outputs: Outputs, unequal: Pairs) -> None:
         self.a, self.b, self.index, self.outputs = a, b, index, outputs
@@ -75,7 +75,7 @@ class Round:
         self._downstream: dict[tuple[int, bool], set[int]] = {}
 
     def before_b(self) -> list[tuple[int, int]]:
-        """Values of B that meet, `NEARBY` operations before those that do not."""
+        """List the values of B that meet, up to `NEARBY` operations before those that do not."""
         known = {y for y, _ in self.ends_b}
         near = ends_of(self.b, self.reach_b, set(self.roots), NEARBY)
         found = [(y, size) for y, size in near if y not in known]
@@ -83,11 +83,11 @@ class Round:
         return found
 
     def trials(self, x: int, y: int, value: np.ndarray) -> list[Trial]:
-        """The ways to put a value of A's in the place of B's.
+        """List the ways to patch B with a value of A's in place of one of B's.
 
-        What B computes otherwise is replaced. What is computed alike is read by mistake: by those of its
-        readers that do not meet; or by all, if B lacks A's value: what they compute may meet another of
-        A's by chance, as the normalised input of a block that another block normalises alike.
+        A value that does not meet is replaced. One that does is read by mistake: by those of its
+        consumers that do not meet; or by all, if B lacks A's value: what they compute may meet another
+        of A's by chance, as the normalised input of a block that another block normalises alike.
         """
         if y in self.reach_b:
             twins = self.twins.of(y)
@@ -105,24 +105,26 @@ class Round:
         return list(found.values())
 
     def reading(self, values: Collection[int], among: set[int]) -> tuple[int, ...]:
-        """Those of some operations that read any of some values."""
+        """Return the operations of a set that read any of some values."""
         readers = (r for each in values for r in self.readers[each] if r in among)
         return tuple(dict.fromkeys(readers))
 
     def closes(self, trial: Trial) -> bool:
-        """Whether, with a value of A's in the place of one of B's, everything behind it meets.
+        """Return whether everything downstream of a value of B meets once it is patched with A's value.
 
-        A value that meets by chance (x / 2, in both forms of GELU) is followed by one that does not:
-        what reads a meeting value must meet too, `SURE` operations in a row, one of which reads
-        something else, such as a parameter: two blocks normalise alike what only then is weighted
-        differently; but not the same numbers in another order. An operation behind `SURE` that reads
-        something else computed may differ for another fault: its other operand neither leads to B's
-        value nor follows it, and may be wrong itself.
-        And what B computes from A's value must meet what A computes from it: x + a - a is not a + x;
-        that value itself says nothing, such as the old state of a cell, mixed with itself. Nor does A's
-        value repeated, where B has it back by a mean over what is all the same: B's mean is passed over.
-        Where what reads the value meets, but much behind it does not, it may be written otherwise, as a
-        hand-made backward pass is: then all outputs behind must be equal.
+        A value may meet by chance, such as x / 2 in both forms of GELU; then what reads it does not. So
+        `SURE` operations in a row must meet, and one of them must read something else, such as a
+        parameter, unless A's value is B's in another order: two blocks may normalise alike what they
+        then weight differently. After `SURE` of them, an operation that reads something else computed
+        may differ by another fault: its other operand is neither upstream nor downstream of B's value,
+        and may be wrong itself.
+
+        What B computes from A's value must meet what A computes from it: x + a - a is not a + x. To meet
+        that value itself says nothing, as for the old state of a cell, mixed with itself. A repeated
+        value of A does not close if B has it back by a mean over equal numbers: B's mean is passed over.
+
+        Where the consumers of the value meet, but much downstream does not, the rest may be written
+        otherwise, as a hand-made backward pass is: then all outputs downstream must be equal.
         """
         y, (alike, follows) = trial.y, self.follows(trial.x)
         reached = (
@@ -195,12 +197,12 @@ class Round:
         return True
 
     def mends(self, trial: Trial, downstream: Collection[int]) -> bool:
-        """Whether all outputs that a value leads to are A's, with one of A's in its place."""
+        """Return whether patching a value makes all outputs downstream of it A's."""
         left = self.outputs.unequal(self.a, trial.feed(self.b))
         return not any(y in downstream for _, y in left)
 
     def look_up(self, indices: Any) -> None:
-        """Values of B that no trial has read before."""
+        """Add values of B to the window, those that no trial has read before."""
         missing = [i for i in indices if i not in self.window]
         if missing:
             self.window.update(self.b.values(missing))
@@ -225,7 +227,7 @@ class Round:
         return op
 
     def follows(self, x: int) -> tuple[set[int], set[int]]:
-        """Of A, the values with the numbers of one; and these with what depends on them."""
+        """Return the values of A with the numbers of one, and these with all that depends on them."""
         if x not in self._follow:
             alike = {x, *(each.index for each in self.index.meets(self.a.operations[x]))}
             self._follow[x] = alike, alike | self.a.behind(alike)
@@ -256,12 +258,12 @@ class Round:
         return self._downstream[key]
 
     def equals_output(self, index: int, value: Any) -> bool:
-        """Whether a value is what A puts out where B puts out that of an operation."""
+        """Return whether a value equals A's counterpart of an output of B."""
         x = self.roots[index]
         return self.outputs.equal((x, index), self.a.values([x])[x], value)
 
     def repair(self, trial: Trial, size: int) -> Repair | None:
-        """B fed as in a trial; None if no less of B parts from A, or B still does right behind it."""
+        """Return the repair that a trial makes; None if it mends nothing, or B parts right after it."""
         x, y, fed = trial.x, trial.y, trial.feed(self.b)
         self.work += len(fed)
         roots = {each for _, each in self.outputs.unequal(self.a, fed)}
@@ -276,7 +278,7 @@ class Round:
         return Repair(trial, self.window[y], fed, size, len(after), order, self.strange(x, y))
 
     def strange(self, x: int, y: int) -> int:
-        """How many values B reads before an end that A does not read before another."""
+        """Count the values that B reads before an end and A does not read before its own."""
         of_a = _read(self.a, x, self.reach_a)
         of_b = [self.b.operations[i] for i in _read(self.b, y, self.reach_b)]
         return sum(
@@ -296,7 +298,7 @@ class Round:
         )
 
     def open_end(self) -> Found:
-        """The first operations alone, where no value of A's makes the rest meet."""
+        """Return a place with the first operations alone, where no value of A's makes the rest meet."""
         x = (first(self.a, self.reach_a) or sorted(self.roots_a))[0]
         y = (first(self.b, self.reach_b) or sorted(self.roots))[0]
         region_a = Region(self.a, x, before_of(self.a, x, self.reach_a))

@@ -16,16 +16,16 @@ from parity.verifier.operations.written import TYPES, restore, rounded
 FLOAT64 = 2.0**-53
 FLOAT32 = 2.0**-24
 MARGIN = 8.0
-"""Times the distance that nudges cause; they are random and few."""
+"""Factor on the distance that nudges cause, which are random and few."""
 NUDGES = 3
 NEARBY = 6
 """Operations before a value among which a scale is looked for."""
 MOST = 0.05
-"""What is never rounding alone, however ill-conditioned: rows that are masked altogether."""
+"""Largest limit, however ill-conditioned a value is, as one with rows that are masked altogether."""
 
 
 def limit_of(found: Found, index: Index, *, types: bool = True) -> float:
-    """The relative distance that rounding explains at the end of a place.
+    """Return the relative distance that rounding explains at the end of a place.
 
     Every value that a region reads is nudged by one rounding; the limit is `MARGIN` times the distance
     that this causes, on the worse side.
@@ -33,16 +33,16 @@ def limit_of(found: Found, index: Index, *, types: bool = True) -> float:
     Args:
         found: the place.
         index: A's values.
-        types: whether what came in a smaller type is nudged by a rounding of that; else all is by one of
-            float64.
+        types: nudge a value that came in a smaller type by a rounding of that type; else nudge all by
+            one of float64.
     """
     sides = ((found.a, Index(found.b.program) if types else index), (found.b, index))
     return min(MARGIN * max(_envelope(region, other, types) for region, other in sides), MOST)
 
 
 def is_rounded_number(found: Found, ratio: float) -> bool:
-    """Whether B's value is so many times A's because one side has a number in a smaller type of which
-    the other has several: a scale of logits, and its root for queries and for keys."""
+    """Return whether a ratio of B's value to A's may come from a number in a smaller type for which the
+    other side has several: a scale of logits, and its root for queries and for keys."""
     regions = (found.a, found.b)
     written = [
         op.epsilon
@@ -67,7 +67,7 @@ def _scales(region: Region) -> bool:
 
 
 def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
-    """Both programs with inputs, parameters and constants of one type, and what was rounded to it.
+    """Return both programs with leaves and constants of the same types, and what was rounded for it.
 
     One side holds bfloat16 where the other has float32, or float32 where the other has float64: both run
     with the numbers of the smaller type. The parameters need not be cut alike, packed here and split
@@ -88,12 +88,12 @@ def align(a: Program, b: Program) -> tuple[Program, Program, tuple[str, ...]]:
 
 
 def _label(op: Operation) -> str:
-    """A leaf's path; of what is computed, its line."""
+    """Return the path of a leaf, or the line of a computed value."""
     return op.label if op.kind != "operation" else str(op.source or op.name)
 
 
 def _finer(program: Program, other: Program) -> dict[int, np.ndarray]:
-    """The leaves of a program whose numbers the other holds rounded, in its type."""
+    """Return, rounded, the leaves whose numbers the other program holds in a smaller type."""
     index = Index(other)
     partners = [op for op in other.operations if op.kind != "operation" and op.epsilon in TYPES]
     found: dict[int, np.ndarray] = {}
@@ -126,7 +126,7 @@ def _is(leaf: Operation, rounded: np.ndarray, other: Operation, value: np.ndarra
 
 
 def share(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether one has many of the other's numbers; a part of the smaller is looked at."""
+    """Return whether one array has many of the other's numbers, by a sample of the smaller."""
     small, large = sorted((a.ravel(), b.ravel()), key=len)
     sample = small[:: max(len(small) // SAMPLE, 1)]
     return bool(np.isin(sample, large).mean() >= SHARED)
@@ -134,7 +134,7 @@ def share(a: np.ndarray, b: np.ndarray) -> bool:
 
 SAMPLE = 64
 SHARED = 1 / 8
-"""Of the smaller of two leaves; stacked over layers on one side and packed on the other, some."""
+"""Share of the smaller leaf that must be in the larger: stacked on one side, packed on the other."""
 
 
 def _envelope(region: Region, other: Index, types: bool) -> float:
@@ -162,9 +162,9 @@ def _envelope(region: Region, other: Index, types: bool) -> float:
 
 
 def _small(program: Program, index: int, other: Index) -> float:
-    """The rounding of a constant that came in a smaller type, and of a parameter in float32 that the
-    other program has not: it may be made of several, such as weights with their adapters. Others are
-    exact."""
+    """Return the rounding of a constant that came in a smaller type, or of a float32 parameter that the
+    other program lacks, which may be made of several, such as weights with their adapters; 0 for any
+    other value."""
     op = program.operations[index]
     while op.is_layout and op.inputs:
         op = program.operations[op.inputs[0]]

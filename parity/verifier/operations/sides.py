@@ -1,4 +1,4 @@
-"""From what a user gives to a recorded program: modules, functions, specifications."""
+"""Recording a side of a comparison from what a user gives: a module, a function, a specification."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from vit_config import InputError
 
 @dataclass(frozen=True)
 class Given:
-    """A side, taken apart."""
+    """A side of a comparison, taken apart."""
 
     name: str
     function: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     variables: Any = None
-    """Of a Linen module."""
+    """Variables of a Linen module."""
     bound: int = 0
     """How many of `args` were bound before the inputs were given."""
 
@@ -36,7 +36,7 @@ class Given:
 
 
 def taken_apart(side: Any, name: str) -> Given:
-    """What a user gives, as a function with its arguments; see `record`.
+    """Take what a user gives apart into a function and its arguments; see `record`.
 
     Raises:
         InputError: it is nothing that can be called.

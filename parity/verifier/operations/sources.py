@@ -1,4 +1,4 @@
-"""Which line of the user's code an operation comes from: the innermost one outside the frameworks."""
+"""The line of the user's code that an operation comes from: the innermost outside the frameworks."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ FRAMEWORKS = frozenset(
 """Packages whose lines say nothing of the model; what is written in any other is the model's own."""
 
 MODELS = ("torch/nn/modules/transformer.py",)
-"""What frameworks ship that is a model, not a layer: its lines say more than that it is called."""
+"""Files of frameworks that hold models, not layers: their lines say more than the line of the call."""
 
 CALLERS = 4
-"""Lines of callers that are kept of a line."""
+"""How many callers of a line are kept."""
 _STDLIB = sysconfig.get_paths()["stdlib"]
 _PACKAGE = Path(__file__).parents[2]
 _RUNS = f"{_PACKAGE / 'verifier'}/"
 _OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
-"""What runs a model, and what watches it."""
+"""Folders of what runs a model, and of what watches it."""
 
 
 @functools.cache
 def is_user(file: str) -> bool:
-    """Whether a file may hold a model."""
+    """Return whether a file may hold a model."""
     if file.startswith(("<", *_OWN)):
         return False
     if file.endswith(MODELS):
@@ -45,8 +45,11 @@ def is_user(file: str) -> bool:
 
 
 def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
-    """The first user's frame of those given as (file, line, function), innermost first, with its
-    callers. Behind what runs the program is only who asked for it to be run."""
+    """Return the innermost frame of the user's code, with its callers; None if there is none.
+
+    Frames are (file, line, function), the innermost first. Those outside of the code that runs the
+    program are left out: they only asked for the run.
+    """
     found: list[tuple[str, int, str]] = []
     inside = False
     for frame in frames:
@@ -65,7 +68,7 @@ def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
 
 
 def outside_of_frameworks(source: Source) -> Source | None:
-    """The line that called a framework's model, None for a line that is not of one."""
+    """Return the line that called a framework's model; None for a line outside of such a model."""
     line: Source | None = source
     while line is not None and line.file.endswith(MODELS):
         line = line.caller
@@ -73,8 +76,8 @@ def outside_of_frameworks(source: Source) -> Source | None:
 
 
 def raised_at(error: BaseException) -> Source | None:
-    """The innermost line of the user's code that an exception came through; None if this package raised
-    it by itself."""
+    """Return the innermost line of the user's code that an exception came through; None if this
+    package raised it by itself."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if is_user(frame.filename)]
     entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
@@ -87,7 +90,7 @@ def raised_at(error: BaseException) -> Source | None:
 
 
 def calls_a_program(error: BaseException) -> bool:
-    """Whether the last that this package did before an exception was to call the program."""
+    """Return whether calling the program was the last that this package did before an exception."""
     ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_OWN)]
     return bool(ours) and ours[-1].name in ("call", "<lambda>")
 

@@ -1,8 +1,8 @@
-"""Programs that take several training steps: the parameters after each, which are compared in turn.
+"""Programs that take several training steps: their parameters after each step, compared in turn.
 
-What is wrong with an update is wrong in each step and of each parameter, and no single value mends what
-the next step computes from all of them. The parameters after the first step are roots of their own: up
-to there a program is one step, and each parameter an end.
+A wrong update is wrong in every step and for every parameter, and no single value mends what the next
+step computes from all of them. So the parameters after the first step are roots of their own: up to
+there a program is one step, and each parameter an end.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from parity.verifier.operations.region import distance
 from parity.verifier.operations.trials import read_by
 
 ALIKE = 0.5
-"""Of all that reads a parameter or its successor, the share that reads both."""
+"""Share of common readers above which a value counts as a parameter's successor."""
 _PASSED = ELEMENTWISE | LAYOUT | {"addcmul", "addcdiv", "lerp"}
 
 _Chain = list[int]
-"""A parameter, and what it is after each step but the last, which nothing reads."""
+"""A parameter, followed by its value after each step but the last, which nothing reads."""
 
 
 def stages(a: Program, b: Program, index: Index) -> Iterator[Pairs]:
-    """The parameters of both after the first step, after the second, and so on; nothing for programs
-    that take one.
+    """Yield the paired parameters after the first step, after the second, and so on; nothing for
+    programs that take one step.
 
     Args:
         a: a program.
@@ -45,10 +45,10 @@ def stages(a: Program, b: Program, index: Index) -> Iterator[Pairs]:
 
 
 def chains(program: Program) -> Iterator[_Chain]:
-    """Each parameter that takes a step, with its successors.
+    """Yield each parameter that is updated, with its successors.
 
-    A successor is computed from a parameter element by element, and read as that one is: by the same
-    lines, as the same operand.
+    A successor is computed from a parameter element by element, and is read as the parameter is: by
+    the same lines, as the same operand.
     """
     readers = program.consumers()
     for op in program.operations:
@@ -66,7 +66,7 @@ def _may_step(op: Operation) -> bool:
 
 
 def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -> int | None:
-    """What is made of a value element by element and is read most like it; the first of several."""
+    """Find the value that is computed element by element from another and read most like it."""
     size, own = program.operations[index].size, read_by(program, readers, index)
     behind, stack = set(), list(readers[index]) if own else []
     while stack:
@@ -87,8 +87,8 @@ def _successor(program: Program, readers: Sequence[Sequence[int]], index: int) -
 def _pairs(
     a: Program, b: Program, index: Index, of_a: dict[int, _Chain], of_b: dict[int, _Chain]
 ) -> Pairs:
-    """Parameters of both programs that hold the same numbers; of several that do, such as zeros, those
-    that are closest after a step."""
+    """Pair the parameters that hold the same numbers; of several that do, such as zeros, those that are
+    closest after a step."""
     ranked = []
     for y, chain_b in of_b.items():
         op = b.operations[y]
@@ -111,7 +111,7 @@ def _pairs(
 
 
 def _apart(a: Program, x: int, b: Program, y: int) -> float | None:
-    """How far apart two values are, in the plainest layout; None between shapes without one."""
+    """Return the distance of two values, in the plainest layout; None between shapes without one."""
     of_a, of_b = np.asarray(a.values([x])[x]), np.asarray(b.values([y])[y])
     ways = conventional(of_a.shape, of_b.shape)
     return min((distance(way.of(of_a), of_b) for way in ways), default=None)

@@ -1,4 +1,4 @@
-"""Steps of a loop that are taken in another order: layers or moments of time that run backwards."""
+"""Loops whose steps run in the opposite order: over layers, or over time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ROWS = ("slice", "gather", "unbind")
 
 
 def turned_loops(search: Search) -> Iterator[tuple[Found, Cause]]:
-    """Loops of B that take their rows in the order that is A's backwards; B is then fed with A's order.
+    """Yield a loop of B that takes its rows in A's order backwards; B is then patched with A's order.
 
     No single value of A's shows it: the first step alone, with its own parameters, is one of A's last.
-    All that a line reads row by row is exchanged at once, and must make less of B part from A.
+    All rows that a line reads are exchanged at once, which must leave less of B apart from A.
     """
     now = search.round()
     if now is None:
@@ -51,7 +51,7 @@ def turned_loops(search: Search) -> Iterator[tuple[Found, Cause]]:
 
 
 def _rows(b: Program) -> Iterator[list[int]]:
-    """Operations of one line that read the rows of one value, in the order in which they are read."""
+    """Yield the operations of one line that read the rows of one value, in order."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for op in b.operations:
         if op.name in _ROWS and op.source is not None and len(op.inputs) == 1 and not is_weak(op):
@@ -60,7 +60,7 @@ def _rows(b: Program) -> Iterator[list[int]]:
 
 
 def _is_turned(search: Search, rows: list[int]) -> bool:
-    """Whether A computes with the same rows in the opposite order."""
+    """Return whether A computes with the same rows in the opposite order."""
     found = []
     for row in rows:
         uses = [_first_use(search, each.index) for each in search.index.meets(search.b.operations[row])]
@@ -71,7 +71,7 @@ def _is_turned(search: Search, rows: list[int]) -> bool:
 
 
 def _first_use(search: Search, index: int) -> int:
-    """The first operation of A that computes with a value, moved or not."""
+    """Return the first operation of A that computes with a value, moved or not."""
     moved = {index}
     for op in search.a.operations[index + 1 :]:
         if any(i in moved for i in op.inputs):

@@ -1,4 +1,4 @@
-"""How many threads torch computes in while programs are searched."""
+"""The number of threads that torch uses while programs are searched."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from parity.verifier.operations.program import Program
 
 LARGEST_ALONE = 1 << 20
-"""Elements up to which one thread is faster: torch's others wait for the next operation by spinning."""
+"""Largest value for which one thread is faster: torch's others spin while they wait for an operation."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A value of A's in the place of one of B's, and what that mends."""
+"""Activation patching: B run with A's value in place of one of its own, and what that mends."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ import numpy as np
 from parity.verifier.operations.program import Program
 
 STEPS = 2
-"""Operations behind a value that must read it alike for it to be a twin."""
+"""Operations downstream of a value that must read it alike for it to be a twin."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A value of A's in the place of one of B's."""
+    """A value of A's to be patched into B, in place of one of B's."""
 
     x: int
     y: int
     value: np.ndarray
-    """A's, in B's layout."""
+    """A's value, in B's layout."""
     readers: tuple[int, ...]
-    """The operations of B that read it; empty where it replaces what B computed."""
+    """The consumers in B that read it; empty where it replaces what B computed, for all of them."""
     twins: tuple[int, ...] = ()
-    """Further values of B that its line makes just so, and that are replaced with it."""
+    """Further, equal values of B that the same line makes, and that are replaced as well."""
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where it is put, in B's order."""
+        """The values of B that are replaced, in B's order."""
         return (self.y, *self.twins)
 
     def feed(self, b: Program) -> Program:
-        """B with A's value there."""
+        """Return B patched with A's value."""
         edges = {
             (read, reader): self.at(b, read)
             for read in self.places
@@ -42,13 +42,13 @@ class Trial:
         return b.fed({}, edges) if edges else b.fed({i: self.at(b, i) for i in self.places}, {})
 
     def at(self, b: Program, index: int) -> np.ndarray:
-        """A's value as it is put in one of its places; twins may have other axes of length one."""
+        """Return A's value for one of its places; twins may have other axes of length one."""
         return self.value if index == self.y else self.value.reshape(b.operations[index].shape)
 
 
 @dataclass(frozen=True)
 class Repair:
-    """A trial that closes, and B fed with it."""
+    """A trial that closes, and B patched with it."""
 
     trial: Trial
     own: np.ndarray
@@ -59,24 +59,26 @@ class Repair:
     left: int
     """How many operations of B still part from A."""
     order: bool
-    """Whether nothing is computed between: the same numbers in another order."""
+    """Whether A's value is B's in another order, with nothing computed between."""
     strange: int
     """How many values B reads before its end that A does not read before its own."""
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Of two repairs, the lower is the better.
+        """Sort key: of two repairs, the lower is the better.
 
-        Of two branches that part alike, such as sines of rows and of columns, the value of either closes
-        either; but only its own is computed from the same.
+        Of two branches that part alike, such as sines of rows and of columns, the value of either
+        closes either; but only its own is computed from the same values.
         """
         return self.left, self.size, self.strange
 
 
 class Twins:
-    """Values that one line of B makes several times, and that are read alike: rotary tables for queries
-    and for keys, in every layer. If they are wrong, all are, and none of them alone mends what reads
-    two."""
+    """Equal values that one line of B makes several times, and that are read alike.
+
+    Such as rotary tables for queries and for keys, in every layer. If one is wrong, all are, and none
+    of them alone mends an operation that reads two.
+    """
 
     def __init__(
         self, program: Program, readers: Sequence[Sequence[int]], among: Collection[int]
@@ -93,7 +95,7 @@ class Twins:
                 groups[key].append(index)
 
     def of(self, index: int) -> tuple[int, ...]:
-        """The others, if a value is the first of several."""
+        """Return the other twins, if a value is the first of several."""
         if index not in self._known:
             self._known[index] = self._find(index)
         return self._known[index]
@@ -116,7 +118,7 @@ class Twins:
 def read_by(
     program: Program, readers: Sequence[Sequence[int]], index: int, steps: int = 0
 ) -> frozenset[tuple[object, ...]]:
-    """By what a value is read: names, lines and which operand it is; and what reads that in turn."""
+    """Describe the consumers of a value, and theirs for `steps` more: name, line and which operand."""
     found, stack = set(), [(index, steps)]
     while stack:
         read, left = stack.pop()

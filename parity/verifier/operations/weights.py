@@ -1,4 +1,4 @@
-"""Gradients that belong together, by the parameters that they are taken of."""
+"""Pairing the gradients of two programs by the parameters that they are taken of."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from parity.verifier.operations.program import Operation, Program, Ref
 from parity.verifier.operations.rounding import share
 
 _Named = dict[int, tuple[str, int]]
-"""Path and output of the gradient, by the operation that is its parameter."""
+"""Path and operation of each gradient, by the operation of its parameter."""
 
 
 def pair_gradients(a: Program, b: Program) -> tuple[list[tuple[int, int]], list[str]]:
-    """The outputs of two programs of `backward.record_gradients` that are compared, and the names of
-    those that have no counterpart.
+    """Return the pairs of gradients to compare, and the names of the gradients without a counterpart.
 
-    A gradient's partner is that of the parameter with the same numbers; of several such, as fresh norms
-    are, the one that is read where the other program reads its own. A parameter that is packed or
-    stacked on one side belongs to all that hold its numbers on the other. Where parameters lie in
-    another order, their gradients are compared in the order of the parameters' numbers.
+    Both programs come from `backward.record_gradients`. Gradients are paired where their parameters
+    hold the same numbers; of several such parameters, as fresh norms have, those that are read at the
+    same points. A parameter that is packed or stacked on one side is paired with all that hold its
+    numbers on the other. Where parameters lie in another order, their gradients are compared in the
+    order of the parameters' numbers.
     """
     pairs: list[tuple[int, int]] = []
     of_a, of_b = _gradients(a), _gradients(b)
@@ -55,7 +55,7 @@ def _without(named: _Named, leaves: Sequence[int]) -> _Named:
 
 
 def _gradients(program: Program) -> _Named:
-    """Of every leaf with a gradient, the output that it is."""
+    """Return the output that is the gradient of each leaf, for leaves that have one."""
     leaves = {op.label: op.index for op in program.operations if op.run is None}
     found: _Named = {}
     for path, index in program.outputs:
@@ -68,7 +68,7 @@ def _gradients(program: Program) -> _Named:
 
 
 def _alike(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int, int]]:
-    """Parameters of the same numbers, those that are read alike first."""
+    """Pair parameters that hold the same numbers, those that are read alike first."""
     index = Index(a)
     leaves = Index(a, of_a.keys())
     readers_a, readers_b = a.consumers(), b.consumers()
@@ -94,7 +94,7 @@ def _alike(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[int
 
 
 def _read(program: Program, leaf: int, readers: Sequence[Iterable[int]]) -> list[int]:
-    """The operations that compute with a parameter, seen through what only moves it."""
+    """Return the operations that compute with a parameter, layout operations skipped."""
     found, stack = [], [leaf]
     while stack:
         for reader in readers[stack.pop()]:
@@ -103,8 +103,8 @@ def _read(program: Program, leaf: int, readers: Sequence[Iterable[int]]) -> list
 
 
 def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[list[int], list[int]]]:
-    """Sets of parameters that hold the same numbers together: q, k and v here, packed there, stacked
-    over the layers."""
+    """Find sets of parameters that together hold the same numbers: q, k and v on one side, packed or
+    stacked over the layers on the other."""
     groups: list[tuple[list[int], list[int]]] = []
     for y in of_b:
         shared = [x for x in of_a if _telling(a.kept[x]) and share(a.kept[x], b.kept[y])]
@@ -124,7 +124,7 @@ def _packed(a: Program, b: Program, of_a: _Named, of_b: _Named) -> list[tuple[li
 
 
 def _telling(value: np.ndarray) -> bool:
-    """Whether it can be told whose numbers these are; of zeros it cannot."""
+    """Return whether a parameter can be told by its numbers; one of zeros cannot."""
     return bool(value.size) and value.min() != value.max()
 
 
@@ -133,8 +133,8 @@ def _joined(values: Sequence[Any]) -> np.ndarray:
 
 
 def _in_order(program: Program, leaves: Sequence[int], named: _Named) -> int:
-    """Another output of a program: the gradients of several parameters as one list, in the order of the
-    parameters' numbers; of equal numbers, of their own."""
+    """Append an output to a program: the gradients of several parameters as one list, sorted by the
+    parameters' numbers, and where these are equal by their own."""
     parts = [named[leaf][1] for leaf in leaves]
     numbers = _joined([program.kept[leaf] for leaf in leaves])
 

@@ -1,5 +1,4 @@
-"""What a convolution is given besides its operands, in one vocabulary for both frameworks; and what a
-Fourier transform is."""
+"""Arguments of convolutions and kinds of Fourier transforms, in one vocabulary for both frameworks."""
 
 from __future__ import annotations
 
@@ -8,34 +7,34 @@ from dataclasses import dataclass
 from typing import Any
 
 WINDOW = "window"
-"""Where an operation that is a convolution holds its window, in `extra`."""
+"""Key of a convolution's window in the `extra` of its operation."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The arguments of a convolution, of each axis that its window moves along."""
+    """The arguments of a convolution, for each axis that its window moves along."""
 
     stride: tuple[int, ...]
     padding: tuple[tuple[int, int], ...]
-    """Before and behind."""
+    """Before and behind each axis."""
     dilation: tuple[int, ...]
-    """Of the window."""
+    """Dilation of the window."""
     groups: int = 1
     spread: tuple[int, ...] = ()
-    """How far the elements of what it moves over are spread, in a transposed convolution of JAX's."""
+    """Dilation of the input, in a transposed convolution of JAX's."""
     more: tuple[str, ...] = ()
-    """What one framework alone has."""
+    """Arguments that one framework alone has, as text."""
 
     @property
     def text(self) -> str:
-        """What is not as it would be by itself, for a formula."""
+        """The arguments that differ from their defaults, as a formula shows them."""
         plain = {"stride": "1", "padding": "0", "dilation": "1", "groups": "1", "spread": "1"}
         said = {name: self.said(name) for name in plain}
         shown = [f"{name}={each}" for name, each in said.items() if each not in ("", plain[name])]
         return ", ".join((*shown, *self.more))
 
     def said(self, name: str) -> str:
-        """An argument as a person would write it: one number where all axes have the same."""
+        """Write an argument as a person would: one number where all axes have the same."""
         value = getattr(self, name)
         if not isinstance(value, tuple):
             return str(value)
@@ -46,7 +45,7 @@ class Window:
 
 
 def window_of_jax(params: Mapping[str, Any]) -> Window:
-    """That of the primitive `conv_general_dilated`."""
+    """Return the window of the primitive `conv_general_dilated`."""
     batches = params["batch_group_count"]
     return Window(
         tuple(params["window_strides"]),
@@ -59,7 +58,7 @@ def window_of_jax(params: Mapping[str, Any]) -> Window:
 
 
 def window_of_torch(args: Sequence[Any]) -> Window:
-    """That of `aten.convolution`, whose first three arguments are operands."""
+    """Return the window of `aten.convolution`, whose first three arguments are operands."""
     stride, padding, dilation, transposed, behind, groups = args[3:9]
     more = ["transposed"] if transposed else []
     more += [f"output_padding={list(behind)}"] if any(behind) else []
@@ -68,14 +67,14 @@ def window_of_torch(args: Sequence[Any]) -> Window:
 
 
 def transform_of_jax(params: Mapping[str, Any]) -> str:
-    """A Fourier transform of JAX's, which divides by the length on the way back; other norms it
-    multiplies by."""
+    """Name a Fourier transform of JAX's, whose inverse divides by the length; JAX multiplies by other
+    norms afterwards."""
     kind = str(params["fft_type"]).rpartition(".")[2].lower()
     kind = {"0": "fft", "1": "ifft", "2": "rfft", "3": "irfft"}.get(kind, kind)
     return kind + (", scale=1/n" if kind.startswith("i") else "")
 
 
 def transform_of_torch(name: str, args: Sequence[Any]) -> str:
-    """One of torch's `_fft_r2c`, `_fft_c2r` and `_fft_c2c`."""
+    """Name one of torch's `_fft_r2c`, `_fft_c2r` and `_fft_c2c`, with its norm."""
     kind = {"_fft_r2c": "rfft", "_fft_c2r": "irfft"}.get(name) or ("fft" if args[3] else "ifft")
     return kind + ("", ", scale=1/sqrt(n)", ", scale=1/n")[args[2]]

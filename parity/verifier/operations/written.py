@@ -1,4 +1,4 @@
-"""Numbers that are written in both programs, and that one was traced with in a smaller type."""
+"""Numbers that are written in both programs, and that one program holds in a smaller type."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from parity.verifier.operations.program import Operation, Program, Ref
 
 TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
-"""By their rounding."""
+"""Names of the smaller types, by their rounding."""
 FLOAT32 = 2.0**-24
 POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
 NEXT = 2.0
-"""Roundings within which a number may be another one that was computed in the type: the root of a
+"""Most roundings by which a number that was computed in a smaller type may be off: the root of a
 width."""
 
 
 def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
-    """Numbers as a smaller type has them, in float64."""
+    """Round numbers to a smaller type; the result is float64."""
     import ml_dtypes
 
     name = TYPES[epsilon]
@@ -27,11 +27,11 @@ def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
 
 
 def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
-    """A program with its rounded numbers as the other has them, in full; and the lines where they stand.
+    """Return a program with its rounded numbers restored from the other, and the lines where they stand.
 
-    A number is restored only where the other program has one that rounds to it, in float32 also its
-    inverse, square or root - a scale of logits may be divided by, or stand before queries and keys: so
-    nothing is forgiven that is not written in both.
+    A number is restored only where the other program has one that rounds to it, or in float32 one
+    whose inverse, square or root does: a scale of logits may be divided by, or be applied to queries
+    and keys. So nothing is forgiven that is not written in both.
     """
     exact = sorted({each for op in other.operations for each in _numbers(other, op)})
     powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
@@ -63,7 +63,7 @@ def _restored(each: object, epsilon: float, exact: list[float], powers: list[flo
 
 
 def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) -> float | None:
-    """The number that rounds to one's own; None where there is none, or one's own is among them."""
+    """Return the exact number that rounds to `own`; None where there is none, or `own` is exact."""
     if not np.isfinite(own) or own in exact:
         return None
     near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
@@ -75,7 +75,7 @@ def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) 
 
 
 def _numbers(program: Program, op: Operation) -> Iterator[float]:
-    """The numbers that an operation is written with; and that a constant holds."""
+    """Yield the numbers that an operation is written with, or that a constant holds."""
     if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
         yield float(np.ravel(program.kept[op.index])[0])
     for each in op.operands:

@@ -1,1 +1,1 @@
-"""PyTorch's programs, recorded."""
+"""Recording PyTorch programs."""

@@ -23,22 +23,22 @@ _SMALL = {torch.float32: torch.float64, torch.float16: torch.float64, torch.bflo
 LAST = 2**63 - 1
 """The end of a slice that has none."""
 VIEWS = {aten.view.default: aten.reshape.default, aten._unsafe_view.default: aten.reshape.default}
-"""A value that is fed may have other strides."""
+"""Views that are run as reshapes: a patched value may have other strides."""
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's elements, shared where possible."""
+    """Return a tensor's elements as an array, shared where possible."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     return (tensor.double() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
 
 
 def name_of(func: Any) -> str:
-    """The operator's name without its overload; what writes in place is called as what does not."""
+    """Return an operator's name without its overload; an in-place one is called as the other."""
     return func._schema.name.partition("::")[2].removesuffix("_") or func._schema.name
 
 
 def widened(tree: Any) -> Any:
-    """Arguments in which every small floating point type is float64."""
+    """Replace every small floating point type among arguments by float64."""
     flat, structure = tree_flatten(tree)
     return tree_unflatten(
         [_SMALL.get(each, each) if isinstance(each, torch.dtype) else each for each in flat], structure
@@ -46,7 +46,7 @@ def widened(tree: Any) -> Any:
 
 
 def is_number(func: Any, position: int) -> bool:
-    """Whether an argument is a number that is computed with, not an axis or a size."""
+    """Return whether an argument is a number that is computed with, not an axis or a size."""
     arguments = func._schema.arguments
     return position < len(arguments) and str(arguments[position].type) in (
         "number",
@@ -57,7 +57,7 @@ def is_number(func: Any, position: int) -> bool:
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The tensors among the arguments that an operator writes into."""
+    """Return the tensors among the arguments that an operator writes into."""
     if not func._schema.is_mutable:
         return []
     found = []
@@ -69,7 +69,7 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any]]:
-    """What a formula shows of a call besides its operands, and what else is kept of it."""
+    """Return what a formula shows of a call besides its operands, and what else is kept of it."""
     name = name_of(func)
     if name == "convolution":
         window = window_of_torch(args)
@@ -80,7 +80,7 @@ def attributes_of(func: Any, args: Any, kwargs: Any) -> tuple[str, dict[str, Any
 
 
 def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
-    """Axes, sizes and modes."""
+    """List axes, sizes and modes."""
     given = [*zip(func._schema.arguments, args, strict=False)]
     given += [(a, kwargs[a.name]) for a in func._schema.arguments if a.name in kwargs]
     found = []
@@ -104,30 +104,30 @@ def _attributes(func: Any, args: Any, kwargs: Any) -> list[str]:
 
 @dataclass(frozen=True)
 class Pick:
-    """Takes one of several results."""
+    """The choice of one of several results."""
 
     number: int
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The result, of the operands' one."""
+        """Return the chosen result, of those in the one operand."""
         return operands[0][self.number]
 
 
 @dataclass(frozen=True)
 class Call:
-    """Calls an operator again with other operands."""
+    """A call of an operator, to be repeated with other operands."""
 
     func: Any
     fixed: list[Any]
     """Its arguments, flat, without the operands."""
     slots: list[int]
-    """Where the operands stand among them."""
+    """Positions of the operands among the arguments."""
     structure: Any
     written: list[int]
-    """Which of them it writes into."""
+    """Positions of the arguments that it writes into."""
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The result as numpy has it; of an operator that writes, what it wrote into."""
+        """Return the result as arrays; for an operator that writes, what it wrote into."""
         flat = self.filled(
             [
                 tensor_of(each) if isinstance(each, (np.ndarray, np.generic)) else each
@@ -146,7 +146,7 @@ class Call:
         return [to_numpy(each) if isinstance(each, torch.Tensor) else each for each in result]
 
     def filled(self, operands: Sequence[Any]) -> list[Any]:
-        """Its arguments, flat."""
+        """Return the arguments, flat, with operands in their places."""
         flat = list(self.fixed)
         for position, each in zip(self.slots, operands, strict=True):
             flat[position] = each
@@ -154,18 +154,18 @@ class Call:
 
 
 def is_unset(name: str) -> bool:
-    """Whether an operator gives memory as it finds it, whose numbers mean nothing."""
+    """Return whether an operator gives memory as it finds it, whose numbers mean nothing."""
     return name.removeprefix("new_").partition("_")[0] == "empty"
 
 
 def zeros_like(tensor: torch.Tensor) -> Call:
-    """Zeros of a tensor's shape and type, from no operands."""
+    """Return a call that makes zeros of a tensor's shape and type, from no operands."""
     return _call(aten.zeros.default, None, list(tensor.shape), dtype=tensor.dtype)
 
 
 def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
-    """What a tensor holds after another was copied into it, which does not depend on what it held; None
-    where the other is of another type."""
+    """Return a call that makes what a tensor holds after another was copied into it, whatever it held
+    before; None where the other is of another type."""
     if target.dtype != given.dtype:
         return None
     if target.shape == given.shape:
@@ -174,7 +174,7 @@ def copy_of(target: torch.Tensor, given: torch.Tensor) -> Call | None:
 
 
 def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> Call:
-    """A call with one operand in front of arguments that stay, or with none."""
+    """Return a call with one operand in front of fixed arguments, or with none."""
     given = args if operand is None else (operand, *args)
     flat, structure = tree_flatten((given, kwargs))
     slots = [] if operand is None else [0]
@@ -184,7 +184,7 @@ def _call(func: Any, operand: Any, *args: Any, **kwargs: Any) -> Call:
 
 
 def tensor_of(array: Any) -> torch.Tensor:
-    """A numpy array as a tensor, copied where torch cannot share it."""
+    """Return a numpy array as a tensor, copied where torch cannot share it."""
     array = np.asarray(array)
     if any(stride < 0 for stride in array.strides) or not array.flags.writeable:
         array = array.copy()

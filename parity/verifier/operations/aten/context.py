@@ -16,7 +16,7 @@ from parity.verifier.operations.sources import innermost
 
 
 def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
-    """The tensors of a tuple, dictionary or dataclass, with their paths."""
+    """Return the tensors of a tuple, dictionary or dataclass, with their paths."""
     if isinstance(result, torch.Tensor):
         return [(prefix, result)]
     if hasattr(result, "items"):
@@ -35,7 +35,7 @@ def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor
 
 
 class Context:
-    """The module that runs, and the line."""
+    """The module and the line that run now."""
 
     def __init__(self, modules: dict[int, str]) -> None:
         """Prepare; `modules` are the paths of modules by their `id`."""
@@ -44,7 +44,7 @@ class Context:
         self._casts: list[torch.dtype | None] = []
 
     def module_hooks(self) -> Any:
-        """While entered, the path of the running module is known."""
+        """Return a context in which the path of the running module is known."""
         hooks = torch.nn.modules.module
 
         def enter(module: Any, _: Any) -> None:
@@ -60,7 +60,7 @@ class Context:
 
     @contextmanager
     def autocasts(self) -> Iterator[None]:
-        """While entered, the type that `torch.autocast` asks for is known: operators are not told."""
+        """Keep track, while entered, of the type that `torch.autocast` asks for: no operator is told."""
         kind: Any = torch.amp.autocast_mode.autocast
         enter, leave = kind.__enter__, kind.__exit__
 
@@ -89,8 +89,8 @@ class Context:
         return self._stack[-1] if self._stack else ""
 
     def where(self) -> Source | None:
-        """The user's line that runs; in a backward pass, that of the forward operation, or of the user's
-        own rule for it."""
+        """Return the user's line that runs; in a backward pass, that of the forward operation, or of the
+        user's own rule for it."""
         node = torch._C._current_autograd_node()
         if node is not None:
             return _rule_line(node, sys._getframe(2)) or _forward_line(node)
@@ -98,7 +98,7 @@ class Context:
 
 
 def _rule_line(node: Any, frame: Any) -> Source | None:
-    """The line of a backward rule that the user wrote, None in any other."""
+    """Return the line of a backward rule that the user wrote; None in any other."""
     if not isinstance(node, torch.autograd.function.BackwardCFunction):
         return None
     inside = takewhile(lambda each: not each[0].endswith(_ENGINE), _frames(frame))
@@ -106,11 +106,11 @@ def _rule_line(node: Any, frame: Any) -> Source | None:
 
 
 _ENGINE = "torch/autograd/graph.py"
-"""What runs a backward pass: behind it are the lines that asked for it."""
+"""The file that runs a backward pass: frames outside of it asked for the pass."""
 
 
 def _forward_line(node: Any) -> Source | None:
-    """Of a backward operation, the line of the forward one."""
+    """Return the line of the forward operation, given a backward one."""
     text = "".join(node.metadata.get("traceback_", ()))
     frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
     return innermost((file, int(line), function) for file, line, function in reversed(frames))

@@ -1,4 +1,4 @@
-"""A module of one's own: a copy that says nothing of how torch makes it."""
+"""Copies of modules, without the warnings that torch raises when it makes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ M = TypeVar("M", bound=torch.nn.Module)
 
 
 def copied(module: M) -> M:
-    """A copy of a module, with parameters of its own."""
+    """Return a copy of a module, with parameters of its own."""
     with warnings.catch_warnings(), torch.no_grad():  # with gradients a traced one has no leaves
         # torch's own copy of what it exported
         warnings.filterwarnings("ignore", ".*LeafSpec.*is deprecated", FutureWarning)

@@ -17,7 +17,7 @@ Leaf = tuple[Kind, str, torch.Tensor, float]
 
 
 class Held:
-    """What a function holds; torch's part of it."""
+    """The torch modules and the tensors that a function holds."""
 
     def __init__(self, function: Any) -> None:
         found = [] if isinstance(function, torch.nn.Module) else list(held_by(function))
@@ -25,7 +25,7 @@ class Held:
         self._tensors = {name: t for name, t in found if isinstance(t, torch.Tensor)}
 
     def paths(self) -> dict[int, str]:
-        """Of each module, by its `id`, what it is called."""
+        """Return the path of each module, by its `id`."""
         return {
             id(inner): _joined(name if len(self.modules) > 1 else "", path)
             for name, module in self.modules.items()
@@ -33,7 +33,7 @@ class Held:
         }
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Its tensors and the parameters of its modules, by their paths."""
+        """Return its tensors and the parameters of its modules, by their paths."""
         several = len(self.modules) > 1
         named = {
             _joined(name if several else "", path): each
@@ -44,8 +44,8 @@ class Held:
 
     @contextmanager
     def cast(self, dtype: torch.dtype | None) -> Iterator[list[Leaf]]:
-        """While entered, all of it is of a type, or of its own, and without gradients; and is as it was
-        afterwards.
+        """Convert all of it to a type while entered, or leave its types, and take its gradients away;
+        restore both afterwards.
 
         The modules and tensors stay the same objects: the function finds them where it looks.
         """
@@ -82,5 +82,5 @@ def _joined(*names: str) -> str:
 
 
 def all_modules(modules: Sequence[Any]) -> list[torch.nn.Module]:
-    """Modules with those inside of them."""
+    """Return modules with those inside of them."""
     return [inner for each in modules if isinstance(each, torch.nn.Module) for inner in each.modules()]

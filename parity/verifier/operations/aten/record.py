@@ -40,7 +40,7 @@ from parity.verifier.operations.program import Kind, Operation, Program, Ref
 aten = torch.ops.aten
 
 PRODUCTS = ("matmul", "addmm", "addbmm", "baddbmm", "conv", "linear")
-"""What autocast computes in a smaller type."""
+"""Operations that autocast computes in a smaller type."""
 
 
 def record_torch(
@@ -57,7 +57,7 @@ def record_torch(
 
     Args:
         function: runs the program; what it reads is in float64.
-        leaves: what its tensors are: kind, path, tensor, rounding of the type that it came in.
+        leaves: for each tensor that it reads: kind, path, tensor, rounding of the type that it came in.
         name: what the program is called.
         modules: paths of modules by their `id`.
         gradients: whether it runs backward; then all that it computes stays in memory until it ends.
@@ -98,7 +98,7 @@ def record_torch(
 
 
 def in_float64(program: Program) -> Program:
-    """A program that ran in the types of its own, computed again in float64."""
+    """Compute a program that ran in its own types again in float64."""
     for op in program.operations:
         value = program.kept.get(op.index)
         if op.run is None and isinstance(value, np.ndarray) and value.dtype.kind == "f":

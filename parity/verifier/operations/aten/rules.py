@@ -1,4 +1,4 @@
-"""What torch's composite operators are made of, in the operations that JAX's programs have."""
+"""Decompositions of torch's composite operators into the operations that JAX programs have."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _addcdiv(x, one, other, *, value=1):
 
 
 def _into(operator: Any) -> Callable[..., Any]:
-    """What writes into its first argument what an operator of several steps makes of it."""
+    """Return a rule that writes what a decomposed operator yields into its first argument."""
 
     def rule(x, *args, alpha=1, **kwargs):
         kwargs |= {} if alpha == 1 else {"alpha": alpha}

@@ -32,11 +32,11 @@ def record_side(
     Args:
         function: a module, a compiled, scripted or exported one, or a function.
         args: its positional arguments, arrays of numpy or of torch among them.
-        kwargs: those by name.
+        kwargs: its named arguments.
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
         gradients: whether the function runs backward.
-        dtype: what the program is rounded to and run in; None for float64 throughout.
+        dtype: type to which the program is rounded, and in which it runs; None for float64 throughout.
     """
     held = Held(function)
     modules = [function, *held.modules.values()]
@@ -103,7 +103,7 @@ def _recorded(
 
 
 class _Cast:
-    """Gives tensors and modules a type, and remembers what they were."""
+    """A conversion of tensors and modules to one type, which remembers the types that they had."""
 
     def __init__(self, dtype: torch.dtype | None) -> None:
         self._dtype = dtype
@@ -135,7 +135,7 @@ class _Cast:
         return own
 
     def state(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
-        """What a module runs with instead of its parameters and buffers; shared ones stay shared."""
+        """Return the tensors that replace a module's parameters and buffers; shared ones stay shared."""
         held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         shared: dict[int, torch.Tensor] = {}
         state = {path: shared.setdefault(id(each), self(each)) for path, each in held.items()}
@@ -153,12 +153,12 @@ class _Cast:
 
 
 def _kind(path: str, loaded: Container[str]) -> Kind:
-    """A buffer that no checkpoint holds is a constant of the code."""
+    """Return the kind of a tensor: a buffer that no checkpoint holds is a constant of the code."""
     return "parameter" if path in loaded else "constant"
 
 
 def _tensor(array: np.ndarray) -> torch.Tensor:
-    """A copy; numpy's bfloat16 is not torch's."""
+    """Copy an array into a tensor; numpy's bfloat16 is not torch's."""
     if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.astype(np.float32)).bfloat16()
     return torch.from_numpy(np.array(array))
@@ -166,7 +166,7 @@ def _tensor(array: np.ndarray) -> torch.Tensor:
 
 @contextmanager
 def _evaluating(given: Sequence[Any]) -> Iterator[None]:
-    """Modules in evaluation mode, and as they were afterwards."""
+    """Put modules in evaluation mode while entered, and back into their own afterwards."""
     modules = all_modules(given)
     before = [each.training for each in modules]
     try:

@@ -1,4 +1,4 @@
-"""Memory that a program writes into: which operation holds all of it now."""
+"""Memory that a program writes into, and the operation that holds all of it now."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ class Storage:
         self.keeper: Any = None
 
     def alive(self) -> bool:
-        """Whether the memory is still in use."""
+        """Return whether the memory is still in use."""
         return self.keeper is not None
 
 
 def flat_of(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:
-    """All of a storage, with the elements of a tensor in their places."""
+    """Return all of a storage, with the elements of a tensor in their places and zeros elsewhere."""
     flat = torch.zeros(length, dtype=tensor.dtype)
     torch.as_strided(flat, *geometry).copy_(tensor)
     return flat
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
-    """Sizes, strides and offset of a tensor in its storage."""
+    """Return sizes, strides and offset of a tensor in its storage."""
     return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
 
 
 @dataclass(frozen=True)
 class View:
-    """What a view holds of a storage that was written to."""
+    """A view of a storage that was written to."""
 
     whole: Geometry
     part: Geometry
     length: int
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The view, given the storage."""
+        """Return the view, given the storage."""
         flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
         return torch.as_strided(flat, *self.part).numpy()
 
@@ -62,7 +62,7 @@ class Write:
     length: int
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The storage, given what it held and the part."""
+        """Return the storage, given what it held and the part."""
         flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
         torch.as_strided(flat, *self.part).copy_(tensor_of(operands[1]))
         return torch.as_strided(flat, *self.whole).numpy()

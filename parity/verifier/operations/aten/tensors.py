@@ -1,7 +1,7 @@
-"""Which operation's value a tensor holds now: a tensor is told by its identity, and one that was written
-into by its memory.
+"""Keeping track of the operation whose value each tensor holds now: by the tensor's identity, and once
+it was written into, by its memory.
 
-Writing into a tensor yields a new value; views of what was written are taken anew.
+Writing into a tensor yields a new value; views of the written memory are taken anew.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Tensors:
         seen."""
         self.held: list[torch.Tensor] = []
         self.places: dict[Any, torch.Tensor] = {}
-        """Of a program that runs backward: the last tensor at an address, of a geometry."""
+        """The last tensor at an address and of a geometry, in a program that runs backward."""
         self.storages: dict[int, Storage] = {}
         self.sharing: dict[int, list[int]] = {}
         """By address of a storage: the operations whose values were kept in it."""
         self.line: Source | None = None
-        """Of the composite operator that runs."""
+        """Line of the composite operator that runs."""
 
     def leaf(self, tensor: torch.Tensor, kind: Kind, label: str, epsilon: float) -> int:
-        """The operation that a tensor from outside is."""
+        """Return the operation of a tensor from outside, appended if it is new."""
         key = id(tensor)
         if key in self.nodes and self.nodes[key][0]() is tensor:
             return self.nodes[key][1]
@@ -49,7 +49,7 @@ class Tensors:
         )
 
     def add(self, op: Operation, tensor: Any, value: Any, *, always: bool = False) -> int:
-        """Append an operation whose value a tensor holds; None where no tensor does."""
+        """Append an operation and return its index; `tensor` holds its value, or is None."""
         op.index = len(self.program)
         self.program.operations.append(op)
         if isinstance(value, np.ndarray):
@@ -67,7 +67,7 @@ class Tensors:
         return op.index
 
     def unshare(self, tensor: Any) -> None:
-        """Before memory is written to, the values that were kept in it become copies."""
+        """Copy the kept values that lie in a tensor's memory, before that memory is written to."""
         for index in self.sharing.pop(tensor.untyped_storage().data_ptr(), ()):
             value = self.program.kept.get(index)
             if isinstance(value, np.ndarray):
@@ -82,12 +82,12 @@ class Tensors:
         self.nodes[key] = (weakref.ref(tensor), index, self.writes(tensor))
 
     def writes(self, tensor: torch.Tensor) -> int:
-        """How often the memory of a tensor was written to."""
+        """Return how often the memory of a tensor was written to."""
         storage = self.storages.get(tensor.untyped_storage()._cdata)
         return storage.writes if storage is not None and storage.alive() else 0
 
     def node(self, tensor: torch.Tensor) -> int:
-        """The operation whose value a tensor holds now."""
+        """Return the operation whose value a tensor holds now."""
         known = self.nodes.get(id(tensor))
         index = known[1] if known is not None and known[0]() is tensor else self.twin(tensor)
         if index is None:
@@ -99,12 +99,12 @@ class Tensors:
         return index
 
     def twin(self, tensor: torch.Tensor) -> int | None:
-        """Autograd unpacks what it saved as a new tensor of the same storage."""
+        """Return the operation of a tensor that autograd unpacked as a new one of the same storage."""
         other = self.places.get((tensor.data_ptr(), *geometry_of(tensor)))
         return None if other is None else self.nodes[id(other)][1]
 
     def again(self, tensor: torch.Tensor, storage: Storage) -> int:
-        """What a view holds after its storage was written to."""
+        """Record what a view holds after its storage was written to."""
         if storage.geometry == geometry_of(tensor):
             self.register(tensor, storage.index)
             return storage.index
@@ -121,7 +121,7 @@ class Tensors:
         return self.add(op, tensor, to_numpy(tensor))
 
     def wrote(self, tensor: torch.Tensor, index: int) -> None:
-        """A tensor was written to; if it is a part of a storage, the storage has a new value too."""
+        """Note that a tensor was written to; if it is a part of a storage, that has a new value too."""
         storage = tensor.untyped_storage()
         known = self.storages.get(storage._cdata)
         length = storage.nbytes() // tensor.element_size()
@@ -144,7 +144,7 @@ class Tensors:
     def scatter(
         self, storage: Storage, before: int | None, outer: Any, tensor: torch.Tensor, index: int
     ) -> None:
-        """The whole of a storage after a part of it was written to."""
+        """Record the whole of a storage after a part of it was written to."""
         whole = torch.as_strided(tensor, *outer)
         if before is None:
             before = self.leaf(whole.clone(), "constant", "constant", 0.0)

@@ -1,7 +1,7 @@
-"""Names for what went wrong, judged on the two small formulas.
+"""Names for what went wrong at a place, found by exchanging one thing in its small regions.
 
-Each name stands for one exchange, and is given only if that exchange turns B's value into A's, behind
-which everything is known to meet. What fits no exchange has no name.
+Each name stands for one exchange, and is given only if that exchange turns B's value into A's,
+downstream of which everything is known to meet. A fault that fits no exchange has no name.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _JUDGES = (
     several.judge,
     pairs.judge,
 )
-"""From what says most to what says least."""
+"""The judges, from those that say most to those that say least."""
 
 
 def cause_of(found: Found, index: Index) -> Cause:
-    """The first exchange that explains a place, or two empty strings."""
+    """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
         return masks.diagonal(found) or order.judge(found, index) or ("", "")
     read = reads.other_value(found, index)

@@ -1,4 +1,4 @@
-"""Another activation of the same value."""
+"""Activations of B that differ from A's of the same value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from parity.verifier.operations.region import Found, Region, distance
 from parity.verifier.operations.written import TYPES, rounded
 
 LARGEST = 1 << 16
-"""Elements up to which the error function is computed one by one."""
+"""Most elements for which the error function is computed one by one."""
 
 
 Numbers = Callable[[float], float]
@@ -47,7 +47,7 @@ PARTS: dict[str, Function] = {
     "silu": _sigmoid,
     "tanh": lambda x, _: np.tanh(x),
 }
-"""The one function in each activation that makes it; the rest is arithmetic that all of them share."""
+"""The characteristic function in each activation; the rest is arithmetic that all of them share."""
 
 ACTIVATIONS: dict[str, Function] = {
     "gelu": lambda x, held: x * 0.5 * (1 + _erf(x, held)),
@@ -64,7 +64,7 @@ _KINDS = (PARTS, ACTIVATIONS, {n: lambda x, held, f=f: 1 + f(x, held) for n, f i
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """Another activation of the same value."""
+    """Recognise another activation of the same value."""
     own, wanted = _held(found.b), _held(found.a)
     for x in _read(found.b, found):
         for kinds in _KINDS:
@@ -80,8 +80,8 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _held(region: Region) -> list[Numbers]:
-    """How a region may hold its numbers: in full, or in the smaller types that its operations ask
-    for."""
+    """Return the ways in which a region may hold its numbers: in full, or in the smaller types that its
+    operations ask for."""
     asked = {region.program.operations[i].epsilon for i in region.operations} & TYPES.keys()
 
     def smaller(epsilon: float) -> Numbers:
@@ -91,7 +91,7 @@ def _held(region: Region) -> list[Numbers]:
 
 
 def _read(region: Region, found: Found) -> Iterator[np.ndarray]:
-    """What a region reads, of the size of its end, in its shape; the end itself where it is empty."""
+    """Yield what a region reads, of the size of its end, in its shape; the end of an empty region."""
     for value in region.program.values(outside(region)).values():
         if (
             isinstance(value, np.ndarray)

@@ -1,5 +1,5 @@
-"""A place that ends in a product or a sum of two values, both of which B computes otherwise: each judged
-on its own, and named where both have one cause."""
+"""Places that end in a product or a sum of two values, both of which B computes otherwise: each value is
+judged on its own, and the place is named where both have one cause."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, before_of
 
 MOST_WAYS = 6
-"""Orders of A's operand in which it may be B's."""
+"""How many layouts of A's operand are tried as B's."""
 LARGEST = 96
-"""Operations of a region up to which it is taken apart."""
+"""Largest region, in operations, that is taken apart."""
 
 
 def judge(
     found: Found, index: Index, judges: tuple[Callable[[Found, Index], Cause | None], ...]
 ) -> Cause | None:
-    """The one cause of both operands of the last operation."""
+    """Return the one cause of both operands of the last operation; None where there is none."""
     if max(len(found.a.operations), len(found.b.operations)) > LARGEST:
         return None
     pair = _operands(found)
@@ -44,7 +44,7 @@ def judge(
 
 
 def _operands(found: Found) -> list[Found] | None:
-    """Both operands of the last operation as places, where A's make its value A's."""
+    """Return both operands of the last operation as places, if A's operands give A's value."""
     a, b = _last(found.a), _last(found.b)
     if a is None or b is None or a.name != b.name:
         return None
@@ -70,7 +70,7 @@ def _operands(found: Found) -> list[Found] | None:
 
 
 def _last(region: Region) -> Operation | None:
-    """The operation of two operands that makes the value at a region's end."""
+    """Return the operation on two operands that makes the value at a region's end."""
     program, index = region.program, region.end
     while index in region.operations:
         op = program.operations[index]

@@ -14,11 +14,11 @@ from parity.verifier.operations.program import Operation, Ref
 from parity.verifier.operations.region import Found, Region
 
 SMALL = 0.01
-"""What is added to keep a divisor from zero is below."""
+"""Numbers below are added to keep a divisor from zero."""
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """B's small number moved to the other side of its root."""
+    """Recognise a small number of B's that, moved to the other side of its root, gives A's value."""
     for changed, number, outside in _moved(found.b):
         if is_a(found, rerun(found.b, changed)):
             places = ("to the root", "under it") if outside else ("under the root", "to it")
@@ -28,7 +28,7 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _moved(region: Region) -> Iterator[tuple[dict[int, Operation], float, bool]]:
-    """Exchanged operations, the number, and whether B adds it to the root."""
+    """Yield exchanged operations, the number moved, and whether B adds it to the root."""
     ops = {i: region.program.operations[i] for i in region.operations}
     for add in ops.values():
         number = _added(add)
@@ -55,7 +55,7 @@ def _root_and(number: float, power: float) -> Any:
 
 
 def _added(op: Operation) -> float | None:
-    """The small number that a sum adds."""
+    """Return the small number that a sum adds; None if it adds none."""
     if op.name != "add" or len(op.inputs) != 1:
         return None
     numbers = [each for each in op.operands if not isinstance(each, Ref)]
@@ -64,7 +64,7 @@ def _added(op: Operation) -> float | None:
 
 
 def _unmoved(region: Region, index: int) -> int:
-    """An operand, before it was moved or repeated."""
+    """Return the operation of an operand before it was moved or repeated."""
     op = region.program.operations[index]
     while op.is_layout and op.inputs:
         op = region.program.operations[op.inputs[0]]

@@ -1,4 +1,4 @@
-"""B's region run again with one thing exchanged, and whether that makes it A's."""
+"""Running a region again with one thing exchanged, to see whether that gives the other side's value."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, distance
 
 Cause = tuple[str, str]
-"""Name and one sentence."""
+"""Name of a cause, and one sentence."""
 
 
 def is_a(found: Found, value: Any) -> bool:
-    """Whether a value is A's, far closer than B's own is; None is no value."""
+    """Return whether a value is A's, far closer than B's own is; None is no value."""
     return value is not None and closer(found.value, value, found.error)
 
 
 def is_b(found: Found, value: Any) -> bool:
-    """Whether a value is B's own, far closer than A's is."""
+    """Return whether a value is B's own, far closer than A's is."""
     return closer(found.instead, value, found.error)
 
 
 def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
-    """Whether a value is the one wanted, up to rounding and far less than an error."""
+    """Return whether a value is the wanted one, up to rounding and far less than an error."""
     value = np.asarray(value)
     limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
     return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
@@ -38,12 +38,12 @@ def rerun(
     changed: Mapping[int, Operation] | None = None,
     given: Mapping[int, Any] | None = None,
 ) -> Any:
-    """The value at a region's end with operations exchanged, or values; None where that cannot run.
+    """Compute the value at a region's end with operations or values exchanged; None if that cannot run.
 
     Args:
-        region: what is run; what it reads from outside stays.
+        region: the region to run; values that it reads from outside stay.
         changed: operations to run in the place of those with their index.
-        given: values to take instead of what operations yield, in the region or outside.
+        given: patched values, by operation, in the region or outside.
     """
     changed, given = changed or {}, given or {}
     program, inside = region.program, set(region.operations)
@@ -60,26 +60,26 @@ def rerun(
 
 
 def outside(region: Region) -> list[int]:
-    """What a region reads; its end where it computes nothing."""
+    """Return the values that a region reads; its end where it computes nothing."""
     inside = set(region.operations)
     read = {i for o in region.operations for i in region.program.operations[o].inputs} - inside
     return sorted(read) or [region.end]
 
 
 def computing(region: Region) -> list[Operation]:
-    """The operations of a region that do more than move elements."""
+    """Return the operations of a region that do more than move elements."""
     ops = (region.program.operations[i] for i in region.operations)
     return [op for op in ops if not op.is_layout]
 
 
 def same(one: Operation, other: Operation, index: Index) -> bool:
-    """Whether two values, of either program, hold the same numbers."""
+    """Return whether two values, of either program, hold the same numbers."""
     a, b = index.meets(one), index.meets(other)
     return bool({each.index for each in a} & {each.index for each in b})
 
 
 def where(operation: Operation) -> str:
-    """How a message calls a value: by its path or by its line."""
+    """Name a value for a message: by its path or by its line."""
     if operation.kind == "constant":
         return f"a constant {list(operation.shape)}"
     label = operation.label if operation.run is None else ""
@@ -87,7 +87,7 @@ def where(operation: Operation) -> str:
 
 
 def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:
-    """The operations that a value depends on, itself excluded."""
+    """Yield the operations that a value depends on, itself excluded."""
     program, seen, stack = region.program, set(), list(region.program.operations[index].inputs)
     while stack and len(seen) < limit:
         each = stack.pop()

@@ -1,4 +1,4 @@
-"""Scores behind a mask on one side only."""
+"""Masks of scores that differ, or that one side alone has."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parity.verifier.operations.region import Found, distance
 
 
 def diagonal(found: Found) -> Cause | None:
-    """Triangles of truth values that begin at different diagonals."""
+    """Recognise triangles of truth values that end at different diagonals."""
     a, b = found.value, found.instead
     if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
         return None
@@ -21,7 +21,7 @@ def diagonal(found: Found) -> Cause | None:
 
 
 def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
-    """The last diagonal of a lower triangle, and whether it is one of those that are true."""
+    """Return the last diagonal of a lower triangle, and whether the triangle is what is true."""
     n, m = mask.shape[-2:]
     rows = mask[(0,) * (mask.ndim - 2)]
     for k in range(-n, m):
@@ -32,7 +32,7 @@ def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
 
 
 def _shut_later(found: Found) -> np.ndarray | None:
-    """What B shuts where it reads the value, if it computes nothing else before."""
+    """Return the elements that B masks where it reads the value, if it computes nothing before."""
     if found.b.operations:
         return None
     for value in found.b.program.values(found.b.readers).values():
@@ -42,7 +42,7 @@ def _shut_later(found: Found) -> np.ndarray | None:
 
 
 def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
-    """Two masks that shut different elements."""
+    """Name the difference of two masks that shut different elements."""
     ends = _diagonal(of_a), _diagonal(of_b)
     if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
         return "mask", "it shuts other elements than A's"
@@ -50,7 +50,7 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """Scores behind a mask on one side only."""
+    """Recognise scores that are masked on one side only, or at other elements."""
     a, b = found.value, found.instead
     if a.ndim < 2 or a.dtype.kind != "f":
         return None

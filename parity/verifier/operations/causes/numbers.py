@@ -1,4 +1,4 @@
-"""A number of B's formula that is another one in A's: written, held in a constant, or a factor."""
+"""Numbers of B's formula that differ from A's: written ones, constants, factors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 MOST_TRIALS = 100
 EXACT = 1e-12
-"""Within which two numbers add up to one, and two values are one."""
+"""Error within which two numbers add up to one, and two values are equal."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Slot:
     """The constant that holds it; None where it is written in the operation."""
 
     def holds(self, other: Any) -> bool:
-        """Whether it is the same number, or the same numbers."""
+        """Return whether the slot holds the same number, or the same numbers."""
         return np.shape(self.value) == np.shape(other) and bool(np.all(self.value == other))
 
     def text(self) -> str:
-        """As a message has it."""
+        """Write the number as a message shows it."""
         flat = np.ravel(self.value)
         flat = flat[:1] if (flat == flat[0]).all() else flat
         text = ", ".join(f"{float(each):.10g}" for each in flat[:3])
@@ -44,7 +44,7 @@ class Slot:
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """One number of B's formula exchanged for one of A's, or all of them for those at their places."""
+    """Find a number of B's formula that, exchanged for one of A's, gives A's value; or exchange all."""
     found = replace(found, a=_with_idle(found.a), b=_with_idle(found.b))
     own, wanted = list(slots(found.b)), list(slots(found.a))
     tried = 0
@@ -65,7 +65,7 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Cause | None:
-    """A number exchanged wherever B has it, with what it is short of one: a decay rate, of which both
+    """Find a number to exchange wherever B has it, along with one minus it: a decay rate, of which both
     are written."""
     of_a, of_b = (
         list(dict.fromkeys(float(each.value) for each in some if np.ndim(each.value) == 0))
@@ -86,12 +86,12 @@ def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Cause | N
 
 
 def _can_stand(other: Slot, slot: Slot, found: Found) -> bool:
-    """Whether an exchange says anything: one number for each element would make any value any other."""
+    """Return whether an exchange says anything: a number for each element would explain any value."""
     return np.size(slot.value) == np.size(other.value) or np.size(other.value) < found.value.size
 
 
 def _with_idle(region: Region) -> Region:
-    """A region that computes nothing, with what yields its value: a limit that is never reached."""
+    """Add a limit that is never reached to a region that ends in it and computes nothing else."""
     op = region.program.operations[region.end]
     idle = not region.operations and op.name in ("clip", "maximum", "minimum")
     return replace(region, operations=[region.end]) if idle else region
@@ -109,7 +109,7 @@ def _name(slot: Slot, other: Slot) -> str:
 
 
 def slots(region: Region) -> Iterator[Slot]:
-    """The places of a formula at which numbers stand."""
+    """Yield the places of a formula at which numbers stand."""
     for index in region.operations:
         op = region.program.operations[index]
         for position, each in enumerate(op.operands if not op.is_layout else ()):
@@ -122,7 +122,7 @@ def slots(region: Region) -> Iterator[Slot]:
 
 
 def _constant(region: Region, index: int) -> int | None:
-    """The small constant that an operand is, seen through what only moves it."""
+    """Return an operand that is a small constant, moved at most; None for any other."""
     start, program = index, region.program
     while program.operations[index].is_layout and program.operations[index].inputs:
         index = program.operations[index].inputs[0]
@@ -134,7 +134,7 @@ def _constant(region: Region, index: int) -> int | None:
 
 
 def exchanged(region: Region, pairs: list[tuple[Slot, Any]]) -> Any:
-    """A region's value with other numbers at some places."""
+    """Compute a region's value with other numbers at some places."""
     changed: dict[int, Operation] = {}
     for slot, value in pairs:
         op = changed.get(slot.operation.index, slot.operation)
@@ -154,7 +154,7 @@ def _as_shape(value: np.ndarray, like: Any) -> np.ndarray:
 
 
 def ratio_of(found: Found) -> float | None:
-    """How many times A's value B's is; None where it is no multiple, or once."""
+    """Return how many times A's value B's is; None where it is no multiple, or equal."""
     a, b = found.value.ravel(), found.instead.ravel()
     if a.dtype.kind not in "fc" or a.shape != b.shape or a.size < 3:
         return None
@@ -166,12 +166,12 @@ def ratio_of(found: Found) -> float | None:
 
 
 def is_multiple(found: Found) -> bool:
-    """Whether B's value is A's, one number times."""
+    """Return whether B's value is a multiple of A's, but not equal."""
     return ratio_of(found) is not None
 
 
 def factor(found: Found, _: Index) -> Cause | None:
-    """One factor for all elements."""
+    """Recognise one factor for all elements."""
     ratio = ratio_of(found)
     if ratio is None:
         return None
@@ -191,7 +191,7 @@ def factor(found: Found, _: Index) -> Cause | None:
 
 
 def _scales(region: Region) -> bool:
-    """Whether something is multiplied or divided by one number."""
+    """Return whether a region multiplies or divides something by one number."""
     program = region.program
     if any(slot.operation.name in ("mul", "div") for slot in slots(region)):
         return True
@@ -201,7 +201,7 @@ def _scales(region: Region) -> bool:
 
 
 def _is_given(region: Region) -> bool:
-    """Whether a value is a leaf, moved at most: how it was computed is not known."""
+    """Return whether a region's value is a leaf, moved at most: how it was computed is not known."""
     op = region.program.operations[region.end]
     while op.is_layout and op.inputs:
         op = region.program.operations[op.inputs[0]]
@@ -209,7 +209,7 @@ def _is_given(region: Region) -> bool:
 
 
 def _reduced(found: Found) -> list[int]:
-    """How many elements the reductions of a place run over."""
+    """Return how many elements the reductions of a place run over."""
     sizes = set()
     for region in (found.a, found.b):
         for index in region.operations:

@@ -15,13 +15,13 @@ from parity.verifier.operations.program import Operation
 from parity.verifier.operations.region import Found, Region, distance
 
 LARGEST = 24
-"""Operations of a region up to which its operations are exchanged one by one."""
+"""Largest region, in operations, whose operations are exchanged one by one."""
 _REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
 _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
 def judge(found: Found, index: Index) -> Cause | None:
-    """An operation of B's in whose place one of A's that reads the same makes the rest A's."""
+    """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
     if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
         return None
     for b in computing(found.b):
@@ -32,7 +32,7 @@ def judge(found: Found, index: Index) -> Cause | None:
 
 
 def _maker(region: Region) -> list[Operation]:
-    """Where a region computes nothing that B lacks: the operation that made the value at its end."""
+    """Return the operation that made a region's value, for a region that computes nothing itself."""
     op = region.program.operations[region.end]
     while op.is_layout and op.inputs:
         op = region.program.operations[op.inputs[0]]
@@ -40,7 +40,7 @@ def _maker(region: Region) -> list[Operation]:
 
 
 def _reads_the_same(found: Found, a: Operation, b: Operation, index: Index) -> bool:
-    """Whether two operations read the same values, in any order of the two."""
+    """Return whether two operations read the same values; other operators may read them in reverse."""
     if not a.inputs or len(a.inputs) != len(b.inputs):
         return False
     partners = [{each.index for each in index.meets(found.b.program.operations[i])} for i in b.inputs]
@@ -52,7 +52,7 @@ def _reads_the_same(found: Found, a: Operation, b: Operation, index: Index) -> b
 
 
 def _in_order(found: Found, a: int, b: int) -> bool:
-    """Whether a value of B's has A's order of axes, up to a merge or a split of axes."""
+    """Return whether a value of B's is A's in some layout, axes merged or split."""
     of_a, of_b = found.a.program.values([a])[a], found.b.program.values([b])[b]
     of_a, of_b = np.asarray(of_a), np.asarray(of_b)
     return any(distance(way, of_b) <= 1e-9 for way in arrangements(of_a, of_b.shape))
@@ -86,7 +86,7 @@ def _said(op: Operation) -> str:
 
 
 def axes(found: Found, _: Index) -> Cause | None:
-    """All reductions of B's region along another axis."""
+    """Find another axis along which all reductions of B's region give A's value."""
     region = found.b
     reductions = [op for op in computing(region) if op.name in _REDUCTIONS and len(op.inputs) == 1]
     if not reductions or len(region.operations) > LARGEST:
@@ -108,7 +108,7 @@ def _along(name: str, axis: int) -> Any:
 
 
 def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
-    """Reshapes and broadcasts of what was reduced, which would not fit, leave it as it is."""
+    """Turn reshapes and broadcasts of reduced values, which would not fit, into identities."""
     region, free, touched = found.b, {}, set(changed)
     reduced = {region.program.operations[index].size for index in changed}
     for index in region.operations:

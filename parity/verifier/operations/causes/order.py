@@ -1,4 +1,4 @@
-"""The same numbers in another order."""
+"""Values of B that hold A's numbers in another order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found, Region
 
 LARGEST = 1 << 20
-"""Elements up to which orders are tried."""
+"""Most elements of a value whose orders are tried."""
 LONGEST = 64
-"""Rows of an axis up to which their order is told."""
+"""Longest axis whose order of rows is told."""
 STEPS = 6
-"""Operations before the end whose value's axes are tried in another order."""
+"""Operations before the end within which the axes of values are tried in another order."""
 
 
 def judge(found: Found, index: Index) -> Cause | None:
-    """The same numbers in another order."""
+    """Name the order in which B holds A's numbers."""
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
     b = found.instead
     if not (found.traced or same(*ends, index)) or b.size > LARGEST:
@@ -48,7 +48,7 @@ def judge(found: Found, index: Index) -> Cause | None:
 
 
 def _permuted(found: Found) -> Cause | None:
-    """The rows along one axis in another order."""
+    """Recognise the rows along one axis in another order."""
     a, b = found.value, found.instead
     if a.shape != b.shape:
         return None
@@ -68,7 +68,7 @@ def _permuted(found: Found) -> Cause | None:
 
 
 def _split(found: Found) -> Cause | None:
-    """One axis was split into two, the outer of which should have been the inner."""
+    """Recognise an axis split into two, the outer of which should have been the inner."""
     b = found.instead
     for source in _sources(found.b):
         for axis in range(b.ndim - 1):
@@ -85,13 +85,13 @@ def _split(found: Found) -> Cause | None:
 
 
 def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool:
-    """Whether an axis of a size, or of that and all behind it, has so many numbers in front of it."""
+    """Return whether `before` numbers stand in front of an axis of `size`, or of `size` times `rest`."""
     wanted = (size, size * rest)
     return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
 def _shifted(found: Found) -> Cause | None:
-    """Elements moved round along axes: by the shift at which A and B correlate most."""
+    """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
     a, b = found.value, found.instead
     if a.shape != b.shape or a.dtype.kind != "f":
         return None
@@ -123,7 +123,7 @@ def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
 
 
 def _moved(found: Found, index: Index) -> Cause | None:
-    """Both are reshapes of one value, with its axes in two orders."""
+    """Recognise two reshapes of one value, with its axes in two orders."""
     end = found.b.program.operations[found.b.end]
     partners = (index.program.values([each.index])[each.index] for each in index.meets(end))
     tried = set()
@@ -147,7 +147,7 @@ def _as(source: np.ndarray, order: tuple[int, ...], shape: tuple[int, ...]) -> n
 
 
 def _sources(region: Region) -> list[np.ndarray]:
-    """The values that moves alone turn into a region's end, the nearest first."""
+    """Return the values that moves alone turn into a region's end, the nearest first."""
     found, index = [], region.end
     for _ in range(STEPS):
         op = region.program.operations[index]

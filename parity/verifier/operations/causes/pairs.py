@@ -11,8 +11,8 @@ from parity.verifier.operations.region import Found
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """A's operations on channels in the order that makes neighbours of the halves, or halves of the
-    neighbours, yield B's value in that order."""
+    """Recognise B's value as that of A's operations on reordered channels, in which halves are
+    neighbours, or neighbours halves."""
     if sum(op.name == "mul" for op in computing(found.a)) < 2:
         return None  # by cosines and by sines: what turns nothing is another order of the same
     read = found.a.program.values([i for i in outside(found.a) if _is_computed(found, i)])
@@ -36,6 +36,6 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _is_computed(found: Found, index: int) -> bool:
-    """Whether a value comes from an input: tables of sines do not, and keep their order."""
+    """Return whether a value comes from an input: tables of sines do not, and keep their order."""
     ops = found.a.program.operations
     return any(ops[i].kind == "input" for i in (index, *upstream(found.a, index)))

@@ -1,4 +1,4 @@
-"""An operation of B that reads another value than A's does."""
+"""Operations of B that read another value than A's do."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from parity.verifier.operations.program import Operation, Program, Ref
 from parity.verifier.operations.region import Found, Region, distance
 
 LARGEST = 24
-"""Operations of a region up to which the operands of each are exchanged."""
+"""Largest region, in operations, whose operands are exchanged."""
 MOST_TRIALS = 120
 
 
 def other_value(found: Found, index: Index) -> Cause | None:
-    """Nothing is computed wrongly, but B's next operation reads another of B's own values."""
+    """Recognise that B computes nothing wrongly, but its next operation reads another of its values."""
     if computing(found.b) or computing(found.a) or not found.b.readers:
         return None
     a, b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
@@ -38,7 +38,7 @@ def other_value(found: Found, index: Index) -> Cause | None:
 
 
 def _instead(reader: str, own: Operation, wanted: Operation) -> str:
-    """What is said of a value that is read in the place of another."""
+    """Say that a value is read in the place of another."""
     if where(own) == where(wanted):
         return f"{reader or 'it'} reads another value of {where(own)} than A does"
     of_b, of_a = where(own), where(wanted)
@@ -48,12 +48,12 @@ def _instead(reader: str, own: Operation, wanted: Operation) -> str:
 
 
 def _is_number(op: Operation) -> bool:
-    """Whether a value is written in the program, one number in each place."""
+    """Return whether a value is a constant that holds one number in each place."""
     return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
 
 
 def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
-    """The value of B that is one of A's, and comes from none that was put there."""
+    """Return the value of B that is one of A's and depends on no patched value."""
     partners = {each.index for each in index.meets(wanted)}
     given = program.repaired | program.behind(program.repaired) if program.repaired else set()
     for op in program.operations:
@@ -65,7 +65,7 @@ def _held(program: Program, wanted: Operation, index: Index) -> Operation | None
 
 
 def operand(found: Found, index: Index) -> Cause | None:
-    """An operand exchanged for a value that A's region reads."""
+    """Find an operand of B that, exchanged for a value that A's region reads, gives A's value."""
     region = found.b
     if not region.operations or len(region.operations) > LARGEST:
         return None
@@ -89,7 +89,7 @@ def operand(found: Found, index: Index) -> Cause | None:
 
 
 def _wanted(found: Found, index: Index) -> list[tuple[Operation, Any]]:
-    """What A's region reads, where B has it, too."""
+    """Return the values that A's region reads, each with B's operation that has it too."""
     program, found_values = found.b.program, []
     for i in outside(found.a):
         op = found.a.program.operations[i]
@@ -109,7 +109,7 @@ def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def row(found: Found, _: Index) -> Cause | None:
-    """Another row of the same table."""
+    """Recognise another row of the same table."""
     for x in found.b.program.values(_sources(found.b)).values():
         if not isinstance(x, np.ndarray) or x.size > 1 << 22:
             continue
@@ -129,8 +129,8 @@ def row(found: Found, _: Index) -> Cause | None:
 
 
 def _sources(region: Region) -> list[int]:
-    """Values a few moves before the end of a region; the least of some rows is one of them, but not read
-    by its index."""
+    """Return the values up to four operations before a region's end, up to any max or min: the least of
+    some rows is one of them, but is not read by its index."""
     found, index = [], region.end
     for _ in range(4):
         op = region.program.operations[index]

@@ -11,16 +11,16 @@ from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found
 
 LARGEST = 1 << 22
-"""Elements of a value up to which its rows are tried."""
+"""Most elements of a value whose rows are tried."""
 MOST_STARTS = 9
-"""Rows at the beginning of an axis that may be left out."""
+"""How many first rows are tried as the beginning of a reduction."""
 _KINDS: dict[str, Callable[..., np.ndarray]] = {
     "mean": np.mean, "sum": np.sum, "largest": np.max, "smallest": np.min
 }  # fmt: skip
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """Another reduction of the same rows, or of others."""
+    """Recognise another reduction of the same rows, or one of other rows."""
     shape = tuple(n for n in found.value.shape if n > 1)
     if found.value.dtype.kind != "f":
         return None

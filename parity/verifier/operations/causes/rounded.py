@@ -12,7 +12,7 @@ from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found, Region
 
 LARGEST = 24
-"""Operations of a region up to which it is run again."""
+"""Largest region, in operations, that is run again."""
 
 
 def _to(name: str) -> Callable[[np.ndarray], np.ndarray]:
@@ -26,7 +26,7 @@ def _to(name: str) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _tf32(x: np.ndarray) -> np.ndarray:
-    """float32 with 10 bits of mantissa, ties away from zero."""
+    """Round to float32 with 10 bits of mantissa, ties away from zero."""
     bits = x.astype(np.float32).view(np.uint32)
     return ((bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
 
@@ -37,7 +37,7 @@ TYPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """One side's product of rounded operands is the other's."""
+    """Find the type to which one side rounds its operands: the other's rounded ones give its product."""
     for region, wanted, side in ((found.a, found.instead, "B"), (found.b, found.value, "A")):
         if not _is_product(region):
             continue

@@ -14,7 +14,7 @@ from parity.verifier.operations.program import Ref
 from parity.verifier.operations.region import Found, Region
 
 LARGEST = 48
-"""Operations of a region up to which it is tried."""
+"""Largest region, in operations, that is tried."""
 MOST_TRIALS = 40
 VAGUE = ("left out", "one step too many")
 """Names that say nothing of operations that are skipped at several places at once."""
@@ -23,7 +23,7 @@ _Skip = tuple[list[int], int]
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """Operations of the same names that, skipped together on one side, give the value of the other."""
+    """Find operations of the same names that, skipped together on one side, give the other's value."""
     for region, side, wanted in ((found.a, "A", found.instead), (found.b, "B", found.value)):
         alike: dict[tuple[str, ...], list[_Skip]] = {}
         for steps, kept in skips(region, LARGEST):
@@ -47,7 +47,7 @@ def _names(region: Region, steps: list[int]) -> tuple[str, ...]:
 
 
 def _apart(group: list[_Skip]) -> list[_Skip]:
-    """Those that share no operation, each the last of its kind."""
+    """Return the skips that share no operation, preferring those that end last."""
     taken: set[int] = set()
     found = []
     for steps, kept in sorted(group, key=lambda each: -each[0][-1]):

@@ -1,4 +1,4 @@
-"""Operations that one side has and the other has not: skipped, its value is the other's."""
+"""Operations that one side alone has: with these skipped, its value is the other's."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from parity.verifier.operations.program import Operation, Ref
 from parity.verifier.operations.region import Found, Region
 
 LARGEST = 24
-"""Operations of a region up to which it is tried which of them can be skipped."""
+"""Largest region, in operations, in which skips are tried."""
 MOST_TRIALS = 150
 WHOLE = 0.9
-"""Of the elements of some rows, how many must differ for the rows to be what differs; or the same of
-each."""
+"""Share of the elements of some rows that must differ for whole rows to count as different, unless
+the same elements of each row do."""
 SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 _NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """The fewest operations that, skipped on one side, give the value of the other."""
+    """Find the fewest operations that, skipped on one side, give the value of the other."""
     for region, side, wanted in (
         (found.a, "A", found.instead),
         (found.b, "B", found.value),
@@ -41,7 +41,7 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def kept_as_it_was(found: Found, index: Index) -> Cause | None:
-    """A parameter that B returns as it was given, where A returns what it computes from it."""
+    """Recognise a parameter that B returns as it was given, where A returns what it computes from it."""
     program = found.b.program
     outputs = program.values([each for _, each in program.outputs]).values()
     if not any(np.array_equal(each, found.instead) for each in outputs):
@@ -55,12 +55,12 @@ def kept_as_it_was(found: Found, index: Index) -> Cause | None:
 
 
 def too_many_of_a_part(found: Found, _: Index) -> Cause | None:
-    """Operations that B has for rows for which A has them not."""
+    """Find operations that B runs on rows on which A does not."""
     return _partly(found, found.b, "B")
 
 
 def _partly(found: Found, region: Region, side: str) -> Cause | None:
-    """Operations that one side has for rows for which the other has them not."""
+    """Find operations that one side runs on rows on which the other does not."""
     a, b = found.value, found.instead
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
     if apart.all() or not apart.any() or a.shape != b.shape:
@@ -91,7 +91,8 @@ def _shape(region: Region) -> tuple[int, ...]:
 
 
 def skips(region: Region, largest: int = LARGEST) -> Iterator[tuple[list[int], int]]:
-    """Operations between two values of one shape, the last of them, and the value before: few first."""
+    """Yield the operations that lead from a value to a later one of its shape, and that first value: few
+    operations first."""
     if not region.operations or len(region.operations) > largest:
         return
     program, inside = region.program, set(region.operations)
@@ -118,13 +119,13 @@ def _long(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _before(region: Region, end: int) -> list[int]:
-    """Values in front of an operation: of the region, or read by it."""
+    """Return the values upstream of an operation that are in the region, or read by it."""
     allowed = {*region.operations, *outside(region)}
     return [i for i in upstream(region, end) if i in allowed]
 
 
 def _between(region: Region, first: int, last: int) -> list[int]:
-    """Operations that lead from one value to another, the last included, in order."""
+    """Return the operations that lead from one value to another, the last included, in order."""
     program = region.program
     behind = {first}
     for index in region.operations:
@@ -149,7 +150,7 @@ def _skipped(region: Region, end: int, kept: int) -> np.ndarray | None:
 
 
 def named(region: Region, side: str, steps: list[int], kept: int) -> Cause:
-    """What operations are that one side has alone, and where."""
+    """Name operations that one side alone has, and say where they are."""
     program = region.program
     ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
     names = {op.name for op in ops}
@@ -163,7 +164,7 @@ def named(region: Region, side: str, steps: list[int], kept: int) -> Cause:
 
 
 def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
-    """What is not computed any more where operations are skipped."""
+    """Return the names of operations whose results no longer count where some are skipped."""
     program = region.program
     dropped = set(steps)
     if steps[-1] == region.end:
@@ -172,7 +173,7 @@ def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
 
 
 def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
-    """One sum or product more."""
+    """Name a sum or a product that one side alone has."""
     program, too_many = region.program, side == "B"
     sums = op.name in ("add", "sub", "rsub")
     number = [each for each in op.operands if not isinstance(each, Ref)]
@@ -203,7 +204,7 @@ def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
 
 
 def _from_input(region: Region, op: Operation) -> bool:
-    """Whether a value depends on an input: a table of positions that every layer adds does not."""
+    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
     program = region.program
     return op.kind == "input" or any(
         program.operations[i].kind == "input" for i in upstream(region, op.index)
@@ -211,7 +212,7 @@ def _from_input(region: Region, op: Operation) -> bool:
 
 
 def _guards(region: Region, op: Operation) -> bool:
-    """Whether a sum keeps a root or a divisor from zero."""
+    """Return whether a sum keeps a root or a divisor from zero."""
     program = region.program
     for reader in program.operations[op.index + 1 : op.index + 12]:
         if op.index in reader.inputs:
@@ -220,7 +221,7 @@ def _guards(region: Region, op: Operation) -> bool:
 
 
 def _leads(region: Region, index: int, kept: int) -> bool:
-    """Whether an operand is the value that is kept, moved at most."""
+    """Return whether an operand is the value that is kept, moved at most."""
     program = region.program
     while True:
         if index == kept:

@@ -1,4 +1,4 @@
-"""The gradient of another activation; a gradient that does not pass."""
+"""Gradients of another activation, and gradients that do not pass."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from parity.verifier.operations.region import Found, Region
 _Slope = Callable[[np.ndarray], np.ndarray]
 
 MOST_READ = 6
-"""Values of a region of which each may be the gradient that arrives, or what the activation is given."""
+"""Most values of a region that are tried as the arriving gradient, or as the activation's input."""
 
 
 def _of_part(name: str, steepness: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> _Slope:
-    """Of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f' from x and f."""
+    """Return the derivative of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f'
+    from x and f."""
 
     def slope(x: np.ndarray) -> np.ndarray:
         part = PARTS[name](x, float)
@@ -42,12 +43,12 @@ SLOPES: dict[str, _Slope] = {
     "sigmoid": lambda x: PARTS["silu"](x, float) * (1 - PARTS["silu"](x, float)),
     "identity": np.ones_like,
 }
-"""Of each activation its derivative."""
+"""Derivative of each activation."""
 
 
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
 def judge(found: Found, _: Index) -> Cause | None:
-    """The gradient that arrives, times the slope of another activation."""
+    """Recognise the arriving gradient times the slope of another activation."""
     if found.value.dtype.kind != "f":
         return None
     reads = _read(found.a, found) + _read(found.b, found)
@@ -62,7 +63,7 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def nothing(found: Found, _: Index) -> Cause | None:
-    """No gradient passes."""
+    """Recognise a gradient that does not pass."""
     backward = any(path.startswith("gradient") for path, _ in found.b.program.outputs)
     if not backward or found.instead.any() or not found.value.any():
         return None

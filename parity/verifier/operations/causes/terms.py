@@ -1,4 +1,4 @@
-"""A factor of one term: a rate, a weight of a sum."""
+"""Wrong factors of one term of a sum: a rate, a weight."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from parity.verifier.operations.meeting import Index
 from parity.verifier.operations.region import Found
 
 LARGEST = 32
-"""Operations of a region up to which its numbers are tried."""
+"""Largest region, in operations, whose numbers are tried."""
 MOST_TRIALS = 12
 LEAST_NUMBERS = 3
-"""Elements that one unknown factor must explain."""
+"""Fewest elements that one unknown factor must explain."""
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """The one number by which a term of B's is multiplied, exchanged for what makes the sum A's."""
+    """Find the one factor of a term of B's that, exchanged for another number, gives A's value."""
     if found.value.size < LEAST_NUMBERS or len(found.b.operations) > LARGEST:
         return None
     factors = [s for s in slots(found.b) if s.operation.name in ("mul", "div") and _is_one(s.value)]
@@ -37,7 +37,7 @@ def _is_one(value: object) -> bool:
 
 
 def _solved(found: Found, slot: Slot) -> float | None:
-    """How many times too large B's term is: from two runs with other numbers, and tried in a third."""
+    """Return how many times too large B's term is: solved from two runs, and checked in a third."""
     power = -1.0 if slot.operation.name == "div" and slot.position == 1 else 1.0
     one, two = (exchanged(found.b, [(slot, slot.value * scale**power)]) for scale in (1.0, 2.0))
     if any(v is None or np.shape(v) != found.value.shape for v in (one, two)):

@@ -1,4 +1,4 @@
-"""A convolution with A's padding, stride, dilation or groups."""
+"""Convolutions of B with another padding, stride, dilation or number of groups than A's."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_di
 _OF_TORCH = {"stride": 3, "padding": 4, "dilation": 5, "groups": 8}
 """Positions among the arguments of `aten.convolution`."""
 MOST = 4
-"""Convolutions of a region up to which each is tried."""
+"""Most convolutions of a region that are tried."""
 
 
 def judge(found: Found, _: Index) -> Cause | None:
-    """The fewest arguments of a convolution of B's that, exchanged for those of one of A's, make the
-    rest A's."""
+    """Find the fewest arguments of a convolution of B's that, exchanged for those of one of A's, give
+    A's value."""
     of_a, of_b = (
         [op for op in computing(region) if WINDOW in op.extra][:MOST] for region in (found.a, found.b)
     )
@@ -45,14 +45,14 @@ def judge(found: Found, _: Index) -> Cause | None:
 
 
 def _unlike(a: Window, b: Window) -> Iterator[tuple[str, ...]]:
-    """The arguments that differ, one, then two of them."""
+    """Yield the arguments that differ, one at a time, then two."""
     names = [name for name in _NAMES if getattr(a, name) != getattr(b, name)]
     for count in (1, 2):
         yield from combinations(names, count)
 
 
 def _with(op: Operation, changed: dict[str, Any]) -> Operation | None:
-    """A convolution with other arguments; None where it runs on several devices."""
+    """Return a convolution with other arguments; None where it runs on several devices."""
     if isinstance(op.run, partial) and op.run.func is bind:
         primitive, params = op.run.args
         own = params | {_OF_JAX[name]: value for name, value in changed.items()}
@@ -76,6 +76,6 @@ def _with(op: Operation, changed: dict[str, Any]) -> Operation | None:
 
 
 def _padded(run: Callable[[Sequence[Any]], Any], sizes: Sequence[Any], operands: Sequence[Any]) -> Any:
-    """A convolution of what is padded with zeros along its last axes."""
+    """Run a convolution on its input padded with zeros along the last axes."""
     x, *rest = operands
     return run([np.pad(x, [(0, 0), (0, 0), *sizes]), *rest])

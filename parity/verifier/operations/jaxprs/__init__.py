@@ -1,1 +1,1 @@
-"""JAX's programs, recorded."""
+"""Recording JAX programs."""

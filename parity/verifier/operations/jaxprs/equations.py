@@ -14,7 +14,7 @@ from parity.verifier.operations.windows import WINDOW, transform_of_jax, window_
 
 
 def apply_rule(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    """A primitive in numpy."""
+    """Run a primitive in numpy."""
     with np.errstate(all="ignore"):
         result = function(params, *(np.asarray(each) for each in operands))
     return (
@@ -25,27 +25,27 @@ def apply_rule(function: Callable[..., Any], params: dict[str, Any], operands: S
 
 
 def apply_power(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    """An integer power, whose exponent is the second operand."""
+    """Run an integer power, whose exponent is the second operand."""
     return apply_rule(function, params | {"y": operands[1]}, operands[:1])
 
 
 def pick(number: int, operands: Sequence[Any]) -> Any:
-    """One of several results."""
+    """Return one of several results."""
     return operands[0][number]
 
 
 def row_of(number: int, operands: Sequence[Any]) -> Any:
-    """One step's part of what a scan runs over."""
+    """Return one step's part of what a scan runs over."""
     return operands[0][number]
 
 
 def stack(operands: Sequence[Any]) -> Any:
-    """What the steps of a scan put out."""
+    """Stack what the steps of a scan put out."""
     return np.stack([np.asarray(each) for each in operands])
 
 
 def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
-    """A primitive as JAX runs it, in float64."""
+    """Run a primitive as JAX does, in float64."""
     import jax
 
     with jax.enable_x64(True):
@@ -54,7 +54,7 @@ def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any
 
 
 def keeps_numbers(eqn: Any) -> bool:
-    """Whether a conversion is between types of one kind."""
+    """Return whether a conversion is between types of one kind."""
     kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
     return all("float" in each for each in kinds) or all("int" in each for each in kinds)
 
@@ -66,7 +66,7 @@ _ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation
 
 
 def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """What a formula shows of a primitive besides its operands, and what else is kept of it."""
+    """Return what a formula shows of a primitive besides its operands, and what else is kept of it."""
     kept: dict[str, Any] = {"primitive": name, "params": params}
     if name == "conv_general_dilated":
         window = window_of_jax(params)
@@ -78,14 +78,14 @@ def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def plain(value: Any) -> str:
-    """A parameter of an equation as a formula shows it."""
+    """Write a parameter of an equation as a formula shows it."""
     if isinstance(value, tuple):
         return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
     return getattr(value, "name", str(value))
 
 
 def last_reads(jaxpr: Any) -> dict[int, list[Any]]:
-    """Of each equation, by its number, the variables that no later one reads."""
+    """Return, by the number of an equation, the variables that no later equation reads."""
     last: dict[Any, int] = {}
     for number, eqn in enumerate(jaxpr.eqns):
         for each in eqn.invars:
@@ -103,7 +103,7 @@ _TRANSFORMED = re.compile(r"\b(?:transpose|jvp|vmap)\(")
 
 
 def modules_of(eqn: Any) -> str:
-    """Flax's modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
+    """Return the path of Flax modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
     transformations."""
     stack = _TRANSFORMED.sub("", str(eqn.source_info.name_stack)).replace("/", ".")
     parts = [part if "(" in part else part.rstrip(")") for part in stack.split(".")]
@@ -111,5 +111,5 @@ def modules_of(eqn: Any) -> str:
 
 
 def written_by_jax(inner: Any) -> bool:
-    """Whether a called function is JAX's own."""
+    """Return whether a called function is JAX's own."""
     return of_jax.is_of_jax(of_jax.file_of(getattr(inner, "jaxpr", inner)))

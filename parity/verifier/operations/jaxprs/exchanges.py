@@ -1,4 +1,4 @@
-"""What devices exchange: every collective as a function of the parts that a group holds."""
+"""Collectives, each as a function of the parts that a group of devices holds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Collective:
     axes: tuple[str, ...]
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The stack after it, of the stack before."""
+        """Return the stack of parts after it, given the stack before."""
         value = np.asarray(operands[0])
         parts: list[Any] = [None] * self.devices.count
         for group in self.devices.groups(self.axes):
@@ -54,7 +54,7 @@ def _reduce_scatter(params: dict[str, Any], parts: Parts) -> Parts:
 
 
 def _all_to_all(params: dict[str, Any], parts: Parts) -> Parts:
-    """Tiled: what is not, JAX has reshaped before."""
+    """Exchange pieces among all devices, tiled; JAX has reshaped before what is not."""
     pieces = [np.split(each, len(parts), params["split_axis"]) for each in parts]
     return [np.concatenate([own[i] for own in pieces], params["concat_axis"]) for i in range(len(parts))]
 
@@ -67,7 +67,7 @@ def _permute(params: dict[str, Any], parts: Parts) -> Parts:
 
 
 UNCHANGED = frozenset(["pvary", "pcast", "pbroadcast", "preduced", "vary_unreduced_cast"])
-"""They change what is known of a value, not the value."""
+"""Primitives that change what is known of a value, not the value."""
 COLLECTIVES: dict[str, Callable[[dict[str, Any], Parts], Parts]] = {
     "psum": _total(np.sum),
     "pmax": _total(np.max),

@@ -10,11 +10,11 @@ from parity.verifier.operations.callables import is_a
 from parity.verifier.operations.held import held_by, is_module
 
 MODES = ("deterministic", "use_running_average")
-"""What tells a layer of NNX whether it trains."""
+"""Attributes that tell a layer of NNX whether it trains."""
 
 
 class Held:
-    """What a function holds; JAX's part of it."""
+    """The Flax modules and the arrays that a function holds."""
 
     def __init__(self, function: Any) -> None:
         found = list(held_by(function))
@@ -22,7 +22,7 @@ class Held:
         self.arrays = {id(each): (name, each) for name, each in found if not is_module(each)}
 
     def labels(self) -> dict[int, str]:
-        """Paths of arrays by their `id`, as a trace meets them."""
+        """Return the paths of arrays by their `id`, as a trace meets them."""
         found = {i: name for i, (name, _) in self.arrays.items() if name}
         for name, module in self.modules.items():
             for path, leaf in _state(module):
@@ -31,7 +31,7 @@ class Held:
 
     @contextmanager
     def evaluating(self) -> Iterator[bool]:
-        """While entered, the modules are in evaluation mode; whether they were not before."""
+        """Put the modules in evaluation mode while entered; yield whether any was in another."""
         if not self.modules:
             yield False
             return
@@ -49,7 +49,7 @@ class Held:
 
 
 def _state(module: Any) -> Iterator[tuple[list[str], Any]]:
-    """The arrays of a module, with their paths."""
+    """Yield the arrays of a module, with their paths."""
     import jax
     from flax import nnx
 

@@ -18,7 +18,7 @@ from parity.verifier.operations.program import Source
 def play_scan(
     recorder: Any, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
 ) -> list[Any]:
-    """Every step of a scan; what it runs over is sliced, what it puts out is stacked."""
+    """Run every step of a scan; what it runs over is sliced, its outputs are stacked."""
     scan = read_scan(p)
     fixed, carried = scan.constants, scan.carried
     constants, carry, rows = (
@@ -48,7 +48,7 @@ def play_scan(
 def play_while(
     recorder: Any, p: Any, operands: list[Any], line: Source | None, scope: str, module: str
 ) -> list[Any]:
-    """A while loop, as often as its condition holds."""
+    """Run a while loop as often as its condition holds."""
     of_condition, of_body = p["cond_nconsts"], p["body_nconsts"]
     condition, body = operands[:of_condition], operands[of_condition : of_condition + of_body]
     carry = operands[of_condition + of_body :]

@@ -1,4 +1,4 @@
-"""A mesh of devices: which parts of a value each of them holds."""
+"""A mesh of devices, and the part of a value that each device holds."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Devices:
         return math.prod(self.sizes.values())
 
     def along(self, axes: Sequence[str]) -> int:
-        """How many devices lie along some axes."""
+        """Return how many devices lie along some axes."""
         return math.prod(self.sizes[each] for each in axes)
 
     def groups(self, axes: Sequence[str]) -> np.ndarray:
-        """(groups, devices along the axes): the devices that communicate over some axes."""
+        """Return the devices that communicate over some axes: (groups, devices along the axes)."""
         names = list(self.sizes)
         ids = np.arange(self.count).reshape(tuple(self.sizes.values()))
         inside = [names.index(each) for each in axes]
@@ -34,7 +34,7 @@ class Devices:
         return ids.transpose([*rest, *inside]).reshape(-1, self.along(axes))
 
     def reduced(self, value: np.ndarray, axes: Sequence[str], how: Callable[..., Any]) -> np.ndarray:
-        """A stacked value reduced over some axes; every device of a group holds the result."""
+        """Reduce a stacked value over some axes; every device of a group holds the result."""
         found = np.empty_like(value, dtype=np.result_type(value, how(value[:1], axis=0)))
         for group in self.groups(axes):
             found[group] = how(value[group], axis=0)
@@ -42,11 +42,11 @@ class Devices:
 
 
 def divide(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[Any]) -> np.ndarray:
-    """The parts of a value that devices hold.
+    """Return the stack of the parts of a value that devices hold.
 
     Args:
         devices: the mesh.
-        spec: of each axis of the value, the axes of the mesh over which it is split.
+        spec: for each axis of the value, the axes of the mesh over which it is split.
         operands: the value.
     """
     value, parts = np.asarray(operands[0]), []
@@ -62,7 +62,7 @@ def divide(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence
 
 
 def join(devices: Devices, spec: Sequence[tuple[str, ...]], operands: Sequence[Any]) -> np.ndarray:
-    """The value whose parts devices hold; of what several hold, the first one's."""
+    """Return the value whose parts devices hold; of a part that several hold, the first device's."""
     stacked = np.asarray(operands[0])
     local = stacked.shape[1:]
     counts = [devices.along(over) for over in spec] + [1] * (len(local) - len(spec))
@@ -83,7 +83,7 @@ def _place(devices: Devices, device: int) -> dict[str, int]:
 
 
 def _number(devices: Devices, axes: Sequence[str], place: dict[str, int]) -> int:
-    """Which part a device has of what is split over some axes."""
+    """Return which part a device has of a value that is split over some axes."""
     number = 0
     for each in axes:
         number = number * devices.sizes[each] + place[each]
@@ -91,13 +91,13 @@ def _number(devices: Devices, axes: Sequence[str], place: dict[str, int]) -> int
 
 
 def index_along(devices: Devices, axes: Sequence[str], _: Sequence[Any]) -> np.ndarray:
-    """(devices,): the number of each along some axes."""
+    """Return the number of each device along some axes: (devices,)."""
     found = [_number(devices, axes, _place(devices, each)) for each in range(devices.count)]
     return np.array(found, np.int32)
 
 
 def hold_alike(devices: Devices, axes: Sequence[str], stacked: np.ndarray) -> bool:
-    """Whether devices along some axes hold the same, up to rounding."""
+    """Return whether devices along some axes hold the same, up to rounding."""
     if stacked.dtype.kind not in "fiub":
         return True
     for group in devices.groups(axes):

@@ -13,7 +13,7 @@ from parity.verifier.operations.callables import is_record
 
 
 class Opened:
-    """The fields of a dataclass, and what it is made again from."""
+    """The fields of a dataclass, and the original from which it is made again."""
 
     def __init__(self, like: Any, inside: dict[str, Any]) -> None:
         self.like, self.inside = like, inside
@@ -32,7 +32,7 @@ jax.tree_util.register_pytree_with_keys(Opened, _flatten, _unflatten)
 
 
 def opened(tree: Any) -> Any:
-    """A tree with its dataclasses opened; those that JAX knows are trees already."""
+    """Open the dataclasses of a tree; those that JAX knows are trees already."""
 
     def of(leaf: Any) -> Any:
         if not is_record(leaf):
@@ -43,7 +43,7 @@ def opened(tree: Any) -> Any:
 
 
 def closed(tree: Any) -> Any:
-    """The tree that `opened` made, as it was."""
+    """Return the tree that `opened` was given, with the values that are in it now."""
 
     def of(leaf: Any) -> Any:
         if not isinstance(leaf, Opened):

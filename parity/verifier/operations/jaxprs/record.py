@@ -1,9 +1,8 @@
 """A JAX program, operation by operation: its jaxpr, walked through calls, loops and custom rules.
 
 Whatever number type the program asks for, it runs in float64: what remains to be compared is the
-algebra. A
-``jit``ted library function is traced once and cached with the lines of its first caller; the lines of
-later ones come from the call.
+algebra. A ``jit``ted library function is traced once and cached with the lines of its first caller; the
+lines of later callers come from the call.
 """
 
 from __future__ import annotations
@@ -52,8 +51,8 @@ def record_jax(
     """Run a function and record it.
 
     Args:
-        function: pure, of the trees in `arguments`.
-        arguments: each a tree, what its leaves are, and the prefix of their paths.
+        function: a pure function of the trees in `arguments`.
+        arguments: for each argument, the kind of its leaves, the prefix of their paths, and the tree.
         name: what the program is called.
         dtype: trace it on leaves of this floating point type, so that every operation is known to want
             the type that it has there; what is kept is in float64 all the same.
@@ -120,7 +119,7 @@ class _Recorder:
         self.lines: dict[int, Source | None] = {}
         self.only: Source | None = None
         self.devices: Devices | None = None
-        """Those that run what is recorded, in a `shard_map`."""
+        """The devices that run what is recorded, in a `shard_map`."""
 
     def leaf(self, kind: Kind, label: str, value: Any, epsilon: float = 0.0) -> _Live:
         return self.add(Operation(-1, kind, (), None, kind, label, epsilon=epsilon), value, always=True)
@@ -210,7 +209,7 @@ class _Recorder:
     def fixed(
         self, inner: Any, operands: Sequence[Any], line: Source | None, scope: str, module: str
     ) -> list[Any]:
-        """A call of a function of JAX's: all of it belongs to the line of the call."""
+        """Record a call of a function of JAX's: all of it belongs to the line of the call."""
         outer, self.only = self.only, self.only or line
         try:
             return self.call(inner, operands, line, scope, module)
@@ -273,7 +272,7 @@ class _Recorder:
         return self.add(Operation(-1, name, tuple(operands), run, "operation", label, line), value)
 
     def decided(self, each: Any, line: Source | None) -> Any:
-        """The number that decides over a branch; in a `shard_map`, that of all devices."""
+        """Return the number that decides on a branch; in a `shard_map`, one that all devices hold."""
         stacked = self.devices is not None and isinstance(each, _Live)
         return sharded.one_for_all(each.value, line) if stacked else _value(each)
 

@@ -1,7 +1,7 @@
-"""Lines of the rules that a program gives for its gradients.
+"""Source lines of the backward rules that a user writes.
 
 JAX runs the backward rule of a `jax.custom_vjp` when it transposes the call, and gives all that the rule
-computes the line of the call. But what is wrong may be the rule.
+computes the line of the call. But the rule may be what is wrong.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from parity.verifier.operations.sources import is_user
 
 
 class _Now:
-    """Stands for the lines that run when they are asked for; None would stand for those before."""
+    """Stand-in for the lines that run when they are asked for; None would stand for those before."""
 
     def __bool__(self) -> bool:
         return False
 
     def as_python_traceback(self) -> None:
-        """What JAX would add to an exception."""
+        """Return what JAX would add to an exception: nothing."""
 
 
 @contextmanager
 def own_lines() -> Iterator[None]:
-    """While entered, what a user's backward rule computes has the rule's lines; a library's rule keeps
+    """Give what a user's backward rule computes the rule's lines while entered; a library's rule keeps
     the line of its call."""
     from jax.extend import source_info_util
 
@@ -52,6 +52,6 @@ def own_lines() -> Iterator[None]:
 
 
 def _is_of_user(rule: Any) -> bool:
-    """Whether a wrapped function was written by the user."""
+    """Return whether a wrapped function was written by the user."""
     file = file_of(rule)
     return bool(file) and is_user(file)

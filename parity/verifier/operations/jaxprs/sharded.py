@@ -31,7 +31,7 @@ class OnEach:
     """Which operands are stacks; the others are numbers, the same on every device."""
 
     def __call__(self, operands: Sequence[Any]) -> Any:
-        """The stack of the results; of several results, a tuple of stacks."""
+        """Return the stack of the results; for several results, a list of stacks."""
         results = []
         for device in range(self.count):
             own = [x[device] if s else x for x, s in zip(operands, self.stacked, strict=True)]
@@ -43,7 +43,7 @@ class OnEach:
 
 def shard_map(recorder: Any, params: dict[str, Any], operands: list[Any], line: Source | None,
               scope: str, module: str) -> list[Any]:  # fmt: skip
-    """Walk the program of a `shard_map`."""
+    """Record the program of a `shard_map`."""
     mesh = params["mesh"]
     names = tuple(str(each) for each in mesh.axis_names)
     if recorder.devices is not None:
@@ -88,16 +88,16 @@ def shard_map(recorder: Any, params: dict[str, Any], operands: list[Any], line: 
 
 
 def on_each(devices: Devices, run: Callable[..., Any], operands: Sequence[Any]) -> OnEach:
-    """An operation as every device runs it; operands that are live are stacks."""
+    """Return an operation as every device runs it; operands that are live are stacks."""
     return OnEach(run, devices.count, tuple(hasattr(each, "index") for each in operands))
 
 
 def collective(recorder: Any, eqn: Any, operands: list[Any], line: Source | None, scope: str,
                module: str) -> list[Any] | None:  # fmt: skip
-    """Record a collective, one operation for each operand; None of anything else.
+    """Record a collective, one operation for each operand; return None for anything else.
 
     Raises:
-        InputError: a collective that is not known here, or that is over groups of devices.
+        InputError: the collective is over groups of devices (`axis_index_groups`).
     """
     devices, name, params = recorder.devices, eqn.primitive.name, eqn.params
     if name == "axis_index":
@@ -126,14 +126,14 @@ def collective(recorder: Any, eqn: Any, operands: list[Any], line: Source | None
 
 
 def replicated(recorder: Any, each: Any) -> Any:
-    """A constant as all devices hold it."""
+    """Record a constant as all devices hold it."""
     run = partial(_repeat, recorder.devices.count)
     op = Operation(-1, "broadcast", (each,), run, "operation", is_layout=hasattr(each, "index"))
     return recorder.add(op, run([_value(each)]))
 
 
 def one_for_all(value: Any, line: Source | None) -> Any:
-    """The number by which a branch or a loop is decided: it must be the same on every device.
+    """Return the number that decides on a branch or a loop; it must be the same on every device.
 
     Raises:
         InputError: it is not.

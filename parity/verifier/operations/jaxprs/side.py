@@ -30,12 +30,12 @@ def record_side(
 
     Args:
         function: an NNX or Linen module, a callable pytree, or a function.
-        variables: of a Linen module.
+        variables: the variables of a Linen module.
         args: its positional arguments.
-        kwargs: those by name.
+        kwargs: its named arguments.
         bound: how many of `args` were bound before the inputs were given.
         name: what the program is called.
-        dtype: what the program is rounded to and noted in; None for float64 throughout.
+        dtype: floating point type in which the program is traced; None for float64 throughout.
     """
     inner, state, signature = functional(function, variables)
     trees: list[tuple[Kind, str, Any]] = [] if state is None else [("parameter", "", state)]
@@ -71,9 +71,10 @@ def record_side(
 
 
 def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:
-    """A function of what is held and of the arguments; what is held; what has the arguments' names.
+    """Return a function of what is held and of the arguments; what is held; and the callable whose
+    signature names the arguments.
 
-    Of a plain function nothing is held, and it is given the arguments alone.
+    A plain function holds nothing, and is given the arguments alone.
     """
     if is_a(function, "flax.linen"):
         return function.apply, variables, function.__call__
@@ -90,7 +91,7 @@ def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any]
 
 
 def arrays_of(tree: Any) -> tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]:
-    """The arrays of a tree by their paths, and how it is made again with others."""
+    """Return the arrays of a tree by their paths, and a function that rebuilds the tree with others."""
     import jax
 
     leaves, structure = jax.tree.flatten(tree)
@@ -120,7 +121,7 @@ def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:
 
 
 def evaluating(model: Any) -> Any:
-    """A copy of an NNX model, in evaluation mode."""
+    """Return a copy of an NNX model, in evaluation mode."""
     from flax import nnx
 
     copy = nnx.clone(model)
@@ -129,7 +130,7 @@ def evaluating(model: Any) -> Any:
 
 
 def path_of(keys: Iterable[Any]) -> str:
-    """The path of a leaf in a tree, by its keys."""
+    """Return the path of a leaf in a tree, given its keys."""
     return ".".join(map(_entry, keys))
 
 
@@ -155,7 +156,7 @@ def _is_array_tree(function: Any) -> bool:
 
 
 def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
-    """The arrays of a tree, and how to put them back beside its flags and numbers."""
+    """Return the arrays of a tree, and a function that puts them back beside its flags and numbers."""
     import jax
 
     leaves, structure = jax.tree.flatten(value)
@@ -173,7 +174,7 @@ def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
 
 
 def only_arrays(result: Any) -> Any:
-    """What a program returns, without what is no array."""
+    """Drop from a program's result all that is no array."""
     import jax
 
     if all(isinstance(leaf, (jax.Array, np.ndarray, float, int)) for leaf in jax.tree.leaves(result)):

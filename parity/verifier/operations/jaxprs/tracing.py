@@ -1,4 +1,4 @@
-"""From a function of JAX's to its jaxpr, in float64 where it can be had."""
+"""Tracing a JAX function to its jaxpr, in float64 where possible."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from parity.verifier.operations.program import REFUSES, Program
 
 
 def trace(program: Program, function: Callable[..., Any], wide: Any, given: Any, own_types: Any) -> Any:
-    """A function as a jaxpr, and the shapes of what it returns.
+    """Trace a function; return its jaxpr and the shapes of its results.
 
-    A loop may refuse leaves in float64, where a module of it remembers the type of its parameters, and
-    so may an author; then it is traced in the types that it has, which are not followed when it runs.
+    A loop may refuse leaves in float64, if a module in it remembers the type of its parameters, and so
+    may an author; then the function is traced in its own types, which are ignored when it runs.
 
     Args:
-        program: where it is noted that an author refuses.
-        function: what is traced.
+        program: the program whose notes say so, if an author refuses.
+        function: the function to trace.
         wide: its arguments in float64.
         given: its arguments as they were given.
         own_types: a context in which these keep their types.

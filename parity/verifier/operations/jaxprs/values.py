@@ -8,7 +8,7 @@ import numpy as np
 
 
 def leaf_value(value: Any) -> Any:
-    """A leaf as numpy holds it: floating point in float64; keys of random generators stay JAX's."""
+    """Convert a leaf to numpy: floating point to float64; keys of random generators stay JAX's."""
     import jax
 
     if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -21,7 +21,7 @@ def leaf_value(value: Any) -> Any:
 
 
 def cast(value: Any, dtype: str) -> Any:
-    """A leaf in another floating point type; what is no floating point number stays."""
+    """Convert a leaf to another floating point type; what is no floating point number stays."""
     import jax
 
     if isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -32,7 +32,7 @@ def cast(value: Any, dtype: str) -> Any:
 
 
 def rounding_of(dtype: Any) -> float:
-    """Half the distance of 1 to the next number; 0 of float64 and of what is no floating point type."""
+    """Return half the distance of 1 to the next number; 0 for float64 and for other kinds of types."""
     import ml_dtypes
 
     name = getattr(dtype, "name", str(dtype)).removeprefix("torch.")
@@ -42,7 +42,7 @@ def rounding_of(dtype: Any) -> float:
 
 
 def literal(value: Any) -> Any:
-    """A number written in the program; one in float32 stands for the shortest decimal that rounds to
+    """Return a number written in the program; for one in float32, the shortest decimal that rounds to
     it."""
     dtype = np.asarray(value).dtype
     if dtype.name != "float64" and "float" in dtype.name:
@@ -51,7 +51,7 @@ def literal(value: Any) -> Any:
 
 
 def widened(value: Any) -> Any:
-    """A parameter that is a small floating point type becomes float64."""
+    """Replace a parameter that is a small floating point type by float64."""
     if isinstance(value, (np.dtype, type)) and not isinstance(value, bool):
         try:
             return np.dtype(np.float64) if rounding_of(np.dtype(value)) else value
@@ -61,7 +61,7 @@ def widened(value: Any) -> Any:
 
 
 def lowered(result: Any) -> Any:
-    """A result of JAX's as numpy holds it; keys of random generators stay JAX's."""
+    """Convert a result of JAX's to numpy; keys of random generators stay JAX's."""
     import jax
 
     return result if jax.numpy.issubdtype(result.dtype, jax.dtypes.prng_key) else np.asarray(result)

@@ -49,7 +49,7 @@ _PLAIN: dict[str, Callable[..., str]] = {
 
 
 def jax_code(op: Operation, operands: Sequence[str]) -> list[str]:
-    """The line that computes an operation; see `torch_code`.
+    """Return the line that computes an operation; see `torch_code`.
 
     Raises:
         InputError: it is an operation between devices.
@@ -97,7 +97,7 @@ def _slices(params: dict[str, Any]) -> str:
 
 
 def _bound(name: str, params: dict[str, Any], operands: Sequence[str]) -> str:
-    """The primitive itself: what has no plainer form."""
+    """Write the primitive itself, where there is no plainer form."""
     shown = "".join(f", {key}={_shown(each)}" for key, each in params.items())
     return f"lax.{name}_p.bind({', '.join(f'jnp.asarray({each})' for each in operands)}{shown})"
 

@@ -1,4 +1,4 @@
-"""The file that `--repro` writes: both formulas, what they are given, and the difference."""
+"""The file that `--repro` writes: both formulas, their inputs, and the difference."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vit_config import ConfigError, InputError
 from vit_config.files.atomic import check_writable, write_atomically
 
 LITERALS = 64
-"""Numbers up to which arrays are written into the program; more go into an .npz beside it."""
+"""Largest array, in numbers, that is written into the program; larger ones go into an .npz beside it."""
 SECONDS = 120
-"""For running what was written."""
+"""Time limit for running the written program."""
 
 
 def write_repro(place: Place, path: Path, *, a: str = "A", b: str = "B") -> str:
@@ -71,7 +71,7 @@ def check_repro(path: Path) -> None:
 def script(
     place: Place, found: Found, arrays_name: str, a: str, b: str
 ) -> tuple[str, dict[str, np.ndarray]]:
-    """The program, and what it loads from `arrays_name`."""
+    """Return the program, and the arrays that it loads from `arrays_name`."""
     arrays = Arrays()
     of_a = side_of(found.a, arrays)
     own = np.asarray(found.a.program.values([found.a.end])[found.a.end])
@@ -168,7 +168,7 @@ def _npz(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def _run(path: Path) -> str:
-    """What a program prints; it must run before it is handed to anybody."""
+    """Run a program and return what it prints; it must run before it is handed to anybody."""
     try:
         done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True,
                               timeout=SECONDS, cwd=path.parent)  # fmt: skip

@@ -20,14 +20,14 @@ _NAMES = [*"xyzuvwpqrst"]
 
 @dataclass
 class Arrays:
-    """What both functions are given: as few arrays as hold it all."""
+    """The arrays that both functions are given: as few as hold all their inputs."""
 
     held: dict[str, np.ndarray] = field(default_factory=dict)
     about: dict[str, str] = field(default_factory=dict)
-    """What each is in the programs."""
+    """What each array is in the programs."""
 
     def give(self, program: Program, op: Operation, value: np.ndarray) -> str:
-        """An expression, in numpy, of a value that a region reads."""
+        """Return a numpy expression of a value that a region reads."""
         for name, array in self.held.items():
             for way in ways(array.shape, value.shape):
                 if distance(way.of(array), value) <= SAME and array.dtype.kind == value.dtype.kind:
@@ -69,7 +69,7 @@ class Side:
     """The body of the function."""
     parameters: tuple[str, ...]
     arguments: tuple[str, ...]
-    """Expressions in numpy of what it is called with."""
+    """Numpy expressions of what the function is called with."""
 
 
 def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) -> Side:
@@ -111,7 +111,8 @@ def side_of(region: Region, arrays: Arrays, *, given: np.ndarray | None = None) 
 
 
 def _closed(program: Program, inside: set[int], end: int) -> tuple[list[int], dict[int, Any]]:
-    """The operations, with those before them whose results are no arrays, and what they read."""
+    """Return a region's operations, with those before it whose results are no arrays, and the values
+    that they read."""
     while True:
         read = {i for index in inside for i in program.operations[index].inputs} - inside
         wanted = sorted(read | ({end} - inside))

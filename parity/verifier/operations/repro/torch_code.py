@@ -19,18 +19,18 @@ _BACKEND = frozenset(["device", "layout", "pin_memory", "memory_format", "non_bl
 
 
 class Text(str):
-    """Code, which stands for itself."""
+    """Code, whose `repr` is the code itself."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def torch_code(run: Any, operands: Sequence[str]) -> list[str]:
-    """The lines that compute an operation; the last one is the expression of its value.
+    """Return the lines that compute an operation; the last one is the expression of its value.
 
     Args:
         run: how the program runs it.
-        operands: expressions.
+        operands: expressions of its operands.
     """
     if isinstance(run, Pick):
         return [f"{operands[0]}[{run.number}]"]
