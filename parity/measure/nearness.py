@@ -1,8 +1,9 @@
-"""How near two values must be to count as the same, measured by nudging all leaves of the reference.
+"""How near two values must be to count as the same, measured by nudging all leaves of both programs.
 
-The reference runs once more with every leaf moved by one unit in the last place. A value of the other
-program counts as the same if it differs by at most `FACTOR` times the effect. The limit is never below
-`LEAST`, and never above `MOST`: a nudge may change a value altogether, such as a choice of experts.
+Each program runs once more with every leaf moved by one unit in the last place. Two values count as
+the same if they differ by at most `FACTOR` times the larger of the two effects. The limit is never
+below `LEAST`, and never above `MOST`: a nudge may change a value altogether, such as a choice of
+experts.
 """
 
 from __future__ import annotations

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from parity.measure.nearness import CERTAIN
+from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.verdict import Verdict
 from parity.verifier.operations.causes import Cause, cause_of
 from parity.verifier.operations.causes.numbers import ratio_of
 from parity.verifier.operations.collectives import CAUSES as COLLECTIVES
 from parity.verifier.operations.collectives import collective_faults
 from parity.verifier.operations.comparison import UNCOMPARED, Comparison, Counts, Kind, Place
-from parity.verifier.operations.digits import lost_digits
+from parity.verifier.operations.digits import loses_digits, lost_digits
 from parity.verifier.operations.formula import Letters
 from parity.verifier.operations.inputs import check_inputs
 from parity.verifier.operations.meeting import Index, is_weak, meet
@@ -61,11 +61,16 @@ def compare_programs(
     started = time.perf_counter() if started is None else started
     a, b, aligned = align(a, b)
     measure(a)
+    measure(b)
     pairs, left_out = (pair or pair_outputs)(a, b)
     check_inputs(a, b, pairs)
     missing = [pair for pair in pairs if all_missing(a, b, pair)]
     left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
     pairs = [pair for pair in pairs if pair not in missing]
+    unstable = loses_digits(a, b, pairs)
+    if unstable:  # B's sensitivity is the fault, and forgives nothing
+        for op in b.operations:
+            op.near = LEAST
     search = Search(a, b, pairs)
     met = meet(b.operations, search.index)
     counts = _counts(a, b, pairs, left_out, met)
@@ -83,7 +88,7 @@ def compare_programs(
             faults.append(_known("order", found, said, letters))
         for found, others, said in moved_norms(search):
             faults.append(_known("operations", found, said, letters, others))
-        for found, message in lost_digits(search):
+        for found, message in lost_digits(search) if unstable else ():
             faults.append(_known("digits", found, ("", message), letters))
         for found in search.places():
             place = _place(found, letters, search.index)

@@ -15,15 +15,31 @@ from parity.measure.tolerance import FACTOR
 from parity.verifier.operations.layouts import arrangements
 from parity.verifier.operations.meeting import is_weak
 from parity.verifier.operations.nearness import movements
+from parity.verifier.operations.pairing import Outputs, Pairs
 from parity.verifier.operations.places import MOST, Search
+from parity.verifier.operations.program import Program
 from parity.verifier.operations.region import Found, distance
 from parity.verifier.operations.round import Round
 from parity.verifier.operations.trials import Trial
 
 TIMES = 16.0
 """How many times farther than A's value a nudge must move B's."""
+BEYOND = 2.0
+"""How many times farther from A's than A's own rounding explains an output must be."""
 FARTHEST = 1e-6
 """Largest relative distance at which two values count as the same with lost digits."""
+
+
+def loses_digits(a: Program, b: Program, pairs: Pairs) -> bool:
+    """Return whether nothing but B's own sensitivity explains how far an output of B is from A's."""
+    suspects = [
+        (x, y) for x, y in pairs if b.operations[y].near.norm >= TIMES * a.operations[x].near.norm
+    ]
+    outputs = Outputs(a, b, suspects)
+    return any(
+        outputs.error((x, y), a.values([x])[x], b.values([y])[y]) > BEYOND * a.operations[x].near.norm
+        for x, y in suspects
+    )
 
 
 def lost_digits(search: Search) -> Iterator[tuple[Found, str]]:
@@ -58,7 +74,8 @@ def _first(now: Round, limits: Mapping[int, float]) -> tuple[Found, str] | None:
             now.look_up([y])
             ways = arrangements(value, op.shape)
             way = min(ways, key=lambda way: distance(way, now.window[y]), default=None)
-            if way is None or distance(way, now.window[y]) > limit:
+            apart = np.inf if way is None else distance(way, now.window[y])
+            if way is None or not BEYOND * of_a.near.norm < apart <= limit:
                 continue
             repair = now.repair(Trial(of_a.index, y, np.ascontiguousarray(way), ()), 1)
             if repair is not None:
