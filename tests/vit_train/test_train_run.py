@@ -240,6 +240,16 @@ def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkey
         claim(tmp_path, manifest)
 
 
+def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
+    manifest = make_manifest(JOB, "0")
+    before = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 1.0})
+    assert (before.run_id, claim(tmp_path, before)) == (manifest.run_id, [])
+    assert claim(tmp_path, manifest) == []
+    other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
+    with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
+        claim(tmp_path, other)
+
+
 HOLD = """
 import sys
 from pathlib import Path
