@@ -6,17 +6,17 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import parity
 import parity.porting.trained
-import vit_train.conduct as conduct_room
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
 from parity.cli.support.train_options import parse
+from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import PRESETS, Recipe, preset
 from vit_config.job import default_job
@@ -245,14 +245,9 @@ def interrupted(tmp_path_factory):
     write_tiny_set(folder / "data")
     argv = small_run(folder)
 
-    @contextmanager
-    def stop_signals(*_):
-        asked = []
-        yield lambda: bool(asked.append(1)) or len(asked) == 5
-
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
-        patch.setattr(conduct_room, "stop_signals", stop_signals)
+        stopping_after(5, patch)
         first = run("train", argv, prog="python train.py")
     run_dir = Path(argv[argv.index("--run-dir") + 1])
     return run_dir, argv, first, list(run_dir.glob("*.safetensors")), said.getvalue()

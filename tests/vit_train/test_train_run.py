@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import jax
 import numpy as np
 import pytest
 
 import vit_jax.train.run as run_room
-import vit_train.conduct as conduct_room
+from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.errors import ConfigError
@@ -70,17 +69,6 @@ def whole(data_dir, tmp_path_factory):
 def one_device():
     """Quicker to compile for than eight."""
     return tuple(jax.local_devices()[:1])
-
-
-def stopping_after(steps, monkeypatch):
-    """As if SIGINT came while step number `steps` ran."""
-
-    @contextmanager
-    def stop_signals(*_):
-        asked = []
-        yield lambda: bool(asked.append(1)) or len(asked) == steps
-
-    monkeypatch.setattr(conduct_room, "stop_signals", stop_signals)
 
 
 def assert_same(a, b):
