@@ -75,12 +75,9 @@ class Augment(Schema, frozen=True):
             raise ValueError(
                 f"crop_area ends at {self.crop_area[1]}, but 1 is the whole image; use at most 1"
             )
-        if (self.crop == "random") != (self.crop_resize is not None):
-            raise ValueError(
-                f'crop = "{self.crop}" with crop_resize = {_json(self.crop_resize)}: a random crop needs'
-                " crop_resize, and no other crop takes it"
-            )
-        for field, other, values in _GOES_WITH:
+        if self.crop == "random" and self.crop_resize is None:
+            raise ValueError('crop = "random" with crop_resize = null: a random crop needs crop_resize')
+        for field, other, values in AUGMENT_GOES_WITH:
             value, found = getattr(self, field), getattr(self, other)
             if value != type(self).model_fields[field].default and found not in values:
                 raise ValueError(
@@ -91,14 +88,16 @@ class Augment(Schema, frozen=True):
 
 
 _RESIZED = ("crop", ("torchvision", "tensorflow"))
-_GOES_WITH: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+AUGMENT_GOES_WITH: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("crop_area", *_RESIZED),
     ("crop_ratio", *_RESIZED),
     ("crop_filter", "crop", ("torchvision",)),
+    ("crop_resize", "crop", ("random",)),
     ("policy_layers", "policy", ("timm", "big_vision")),
     ("policy_magnitude", "policy", ("timm", "big_vision")),
     ("policy_deviation", "policy", ("timm",)),
 )
+"""Fields that have an effect only if another has one of these values."""
 
 
 class Mix(Schema, frozen=True):

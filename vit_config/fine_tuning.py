@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Collection
+from typing import NamedTuple
+
 from vit_config.augmentation import Augment
 from vit_config.recipe import Recipe
 
@@ -10,9 +15,19 @@ SIZES = ((1_000, 30, 32, 3e-4), (10_000, 20, 64, 5e-4), (None, 10, 128, 7e-4))
 the root of the batch."""
 BATCHES = 4
 """Fewest batches of an epoch, into which a smaller set is cut."""
+CHARACTERS = 10
+"""Fewest classes called by one character each that are taken for written characters; fewer may be
+grades, such as 0 to 4."""
 
 
-def fine_tuning(images: int | None) -> Recipe:
+class Images(NamedTuple):
+    """A training set, as far as it is known before it is opened for training."""
+
+    count: int | None = None
+    class_names: tuple[str, ...] | None = None
+
+
+def fine_tuning(images: Images, batch: object = None) -> Recipe:
     """Make a recipe for weights that have been trained already.
 
     AdamW with a learning rate that falls from layer to layer (BEiT, arXiv 2106.08254, and MAE, arXiv
@@ -20,33 +35,72 @@ def fine_tuning(images: int | None) -> Recipe:
     labels.
 
     Args:
-        images: number of images in the training set; None if unknown.
+        batch: the user's number of images in a batch, which the learning rate follows; anything but a
+            whole number from 1 on is ignored.
     """
-    _, epochs, batch, rate = next(
-        size for size in SIZES if size[0] is None or (images is not None and images <= size[0])
+    count = images.count
+    _, epochs, usual, rate = next(
+        size for size in SIZES if size[0] is None or (count is not None and count <= size[0])
     )
-    if images is not None:
-        batch = max(min(batch, images // BATCHES), 1)
+    if count is not None:
+        usual = max(min(usual, count // BATCHES), 1)
+    chosen = batch if isinstance(batch, int) and batch >= 1 else usual
     return Recipe(
         epochs=epochs,
-        batch_size=batch,
-        learning_rate=rate,
+        batch_size=chosen,
+        learning_rate=float(f"{rate * math.sqrt(chosen / usual):.2g}"),
         weight_decay=0.05,
         layer_decay=0.75,
         clip_norm=1.0,
         label_smoothing=0.1,
         warmup_fraction=0.1,
-        augment=Augment(crop="torchvision", crop_area=(0.35, 1.0), flip=True),
+        augment=Augment(
+            crop="torchvision", crop_area=(0.35, 1.0), flip=why_unflipped(images.class_names) is None
+        ),
     )
 
 
-def told(recipe: Recipe) -> str:
-    """Describe a recipe for fine-tuning in one line."""
-    area = "-".join(f"{share:.0%}" for share in recipe.augment.crop_area)
-    crop = f"crops of {area}" if recipe.augment.crop != "none" else "no crops"
-    return (
-        f"{recipe.optimizer} at {recipe.learning_rate:g}, layer decay {recipe.layer_decay:g},"
-        f" weight decay {recipe.weight_decay:g}, {recipe.epochs} epochs of batches of"
-        f" {recipe.batch_size}, {recipe.warmup / recipe.epochs:.0%} warm-up, {recipe.schedule}, {crop},"
-        f" {'flips' if recipe.augment.flip else 'no flips'}, label smoothing {recipe.label_smoothing:g}"
+def why_unflipped(class_names: tuple[str, ...] | None) -> str | None:
+    """Return why a mirror image may be of another class, going by the names of the classes; None if no
+    name says so."""
+    names = class_names or ()
+    if len(names) >= CHARACTERS and all(len(name) == 1 for name in names):
+        return f"the classes are called like written characters: {', '.join(names[:3])}, ..."
+    sided = (name for name in names if {"left", "right"} & set(re.split(r"[\W_]+", name.lower())))
+    return next((f"a class is called {name}" for name in sided), None)
+
+
+def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
+    """Describe a recipe for fine-tuning, a line for each choice, with the flag that changes it.
+
+    Args:
+        given: dotted fields that the user gave; their lines are marked.
+    """
+    augment, why = recipe.augment, why_unflipped(images.class_names)
+    is_area = augment.crop in ("torchvision", "tensorflow")
+    crop = "{:.0%} to {:.0%} of the image".format(*augment.crop_area) if is_area else augment.crop
+    share = not recipe.warmup_epochs
+    warmup = f"{recipe.warmup_fraction:.0%} of the run" if share else f"{recipe.warmup:g} epochs"
+    flip = "yes" if augment.flip else "no"
+    lines: tuple[tuple[str, object, str], ...] = (
+        ("epochs", recipe.epochs, "epochs"),
+        ("batch", recipe.batch_size, "batch-size"),
+        ("optimizer", recipe.optimizer, "optimizer"),
+        ("learning rate", f"{recipe.learning_rate:g} at most", "learning-rate"),
+        ("schedule", recipe.schedule, "schedule"),
+        ("warm-up", warmup, "warmup-fraction" if share else "warmup-epochs"),
+        ("layer decay", f"{recipe.layer_decay:g} a layer", "layer-decay"),
+        ("weight decay", f"{recipe.weight_decay:g}", "weight-decay"),
+        ("gradients", f"clipped at {recipe.clip_norm}", "clip-norm"),
+        ("smoothing", f"{recipe.label_smoothing:g} of the labels", "label-smoothing"),
+        ("crops", crop, "augment.crop"),
+        ("flips", flip, "augment.no-flip" if augment.flip else "augment.flip"),
     )
+    known = "an unknown number of" if images.count is None else f"{images.count:,}"
+    said = [f"fine-tuning recipe for {known} images; a flag changes its line, --config FILE all of them"]
+    for name, value, flag in lines:
+        mine = " (given)" if flag.replace("-", "_").replace(".no_", ".") in given else ""
+        said.append(f"  {name:<15}{f'{value}{mine}':<28} --recipe.{flag}")
+    if why and not augment.flip and "augment.flip" not in given:
+        said.append(f"  no flips, because {why}")
+    return said

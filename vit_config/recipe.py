@@ -23,8 +23,8 @@ from vit_config.schema import ViTConfig
 ONLY_JAX = {"kernel": "reference", "reduce_dtype": "auto"}
 """Fields that only JAX's trainer has, with the one value that PyTorch's, on one device, can do."""
 
-LATER = ("warmup_fraction",)
-"""Fields that runs of format 1 did not have at first."""
+LATER = ("warmup_fraction", "eval_crop")
+"""Fields whose defaults runs of format 1 did not have at first."""
 
 
 class Recipe(Schema, frozen=True):
@@ -129,9 +129,10 @@ class Recipe(Schema, frozen=True):
     pixels: Literal["data", "half", "imagenet"] = "data"
     """Mean and deviation that images are normalised by: those of the weights to start from, or else of
     the training images; one half each, as in Big Vision (pixels from -1 to 1); or ImageNet's, as in timm
-    and DeiT."""
-    eval_crop: float = Field(default=1.0, gt=0, le=1)
-    """Share of a resized image that evaluation sees, from its centre; 0.875 is 224 of 256."""
+    and DeiT. Only `data` resizes images as the weights to start from do."""
+    eval_crop: float | None = Field(default=None, gt=0, le=1)
+    """Share of a resized image that evaluation sees, from its centre; 0.875 is 224 of 256; null: that of
+    the weights to start from if `pixels` is data, else the whole image."""
     augment: Augment = Augment()
     """Random changes to training images."""
     mix: Mix = Mix()
@@ -167,8 +168,8 @@ class Recipe(Schema, frozen=True):
         return self
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Write the recipe as JSON, without the fields of later versions at their defaults, so that an
-        earlier run is still the same run."""
+        """Write the recipe as JSON, without defaults of later versions, so that an earlier run is still
+        the same run."""
         usual = {name for name in LATER if getattr(self, name) == type(self).model_fields[name].default}
         return self.model_dump_json(indent=indent, exclude=usual)
 

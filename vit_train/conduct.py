@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +26,7 @@ from vit_train.manifest import claim, locked, make_manifest
 from vit_train.profiling import FOLDER, Profile
 from vit_train.progress import TrainingBar
 from vit_train.saving import Due
-from vit_train.stopping import agreed_stop, stop_signals
+from vit_train.stopping import Stopping, stop_signals
 from vit_train.task import Task, make_task
 from vit_train.trainer import Checkpoints, OnDevices, Params, Stored, Trainer
 
@@ -118,30 +118,29 @@ def conduct(
         profile = stack.enter_context(Profile(task.profile, trainer.trace, run_dir / FOLDER))
         agreed = hosts.should_stop
         due = Due(task.save_every, partial(_of_leader, hosts) if agreed else None)
-        hooks = partial(_hooks, task, trainer, log, bar, checkpoints, best, profile, due)
+        logged = set() if agreed else {(event["kind"], event["step"]) for event in read_log(run_dir)}
+        hooks = partial(_hooks, task, trainer, log, bar, checkpoints, best, profile, due, logged)
+        tell = (bar.note, lambda: checkpoints.writing, bar.leave, agreed)
         try:
-            stopping = (
-                agreed_stop(agreed, start)
-                if agreed
-                else stop_signals(start, bar.note, lambda: checkpoints.writing, bar.leave)
-            )
-            with stopping as should_stop, bar:
+            with stop_signals(start, task.total_steps, *tell) as stopping, bar:
                 step, state = run_steps(
                     program,
                     job.recipe,
                     state,
                     batches,
-                    hooks(should_stop),
+                    hooks(stopping),
                     start_step=start,
                     steps_per_epoch=task.steps_per_epoch,
                     stop_after=start if over else task.stop_after,
                     unlogged=unlogged(run_dir, start) if hosts.leads else (),
+                    evaluate_first=("train", start) in logged,
                 )
-                if step < task.total_steps:
+                if step < task.total_steps or stopping.told:
                     checkpoints.wait()
         except TrainingError as error:
             raise TrainingError(f"{error}; the checkpoints before it are in {run_dir}") from None
-        test, over = None, step == task.total_steps or (best is not None and best.is_enough)
+        is_enough = best is not None and best.is_enough
+        test, over = None, (step == task.total_steps or is_enough) and not stopping.told
         if over and best is not None:
             state = _restore_best(best, step, trainer, checkpoints, state, console)
         if over:
@@ -213,7 +212,8 @@ def _hooks(
     best: Best | None,
     profile: Profile,
     due: Due,
-    should_stop: Callable[[], bool],
+    logged: Set[tuple[str, int]],
+    stopping: Stopping,
 ) -> Hooks[Stored, Params]:
     recipe = task.job.recipe
     watched = {"validation": task.validation, "test": task.dataset.test if recipe.watch_test else None}
@@ -227,7 +227,11 @@ def _hooks(
         for name, records in watched.items():
             if records is None or (name == "test" and step == task.total_steps):
                 continue  # the test set is read at the end anyway
-            result = evaluate(trainer.program, params, task.eval_batches(records, trainer.hosts.rows))
+            if (name, step) in logged:
+                continue  # done when the run was told to stop, and left the next
+            batches = task.eval_batches(records, trainer.hosts.rows)
+            with stopping.between_steps() as left:
+                result = evaluate(trainer.program, params, batches, left)
             log.write(name, step, loss=result.loss, accuracy=result.accuracy)
             if name == "validation" and best is not None:
                 scores = {"loss": result.loss, "accuracy": result.accuracy}
@@ -248,9 +252,7 @@ def _hooks(
         log.write(UNLOGGED, step, metrics=metrics)
 
     teach = task.teach(trainer.make_teacher)
-    return Hooks(
-        on_log, on_save, on_evaluate, should_stop, teach, profile, due, keep_unlogged, bar.advance
-    )
+    return Hooks(on_log, on_save, on_evaluate, stopping, teach, profile, due, keep_unlogged, bar.advance)
 
 
 def _of_leader(hosts: Hosts, late: bool) -> bool:

@@ -93,7 +93,8 @@ def make_preprocess(
     """Make the recipe's preprocessing; by default with the statistics of the training images.
 
     Args:
-        given: the preprocessing of the weights to start from; used where the recipe leaves it open.
+        given: the preprocessing of the weights to start from; used where the recipe's `pixels` are
+            "data", except for its `eval_crop`.
 
     Raises:
         ConfigError: a channel has the same value everywhere.
@@ -101,8 +102,9 @@ def make_preprocess(
     half = (0.5,) * dataset.image_shape[2]
     known = {"half": (half, half), "imagenet": (IMAGENET_MEAN, IMAGENET_STD)}.get(recipe.pixels)
     if known is None and given is not None:
-        return given.replace(class_names=dataset.class_names)
-    mean, std = known or channel_statistics(dataset.train)
-    return Preprocess(
-        mean=mean, std=std, crop_fraction=recipe.eval_crop, class_names=dataset.class_names
-    )
+        base = given
+    else:
+        mean, std = known or channel_statistics(dataset.train)
+        base = Preprocess(mean=mean, std=std)
+    crop = base.crop_fraction if recipe.eval_crop is None else recipe.eval_crop
+    return base.replace(crop_fraction=crop, class_names=dataset.class_names)

@@ -20,6 +20,10 @@ IN_FLIGHT = 2
 is told to stop finishes all of them."""
 
 
+class EvaluationLeftError(Exception):
+    """An evaluation was left before its end, because the run was told to stop."""
+
+
 class Verdict(NamedTuple):
     """Consequences of an evaluation for the run."""
 
@@ -40,7 +44,7 @@ class Hooks(NamedTuple, Generic[Stored, Params]):
     """Given the updates done and the state on the host, which the next step may change."""
     evaluate: Callable[[int, Params], Verdict]
     """Given the updates done and, on the devices, the parameters or their average, every
-    `eval_every_epochs`."""
+    `eval_every_epochs`. If it raises `EvaluationLeftError`, the run ends here, with a checkpoint."""
     should_stop: Callable[[], bool]
     """Called after every step; true ends the run early, with a checkpoint."""
     teach: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -68,6 +72,7 @@ def run_steps(
     steps_per_epoch: int,
     stop_after: int | None = None,
     unlogged: Iterable[Mapping[str, float]] = (),
+    evaluate_first: bool = False,
 ) -> tuple[int, OnDevices]:
     """Train to the recipe's end, or until told to stop.
 
@@ -76,6 +81,7 @@ def run_steps(
         batches: the batches from `start_step` on.
         stop_after: number of updates in all after which to stop, if fewer than the recipe's.
         unlogged: the metrics that `Hooks.keep_unlogged` got at `start_step`.
+        evaluate_first: whether an evaluation that is due at `start_step` may have been left.
 
     Returns:
         The updates done and the state on the devices.
@@ -85,6 +91,12 @@ def run_steps(
     """
     total = recipe.epochs * steps_per_epoch
     last = total if stop_after is None else min(stop_after, total)
+
+    def evaluates(done: int) -> bool:
+        return done == total or done / steps_per_epoch % recipe.eval_every_epochs == 0
+
+    if evaluate_first and evaluates(start_step) and _evaluated(hooks, start_step, state).enough:
+        return start_step, state
     known: list[dict[str, float]] = [dict(values) for values in unlogged]  # of steps not logged yet
     pending: list[Any] = []  # metrics of the steps after those, on the devices still
     flying: deque[Callable[[], object]] = deque()
@@ -105,11 +117,10 @@ def run_steps(
         if hooks.profile.ends_after(done):
             program.fetch(metrics)  # waits for the devices
             hooks.profile.stop()
-        stop = done < total and (hooks.should_stop() or done == last)
+        stop = hooks.should_stop() or done == last < total
         epoch = done / steps_per_epoch
         save = done == total or epoch % recipe.checkpoint_every_epochs == 0
-        evaluate = done == total or epoch % recipe.eval_every_epochs == 0
-        logs = save or evaluate or done % recipe.log_every_steps == 0
+        logs = save or evaluates(done) or done % recipe.log_every_steps == 0
         save = hooks.due(done, logs) or save or stop
         if logs or save:
             known += _numbers(program.fetch(pending), done)
@@ -121,7 +132,7 @@ def run_steps(
             means["data_wait"] = waited / seconds
             hooks.log(done, means)
             known, since, waited, timed = [], time.perf_counter(), 0.0, 0
-            verdict = hooks.evaluate(done, state.averaged) if evaluate else Verdict()
+            verdict = _evaluated(hooks, done, state) if evaluates(done) else Verdict()
             stop, save = stop or verdict.enough, save or verdict.enough or verdict.keep
         elif done == start_step + 1:  # the step is compiled, and reading of data has begun
             while flying:
@@ -134,6 +145,14 @@ def run_steps(
         if stop:
             return done, state
     return max(start_step, last), state
+
+
+def _evaluated(hooks: Hooks[Any, Any], done: int, state: Any) -> Verdict:
+    """Evaluate a state; one whose evaluation was left is kept, and the run ends."""
+    try:
+        return hooks.evaluate(done, state.averaged)
+    except EvaluationLeftError:
+        return Verdict(keep=True, enough=True)
 
 
 def _numbers(metrics: list[dict[str, np.ndarray]], done: int) -> list[dict[str, float]]:
@@ -159,11 +178,23 @@ def _means(metrics: list[dict[str, float]]) -> dict[str, float]:
 
 
 def evaluate(
-    program: Program[Any, Any, Params], params: Params, batches: Iterable[Mapping[str, Any]]
+    program: Program[Any, Any, Params],
+    params: Params,
+    batches: Iterable[Mapping[str, Any]],
+    left: Callable[[], bool] = lambda: False,
 ) -> Score:
-    """Evaluate parameters on the devices over padded batches, every example counted once."""
+    """Evaluate parameters on the devices over padded batches, every example counted once.
+
+    Args:
+        left: returns whether to leave off; asked before each batch.
+
+    Raises:
+        EvaluationLeftError: it was left.
+    """
     loss, right, count = 0.0, 0, 0
     for batch in batches:  # fetched one by one: a large set never piles up on the devices
+        if left():
+            raise EvaluationLeftError
         sums = program.fetch(program.eval_step(params, program.place_batch(batch)))
         loss += float(sums["loss"])
         right += int(sums["correct"])

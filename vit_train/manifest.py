@@ -34,6 +34,8 @@ VERSIONS = "versions"
 """The key that old runs have instead of a format: versions of packages."""
 COMPUTING = {"jax": ("jax", "jaxlib", "flax", "optax", "numpy"), "torch": ("torch", "numpy")}
 """Packages that decide how a step of each framework rounds: a run may go on with others."""
+OPEN = {"eval_crop": 1.0}
+"""Values in runs from before a field of the recipe could be left open, as it then is now."""
 ENVIRONMENT = "environment"
 LOCK = ".lock"
 SHOWN = 3
@@ -83,7 +85,11 @@ def make_manifest(
 
 
 def _fixed(manifest: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in manifest.items() if name != ENVIRONMENT}
+    """Return the facts that must stay the same."""
+    fixed = {name: value for name, value in manifest.items() if name != ENVIRONMENT}
+    if FORMAT in fixed and isinstance(recipe := fixed.get("recipe"), dict):
+        fixed["recipe"] = {**OPEN, **recipe}
+    return fixed
 
 
 def claim(run_dir: Path, manifest: Manifest) -> list[str]:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 3.0
@@ -26,31 +25,52 @@ class Stopping:
 
     Args:
         start: updates done so far; call the object after every later update.
+        last: updates done at the end of the run.
         say: function that prints a line, from any thread.
         writing: function that returns whether a checkpoint is being written.
         leave: function called before the process ends at once.
+        agreed: for processes that train together: given the updates done, returns whether all stop now,
+            as one of them was sent SIGTERM.
     """
 
     def __init__(
         self,
         start: int,
+        last: int,
         say: Callable[[str], None],
         writing: Callable[[], bool],
         leave: Callable[[], None],
+        agreed: Callable[[int], bool] | None = None,
     ) -> None:
-        self._step, self._say, self._writing, self._leave = start, say, writing, leave
-        self._told = self._answered = self._now = False
+        self._step, self._last, self._ahead = start, last, 1
+        self._say, self._writing, self._leave, self._agreed = say, writing, leave, agreed
+        self.told = False
+        """Whether to stop; of processes that train together, when they have agreed to."""
+        self._answered = self._now = False
         self._ended, self._ending = threading.Event(), threading.Lock()
 
     def __call__(self) -> bool:
         """Count an update; return whether to stop."""
         self._step += 1
-        return self._told
+        if self._agreed is not None and not self.told and self._agreed(self._step):
+            self.told = True
+            self._say(f"stopping after step {self._step}: a process was told to stop")
+        return self.told
+
+    @contextmanager
+    def between_steps(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that returns whether to leave what is done between two updates, which
+        processes that train together never do."""
+        self._ahead = 0
+        try:
+            yield lambda: self.told and self._agreed is None
+        finally:
+            self._ahead = 1
 
     def handle(self, *_: object) -> None:
         """Handle a signal in the main thread: note it, and raise KeyboardInterrupt if the run must
         end now."""
-        self._told = True
+        self.told = self.told or self._agreed is None
         if self._now:
             raise KeyboardInterrupt
 
@@ -64,8 +84,14 @@ class Stopping:
             if numbers[0] not in SIGNALS or self._now:
                 continue
             if not self._answered:
-                self._answered = self._told = True
-                self._say(f"stopping after step {self._step + 1}; again to stop now")
+                self._answered = True
+                if self._agreed is None:
+                    self.told = True
+                    step = min(self._step + self._ahead, self._last)
+                    self._say(f"stopping after step {step}; again to stop now")
+                else:
+                    self._say("stopping when all processes agree on a step; again to stop now")
+                    os.kill(os.getpid(), signal.SIGTERM)  # which they agree on
                 continue
             while self._writing() and not self._ended.is_set():
                 time.sleep(0.02)
@@ -87,20 +113,23 @@ class Stopping:
 @contextmanager
 def stop_signals(
     start: int,
+    last: int,
     say: Callable[[str], None],
     writing: Callable[[], bool],
     leave: Callable[[], None],
-) -> Iterator[Callable[[], bool]]:
-    """Handle SIGINT and SIGTERM by a `Stopping` for the duration; call the yielded object after
-    every step."""
-    stopping = Stopping(start, say, writing, leave)
+    agreed: Callable[[int], bool] | None = None,
+) -> Iterator[Stopping]:
+    """Handle SIGINT and SIGTERM by a `Stopping` for the duration; call the yielded object after every
+    step. SIGTERM is left to those who make processes that train together agree."""
+    stopping = Stopping(start, last, say, writing, leave, agreed)
     if threading.current_thread() is not threading.main_thread():
-        yield lambda: False  # only the main thread may handle signals
+        yield stopping  # only the main thread may handle signals
         return
     theirs, ours = socket.socketpair()
     ours.setblocking(False)
     listener = threading.Thread(target=stopping.listen, args=(theirs,), name="signals", daemon=True)
-    usual = {number: signal.signal(number, stopping.handle) for number in SIGNALS}
+    handled = SIGNALS if agreed is None else (signal.SIGINT,)
+    usual = {number: signal.signal(number, stopping.handle) for number in handled}
     before = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
     listener.start()
     try:
@@ -113,15 +142,3 @@ def stop_signals(
         ours.close()
         listener.join()
         theirs.close()
-
-
-@contextmanager
-def agreed_stop(agreed: Callable[[int], bool], start: int) -> Iterator[Callable[[], bool]]:
-    """Stop processes that train together after the same step, whichever of them was told to.
-
-    Args:
-        agreed: given the updates done, returns whether to stop now.
-        start: updates done so far; call the yielded function after every later update.
-    """
-    steps = count(start + 1)
-    yield lambda: agreed(next(steps))

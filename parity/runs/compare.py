@@ -21,6 +21,7 @@ from parity.runs.folder_manifest import read_job
 from vit_config import CheckpointError, MissingFileError
 from vit_config.job import flatten
 from vit_config.recipe import ONLY_JAX
+from vit_train.manifest import OPEN
 
 T = TypeVar("T")
 JSON_VERSION = 1
@@ -161,6 +162,7 @@ def _check_same(a: Path, b: Path) -> None:
         manifest = read_manifest(folder)
         what = read_job(folder, manifest)
         parts = {"model": json.loads(what.config.to_json()), "recipe": json.loads(what.recipe.to_json())}
+        parts["recipe"] = {**OPEN, **parts["recipe"]}
         for field in ONLY_JAX:
             del parts["recipe"][field]
         further = {name: manifest[name] for name in ("data", "freeze", "lora") if name in manifest}

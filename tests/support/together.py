@@ -74,8 +74,8 @@ class Together:
         raise AssertionError(f"no step {step}: {self.printed()}")
 
     def stop(self, number):
-        """Tell one of them to stop."""
-        self.processes[number].send_signal(signal.SIGTERM)
+        """Tell one of them to stop, as Ctrl-C does; it tells the others by SIGTERM."""
+        self.processes[number].send_signal(signal.SIGINT)
 
     def wait(self, seconds=300):
         """The exit status of each."""

@@ -2,10 +2,10 @@
 
 import pytest
 
-from parity.cli.support.job_file import base_job
-from parity.cli.support.train_data import PUBLISHED, count_images
+from parity.cli.support.job_file import base_job, tunes
+from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
-from vit_config.fine_tuning import fine_tuning, told
+from vit_config.fine_tuning import Images, fine_tuning, told, why_unflipped
 from vit_config.job import Job
 from vit_train.digits import NUM_TRAIN
 from vit_train.start import Start
@@ -25,7 +25,7 @@ from vit_train.task import _unknown_pixels
     ],
 )
 def test_the_number_of_images_sizes_the_recipe(images, epochs, batch):
-    recipe = fine_tuning(images)
+    recipe = fine_tuning(Images(images))
     assert (recipe.epochs, recipe.batch_size) == (epochs, batch)
     assert recipe.warmup == pytest.approx(epochs / 10)
     assert recipe.layer_decay < 1
@@ -34,13 +34,38 @@ def test_the_number_of_images_sizes_the_recipe(images, epochs, batch):
     assert recipe.weight_decay
 
 
+def test_the_learning_rate_follows_the_batch_of_the_user():
+    usual, larger = fine_tuning(Images(300)), fine_tuning(Images(300), 128)
+    assert (larger.batch_size, larger.learning_rate) == (128, 2 * usual.learning_rate)
+    assert fine_tuning(Images(300), "many") == fine_tuning(Images(300), 0) == usual
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (tuple("0123456789"), "the classes are called like written characters: 0, 1, 2, ..."),
+        (tuple("01234"), None),  # grades
+        (("go", "turn_left"), "a class is called turn_left"),
+        (("bright", "theft", "cleft"), None),
+        (("cat", "dog"), None),
+        (None, None),
+    ],
+)
+def test_images_whose_mirror_image_may_be_of_another_class_are_not_flipped(names, why):
+    assert why_unflipped(names) == why
+    assert fine_tuning(Images(300, names)).augment.flip == (why is None)
+
+
 def test_it_is_the_default_of_init_and_of_nothing_else(tmp_path):
-    tuned = base_job("vit_tiny_patch16_224", None, "w.safetensors", images=lambda: 300)
-    assert (tuned.recipe, tuned.model) == (fine_tuning(300), preset("vit_tiny_patch16_224"))
-    assert base_job("vit_tiny_patch16_224", None).recipe == Recipe()
-    assert base_job("digits", None, "w.safetensors").recipe == base_job("digits", None).recipe
+    assert tunes("vit_tiny_patch16_224", None, "w.safetensors")
+    assert not tunes("vit_tiny_patch16_224", None, None)
+    assert not tunes("digits", None, "w.safetensors")
+    recipe = fine_tuning(Images(300))
+    job = base_job("vit_tiny_patch16_224", None, "w.safetensors", tuned=recipe)
+    assert (job.recipe, job.model) == (recipe, preset("vit_tiny_patch16_224"))
     config = tmp_path / "own.toml"
     config.write_text('preset = "vit_tiny_patch16_224"\n[recipe]\nepochs = 3\n')
+    assert not tunes(None, config, "w.safetensors")
     assert base_job(None, config, "w.safetensors").recipe == Recipe(epochs=3)
 
 
@@ -49,24 +74,29 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
         path = tmp_path / "train" / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"not looked into")
-    held = count_images(["--data", f"folder:{tmp_path}"])
-    assert held in range(8, 13)
-    assert count_images(["--data=folder:nowhere"]) is None
-    assert count_images(["--data", "tfds:mnist", "--data-dir", str(tmp_path)]) == 60_000
-    assert count_images([]) == PUBLISHED["digits"] == NUM_TRAIN
+    held = about_images(["--data", f"folder:{tmp_path}"])
+    assert held.count in range(8, 13)
+    assert held.class_names == ("a", "b")
+    assert about_images(["--data=folder:nowhere"]) == Images()
+    numerals = tuple("0123456789")
+    mnist = about_images(["--data", "tfds:mnist", "--data-dir", str(tmp_path)])
+    assert mnist == (60_000, numerals)
+    assert about_images([]) == (PUBLISHED["digits"], numerals) == (NUM_TRAIN, numerals)
 
 
-def test_what_it_does_is_told_in_one_line():
-    said = told(fine_tuning(300))
-    for word in (
-        "adamw at 0.0003",
-        "layer decay 0.75",
-        "30 epochs of batches of 32",
-        "10% warm-up",
-        "flips",
-    ):
-        assert word in said
-    assert "\n" not in said
+def test_each_choice_is_told_with_the_flag_that_changes_it():
+    images = Images(300, tuple("0123456789"))
+    head, *lines = told(fine_tuning(images).replace(warmup_fraction=0.2), images, {"warmup_fraction"})
+    assert head.startswith("fine-tuning recipe for 300 images; ")
+    said = {line[2:17].strip(): line[17:].split() for line in lines}
+    assert said["epochs"] == ["30", "--recipe.epochs"]
+    assert said["learning rate"] == ["0.0003", "at", "most", "--recipe.learning-rate"]
+    assert said["warm-up"] == ["20%", "of", "the", "run", "(given)", "--recipe.warmup-fraction"]
+    assert said["crops"] == ["35%", "to", "100%", "of", "the", "image", "--recipe.augment.crop"]
+    assert said["flips"] == ["no", "--recipe.augment.flip"]
+    assert lines[-1] == f"  no flips, because {why_unflipped(images.class_names)}"
+    flipped = fine_tuning(images).replace(augment={**dict(fine_tuning(images).augment), "flip": True})
+    assert told(flipped, images, {"augment.flip"})[-1].split()[1:3] == ["yes", "(given)"]
 
 
 def test_weights_without_a_preprocessing_say_whose_mean_is_taken():

@@ -204,3 +204,13 @@ def test_every_way_of_mixing_changes_the_images(field, seen):
 def test_the_seed_reaches_dropout(seen, x64):
     one, other = (seen("gradients", recipe) for recipe in (RECIPE, RECIPE.replace(seed=1)))
     assert all(_differ(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_only_an_open_crop_is_that_of_the_weights_to_start_from(data_dir):
+    """`eval_crop` wins over what the weights say; their size, filter and pixels stay."""
+    dataset = open_dataset("tfds:tiny_rectangles", data_dir)
+    given = PREPROCESS.replace(crop_fraction=0.9, interpolation="bilinear")
+    for value, crop in ((None, 0.9), (0.5, 0.5), (1.0, 1.0)):
+        made = make_preprocess(dataset, Recipe(eval_crop=value), given)
+        assert made == given.replace(crop_fraction=crop, class_names=dataset.class_names)
+    assert make_preprocess(dataset, Recipe()).crop_fraction == 1.0

@@ -38,6 +38,7 @@ FLAGS = {
     "recipe.learning-rate": "1e-4",
     "recipe.ema": "0.9",
     "best": "loss",
+    "save-every": "0.5s",
 }
 MESH = "data=2,fsdp=2"
 
@@ -56,6 +57,7 @@ def test_two_processes_train_as_one_and_stop_together(tmp_path):
         both.wait_for_step(run_dir, 6)
         both.stop(1)
         assert both.wait() == [130, 130], both.printed()
+        assert re.search(r"stopping after step \d+: a process was told to stop\n", both.printed()[0])
         assert "stopped after step" in both.printed()[0]
         assert "epoch" not in both.printed()[1]  # the first speaks for all
 

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from contextlib import contextmanager
 from importlib.metadata import version
 
 import jax
@@ -15,9 +14,9 @@ import pytest
 import torch
 
 import vit_jax.train.run as run_room
-import vit_train.conduct as conduct_room
 from parity.runs.state_jax import JaxLayout, from_jax
 from parity.runs.state_torch import to_torch
+from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, ConfigError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.job import Job
@@ -75,17 +74,6 @@ def whole(data_dir, tmp_path_factory):
     """An uninterrupted run and its folder."""
     run_dir = tmp_path_factory.mktemp("whole") / "run"
     return train(JOB, data_dir=data_dir, run_dir=run_dir), run_dir
-
-
-def stopping_after(steps, monkeypatch):
-    """As if SIGINT came while step number `steps` ran."""
-
-    @contextmanager
-    def stop_signals(*_):
-        asked = []
-        yield lambda: bool(asked.append(1)) or len(asked) == steps
-
-    monkeypatch.setattr(conduct_room, "stop_signals", stop_signals)
 
 
 def losses(run_dir):

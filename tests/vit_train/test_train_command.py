@@ -6,19 +6,20 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 import parity
 import parity.porting.trained
-import vit_train.conduct as conduct_room
 from parity.cli import run
 from parity.cli.support.after_training import _without_stop
 from parity.cli.support.train_options import parse
+from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
-from vit_config import PRESETS, Recipe, preset
+from vit_config import PRESETS, Augment, Recipe, preset
+from vit_config.fine_tuning import Images, fine_tuning
 from vit_config.job import default_job
 from vit_config.scoring import read_labelled_images
 from vit_train.saving import SaveEvery
@@ -68,10 +69,28 @@ def test_sizes_are_one_integer_or_two():
 
 
 def test_a_shorter_run_has_a_warm_up_that_fits():
-    assert ask("--recipe.epochs", "4").job.recipe.warmup_epochs == 0.2  # 10 of 200
+    short = ask("--recipe.epochs", "4")
+    assert short.job.recipe.warmup_epochs == 0.2  # 10 of 200
+    assert [note.partition(",")[0] for note in short.notes] == ["warm-up: 0.2 of 4 epochs"]
     assert ask("--recipe.epochs=20").job.recipe.warmup_epochs == 10.0
     share = ask("--recipe.warmup-fraction", "0.5", "--recipe.warmup-epochs", "0").job.recipe
     assert share.warmup == 100.0
+
+
+def test_every_flag_wins_over_the_recipe_for_fine_tuning():
+    start = ("--preset", "vit_tiny_patch16_224", "--init", "w.safetensors", "--data", "folder:nowhere")
+    asked = ask(*start, "--recipe.batch-size", 32, "--recipe.augment.crop", "none", "--recipe.epochs=3")
+    usual = fine_tuning(Images(), 32)
+    assert usual.learning_rate == fine_tuning(Images()).learning_rate / 2
+    assert asked.job.recipe == usual.replace(epochs=3, augment=Augment(flip=True))
+    assert [line.split()[:3] for line in asked.notes if "(given)" in line] == [
+        ["epochs", "3", "(given)"],
+        ["batch", "32", "(given)"],
+        ["crops", "none", "(given)"],
+    ]
+    assert ask(*start, "--recipe.warmup-epochs", 2, "--recipe.learning-rate", 1).job.recipe == (
+        fine_tuning(Images()).replace(warmup_fraction=0.0, warmup_epochs=2.0, learning_rate=1.0)
+    )
 
 
 def test_checkpoints_come_every_ten_minutes_unless_told_otherwise():
@@ -245,14 +264,9 @@ def interrupted(tmp_path_factory):
     write_tiny_set(folder / "data")
     argv = small_run(folder)
 
-    @contextmanager
-    def stop_signals(*_):
-        asked = []
-        yield lambda: bool(asked.append(1)) or len(asked) == 5
-
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(said):
-        patch.setattr(conduct_room, "stop_signals", stop_signals)
+        stopping_after(5, patch)
         first = run("train", argv, prog="python train.py")
     run_dir = Path(argv[argv.index("--run-dir") + 1])
     return run_dir, argv, first, list(run_dir.glob("*.safetensors")), said.getvalue()

@@ -7,14 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import jax
 import numpy as np
 import pytest
 
 import vit_jax.train.run as run_room
-import vit_train.conduct as conduct_room
+from tests.support.stopping import stopping_after
 from tests.support.tiny_tfds import write_tiny_set
 from vit_config import CheckpointError, DataError, Recipe, TrainingError, ViTConfig
 from vit_config.errors import ConfigError
@@ -70,17 +69,6 @@ def whole(data_dir, tmp_path_factory):
 def one_device():
     """Quicker to compile for than eight."""
     return tuple(jax.local_devices()[:1])
-
-
-def stopping_after(steps, monkeypatch):
-    """As if SIGINT came while step number `steps` ran."""
-
-    @contextmanager
-    def stop_signals(*_):
-        asked = []
-        yield lambda: bool(asked.append(1)) or len(asked) == steps
-
-    monkeypatch.setattr(conduct_room, "stop_signals", stop_signals)
 
 
 def assert_same(a, b):
@@ -238,6 +226,16 @@ def test_a_run_keeps_its_format_not_the_version_of_this_program(tmp_path, monkey
     (tmp_path / "run.json").write_text(json.dumps({**old, "versions": {"vit-parity": "0.1.0"}}))
     with pytest.raises(CheckpointError, match=r"before runs had a format number; `parity convert-run"):
         claim(tmp_path, manifest)
+
+
+def test_a_run_from_before_the_crop_could_be_left_open_goes_on(tmp_path):
+    manifest = make_manifest(JOB, "0")
+    before = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 1.0})
+    assert (before.run_id, claim(tmp_path, before)) == (manifest.run_id, [])
+    assert claim(tmp_path, manifest) == []
+    other = Manifest(manifest, recipe={**manifest["recipe"], "eval_crop": 0.5})
+    with pytest.raises(CheckpointError, match=r"recipe.eval_crop = 1.0 there, 0.5 here"):
+        claim(tmp_path, other)
 
 
 HOLD = """

@@ -37,7 +37,8 @@ def dry_run(
     if examples is not None:  # schedules are told the true number of steps
         task = dataclasses.replace(task, steps_per_epoch=steps_per_epoch(examples, recipe.batch_size))
     found = rehearse(task, make_trainer(task, **request.spread))
-    lines = [f"run folder {request.home}", *(start.account if start else ()), _model(request, found)]
+    lines = [f"run folder {request.home}", *request.notes, *(start.account if start else ())]
+    lines.append(_model(request, found))
     lines.append(
         f"memory  {found.state_bytes / MIB:,.1f} MiB of parameters, moments and averages{_peak()}"
     )

@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import Field
 
-from vit_config import ConfigError, Schema
+from parity.cli.support.base_recipe import giving_way
+from vit_config import ConfigError, Recipe, Schema
 from vit_config.base import NameTuple
-from vit_config.fine_tuning import fine_tuning
-from vit_config.job import RECIPES, Job, default_job
+from vit_config.job import RECIPES, Job, default_job, flatten
 from vit_config.lora import Lora
 
 S = TypeVar("S", bound=Schema)
@@ -57,12 +57,14 @@ def base_job(
     config: Path | None,
     init: str | None = None,
     part: str | None = None,
-    images: Callable[[], int | None] = lambda: None,
+    tuned: Recipe | None = None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> Job:
     """Return the job that a file describes, a preset's own, or one for the model of a checkpoint.
 
     Args:
-        images: returns the number of training images, for a checkpoint without a recipe.
+        tuned: recipe for a checkpoint that is given none, see `tunes`.
+        say: takes a line on what a file's recipe leaves open and was not the preset's.
 
     Raises:
         ConfigError, MissingFileError: no such preset or file, or fields that are not valid.
@@ -70,18 +72,18 @@ def base_job(
     if config is None:
         if preset or not init:
             job = replace(default_job(preset or "digits"), init=init, init_part=part)
-            return replace(job, recipe=fine_tuning(images())) if tunes(preset, config, init) else job
+            return replace(job, recipe=tuned) if tuned else job
         from parity.porting.start import start_config
 
         model = start_config(init, part=part)
-        return Job(model, fine_tuning(images()), init=init, init_part=part)
+        return Job(model, tuned or Recipe(), init=init, init_part=part)
     file = JobFile.load(config)
     try:
         base = default_job(preset or file.preset)
         start = {"init": init, "init_part": part} if init else file.start
         return Job(
             _override(base.model, file.model),
-            _override(base.recipe, file.recipe),
+            _override(giving_way(base.recipe, flatten(file.recipe), say), file.recipe),
             file.data_name,
             **start,
             freeze=file.freeze,

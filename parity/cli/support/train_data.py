@@ -6,6 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from vit_config.fine_tuning import Images
+
 PUBLISHED = {
     "digits": 898,
     "tfds:imagenet2012": 1_281_167,
@@ -14,6 +16,9 @@ PUBLISHED = {
     "tfds:mnist": 60_000,
 }
 """Number of training images of sets that recipes name, for machines without the set."""
+NUMERALS = tuple("0123456789")
+DRAWN = ("digits", "tfds:mnist")
+"""Those of them whose classes are called by numerals."""
 
 
 def word_after(flag: str, argv: Sequence[str]) -> str | None:
@@ -31,15 +36,17 @@ def data_folder(given: Path | None) -> Path:
     return folder.expanduser().absolute()
 
 
-def count_images(argv: Sequence[str]) -> int | None:
-    """Return how many training images the data set of the flags has; None if that is unknown."""
+def about_images(argv: Sequence[str]) -> Images:
+    """Return what is known of the training images of the flags' data set without preparing it."""
     spec = word_after("--data", argv) or "digits"
+    published = Images(PUBLISHED.get(spec), NUMERALS if spec in DRAWN else None)
     if spec == "digits":  # opening the digits would prepare them
-        return PUBLISHED[spec]
+        return published
     from vit_train.sources.opening import open_dataset
 
     folder = word_after("--data-dir", argv)
     try:
-        return len(open_dataset(spec, data_folder(Path(folder) if folder else None)).train)
+        dataset = open_dataset(spec, data_folder(Path(folder) if folder else None))
     except (ValueError, OSError, ImportError):
-        return PUBLISHED.get(spec)
+        return published
+    return Images(len(dataset.train), dataset.class_names)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import typing
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from parity.cli.support import schema_flags
+from parity.cli.support.base_recipe import given_flags, giving_way
 from parity.cli.support.command_line import parse as read
 from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.run_names import first_name, run_name
-from parity.cli.support.train_data import count_images, data_folder, word_after
+from parity.cli.support.train_data import about_images, data_folder
 from parity.cli.support.train_flags import Options, Source, lora_flags, read_lora
 from vit_config import ConfigError, Recipe
-from vit_config.fine_tuning import told
+from vit_config.fine_tuning import fine_tuning, told
 from vit_config.job import Job
 from vit_config.processes import check_mapped
 from vit_config.recipe import ONLY_JAX
@@ -151,9 +151,11 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
     rest = [word for word in argv if word not in ("-h", "--help")]
     check_mapped()
     source, _ = read(Source, rest, prog=prog, registry=schema_flags.registry, return_unknown_args=True)
-    images = partial(count_images, rest)
-    base = base_job(source.preset, source.config, source.init, source.init_part, images)
-    usual = _shortened(base.recipe, rest)
+    given, notes = given_flags(rest), list[str]()
+    images = about_images(rest) if tunes(source.preset, source.config, source.init) else None
+    tuned = fine_tuning(images, given.get("batch_size")) if images else None
+    base = base_job(source.preset, source.config, source.init, source.init_part, tuned, notes.append)
+    usual = giving_way(base.recipe, given, notes.append)
     defaults = Options(
         preset=source.preset,
         config=source.config,
@@ -194,9 +196,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         patience=options.patience,
         teacher=options.teacher,
     )
-    notes: tuple[str, ...] = ()
-    if tunes(source.preset, source.config, source.init):
-        notes = (f"fine-tuning: {told(recipe)}",)
+    if images:
+        notes += told(recipe, images, given)
     name = first_name(source.preset, source.config, source.init)
     name += "" if options.framework == "jax" else f"-{options.framework}"
     mirror = _mirror(options)
@@ -223,15 +224,8 @@ def parse(argv: Sequence[str], *, prog: str) -> Request:
         options.dry_run_batch,
         options.compiled,
         mirror,
-        notes,
+        tuple(notes),
     )
-
-
-def _shortened(recipe: Recipe, argv: Sequence[str]) -> Recipe:
-    """Return a recipe whose warm-up fits the flags' epochs, unless flags set the warm-up, too."""
-    epochs = word_after("--recipe.epochs", argv) or ""
-    warm = any(word.replace("_", "-").startswith("--recipe.warmup") for word in argv)
-    return recipe.shortened(int(epochs)) if epochs.isdecimal() and not warm else recipe
 
 
 def _mirror(options: Options) -> Mirror | None:
