@@ -17,8 +17,8 @@ from vit_config.terminal import say
 
 JSON_VERSION = 1
 COLUMNS = (
-    Column("architecture", 46, right=False),
-    Column("parameters", 13),
+    Column("architecture", 45, right=False),
+    Column("parameters", 14),
     Column("tensors", 8),
     Column("JAX - timm", 12),
     Column("torch - timm", 13),
