@@ -23,7 +23,7 @@ from parity.porting.notes import assumed, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
-from parity.porting.refusals import refuse_foreign, refuse_mistakable, refuse_other_tensors
+from parity.porting.refusals import refuse_foreign, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import naming
 
@@ -164,7 +164,7 @@ def read_checkpoint(
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
         origins = schema_origins(opened, found, like, given, override)
-        found, turned = channels_first(found, matched.bound, opened.container, origins)
+        found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
         # some libraries write an empty tensor in place of none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
@@ -172,8 +172,7 @@ def read_checkpoint(
         refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
-        resolved = resolve(found.dialect, shapes, heads, origins)
-        refuse_mistakable(opened, found, resolved.config)
+        resolved = resolve(found.dialect, shapes, heads, origins, axes)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
