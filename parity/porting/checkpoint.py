@@ -18,6 +18,7 @@ from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
+from parity.porting.live import open_live
 from parity.porting.metadata import Metadata
 from parity.porting.notes import assumed, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
@@ -125,7 +126,7 @@ class Checkpoint:
 
 
 def read_checkpoint(
-    source: str | Path | Opened,
+    source: str | Path | Opened | Any,
     *,
     dialect: str | None = None,
     part: str | None = None,
@@ -138,8 +139,8 @@ def read_checkpoint(
     """Open a checkpoint of any dialect; its tensors are read when they are used.
 
     Args:
-        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or an `Opened` that
-            `open_checkpoint` returned.
+        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; an `Opened` that
+            `open_checkpoint` returned; or a model or state dict in memory, see `parity.porting.live`.
         dialect: the checkpoint's dialect; None recognises it.
         part: the model to take from a file that has several, such as ``state_dict_ema``.
         like: the preset that the model was built from, for fields that the file leaves open.
@@ -152,14 +153,14 @@ def read_checkpoint(
     Raises:
         MissingFileError: there is no such file.
         WeightsError: the file holds no Vision Transformer of a known dialect, is damaged, or contradicts
-            itself.
+            itself; or a model in memory computes another function than its modules state.
         ConfigError: a field that has to be stated was not, a stated value is not valid, or `given`
             contradicts the file.
     """
     given, override = given or {}, override or {}
     if twice := sorted(given.keys() & override.keys()):
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
-    opened = source if isinstance(source, Opened) else open_checkpoint(source)
+    opened = _open(source)
     with naming(opened.path):
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
@@ -181,7 +182,7 @@ def read_checkpoint(
         metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
         hops = opened.header.hops
     license = license or metadata.license or (hops[-1].license if hops else None)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         opened=opened,
         dialect=found.dialect,
         why=found.why,
@@ -205,6 +206,17 @@ def read_checkpoint(
             *filter(None, (found.dialect.note,)),
         ),
     )
+    if opened.live is not None:
+        from parity.porting.live_check import refuse_another_function
+
+        refuse_another_function(opened.live.model, checkpoint)
+    return checkpoint
+
+
+def _open(source: Any) -> Opened:
+    if isinstance(source, Opened):
+        return source
+    return open_checkpoint(source) if isinstance(source, str | Path) else open_live(source)
 
 
 def _matched(opened: Opened, found: Found) -> Matched:

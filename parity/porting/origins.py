@@ -27,6 +27,8 @@ HEADER = "its header"
 """Origin of values from the file's own header."""
 CONFIG_FILES = "config files"
 """Origin of preprocessing and class names from the config files beside the tensors."""
+MODULES, CONFIG = "its modules", "its config"
+"""Origins of fields of a model in memory."""
 RECORDS = "its training's records"
 """Origin of values that a training script wrote beside the tensors."""
 
@@ -51,7 +53,10 @@ def schema_origins(
         origins.stated.append((SHAPES, said))
     if (cfg := header.schema) is not None:
         origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
-    if opened.preset is not None and like is None:  # one repository may serve several of timm's names
+    if opened.live is not None:
+        origins.stated.append((MODULES, opened.live.facts))
+        origins.fallback.append((CONFIG, opened.sidecars.fields(dialect)))
+    elif opened.preset is not None and like is None:  # one repository may serve several of timm's names
         cfg = preset(opened.preset)
         fields = {name: getattr(cfg, name) for name in cfg.fields()}
         origins.stated.append((f"{PRESET}{opened.preset}", fields))
