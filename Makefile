@@ -13,6 +13,7 @@
 # make tpu         what the step of ViT-B/16 consists of on eight v5e chips, compiled without one, in three minutes
 # make published   published checkpoints at their own sizes, there and back: a thirtieth a day, in a minute
 # make real-weights   a trained DINOv2-S out of an ONNX file, in every runtime; fetches the file and ONNX Runtime
+# make loops       the loops of docs/own_loop.md that need Lightning and accelerate, which it fetches
 # make lint        ruff and pyright
 # make notebooks   execute docs/notebooks and compare what they print, in a few minutes
 # make site        the pages as a web site, in build/site
@@ -33,7 +34,7 @@ export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 # and so is what Python compiled, whatever the environment says: commands start many times
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights lint site notebooks smoke budgets release
+.PHONY: demo test quick exhaustive family steps table mutations mutants environments versions tomorrow tpu published real-weights loops lint site notebooks smoke budgets release
 
 demo: $(VENV)/ready
 	rm -rf runs/demo
@@ -98,6 +99,16 @@ $(REAL): | $(VENV)/ready
 
 real-weights: $(REAL)
 	PYTHONPATH=$(REAL) $(RUN) tools/real_weights.py $(REAL) --write docs/real_weights.md
+
+LOOPS := .environments/loops
+
+$(LOOPS): | $(VENV)/ready
+	rm -rf $@ && $(RUN) -m pip install --quiet --no-deps --target $@ \
+	    accelerate==1.15.0 lightning==2.6.6 lightning-utilities pytorch-lightning torchmetrics
+
+loops: $(LOOPS)
+	PYTHONPATH=$(LOOPS) $(RUN) -c 'import accelerate, importlib.util; assert importlib.util.find_spec("lightning")'
+	PYTHONPATH=$(LOOPS) $(RUN) -m pytest -n 0 -rs tests/repository/test_own_loop.py
 
 lint: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import AxisType
 
-from vit_config import ViTConfig
+from vit_config import InputError, ViTConfig
 from vit_config.images.types import check_image_type
 from vit_jax.linear import Conv, Linear
 from vit_jax.norm import make_norm
@@ -27,6 +28,18 @@ def patchify(images: jax.Array, patch_size: tuple[int, int], *, order: str = "hw
     x = images[:, : gh * ph, : gw * pw].reshape(B, gh, ph, gw, pw, C)
     axes = {"hwc": (0, 1, 3, 2, 4, 5), "chw": (0, 1, 3, 5, 2, 4)}[order]
     return x.transpose(axes).reshape(B, gh * gw, ph * pw * C)
+
+
+def _check_axes(images: jax.Array) -> None:
+    """Refuse images split over explicit axes of a mesh, which each reshape would have to say onward."""
+    sharding = jax.typeof(images).sharding
+    kinds = dict(zip(sharding.mesh.axis_names, sharding.mesh.axis_types, strict=True))
+    split = [name for part in sharding.spec for name in (part if isinstance(part, tuple) else (part,))]
+    if explicit := [name for name in split if kinds.get(name) == AxisType.Explicit]:
+        raise InputError(
+            f"images are split over the explicit axes {', '.join(explicit)} of a mesh; make it with"
+            f" jax.make_mesh(..., axis_types=(jax.sharding.AxisType.Auto,) * {len(kinds)})"
+        )
 
 
 class PatchEmbed(nnx.Module):
@@ -58,9 +71,10 @@ class PatchEmbed(nnx.Module):
         """Map images (B, H, W, C) to patch tokens (B, N, D).
 
         Raises:
-            InputError: images of another type than the parameters.
+            InputError: images of another type than the parameters, or split over explicit axes.
         """
         check_image_type(str(jnp.result_type(images)), str(self.proj.kernel[...].dtype))
+        _check_axes(images)
         x = self.project(images)
         return x if self.norm is None else self.norm(x)
 

@@ -6,13 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
 from parity.cli.support.checking import Checking
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.measure.tolerance import DType
 from vit_config import ConfigError
 from vit_config.files.foreign import parse_json
 from vit_config.terminal import say
@@ -40,7 +41,8 @@ class Check(Checking):
     seed: int = 0
     """Seed of the re-drawn weights and of the batch."""
     token_offset: float = 0.0
-    """Draw a preset's learned positions from N(OFFSET, 2^2): norms then see inputs of that mean."""
+    """Draw a preset's learned positions from N(OFFSET, 2^2): norms then see inputs of that mean. Only
+    float64 has room for it, and is then the default of --dtype."""
     wrong: Annotated[str | None, shown_as("FIELD=VALUE")] = None
     """Build the PyTorch twin of a preset with another value of a schema field (as JSON, or a bare word),
     and watch the check fail."""
@@ -146,7 +148,7 @@ def _certificate(arguments: Check, report: Report) -> Certificate:
     from parity.twins.certificate.function import of_function
 
     asked = Asked(
-        dtypes=list(dict.fromkeys(arguments.dtype)),
+        dtypes=[cast(DType, dtype) for dtype in dict.fromkeys(each.dtype for each in report.results)],
         precision=arguments.precision,
         device=arguments.device,
         batch_size=arguments.batch_size,

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from parity.cli.support.checking import Checking, data_folder
 from parity.cli.support.command_line import parse
 from parity.cli.support.reading import shown_as
+from parity.measure.tolerance import DEFAULT_DTYPES
 from vit_config import ConfigError
 
 if TYPE_CHECKING:
     from vit_config.job import Job
+
+
+DATA = "that of --config; without one random, but digits for the preset digits"
+SIZE = "the recipe's; 2 for random without --config"
+"""Data set and batch size that are taken if none is given, in words."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +34,16 @@ class CheckSteps(Checking):
     """Preset to train."""
     steps: Annotated[int, shown_as("N", "20")] = 20
     """Number of steps."""
-    batch_size: Annotated[int | None, shown_as("N", "2; of a data set the recipe's")] = None
+    batch_size: Annotated[int | None, shown_as("N", "the recipe's; 2 for random without --config")] = (
+        None
+    )
     """Images in a batch."""
     seed: int = 0
     """Seed of the run."""
     config: Annotated[Path | None, shown_as("FILE")] = None
     """JSON or TOML file {"recipe": {...}, "model": {...}, "data": SET}, as `parity train` takes it;
     the preset gives what it leaves out."""
-    data: Annotated[str | None, shown_as("SET", "random; digits for the preset digits")] = None
+    data: Annotated[str | None, shown_as("SET", DATA)] = None
     """Data set, as `parity train` takes it; or random, for random batches."""
     data_dir: Annotated[Path | None, shown_as("DIR", "$TFDS_DATA_DIR or ~/tensorflow_datasets")] = None
     """Folder of prepared data sets."""
@@ -73,10 +81,11 @@ def _job(arguments: CheckSteps, name: str) -> Job:
     job = base_job(name, arguments.config)
     own = arguments.config is not None or name == "digits"
     data = arguments.data or (job.data if own else RANDOM)
-    size: dict[str, Any] = {} if data != RANDOM else {"batch_size": 2 * job.recipe.accumulate}
-    if arguments.batch_size is not None:
-        size = {"batch_size": arguments.batch_size}
-    return Job(job.model, job.recipe.replace(seed=arguments.seed, **size), data)
+    size = arguments.batch_size
+    if size is None:
+        small = data == RANDOM and arguments.config is None
+        size = 2 * job.recipe.accumulate if small else job.recipe.batch_size
+    return Job(job.model, job.recipe.replace(seed=arguments.seed, batch_size=size), data)
 
 
 def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
@@ -90,19 +99,17 @@ def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
     from parity.twins.steps.steps_report import draw_steps, print_steps, steps_to_dict
     from vit_config.screen import screen
 
-    data_dir = data_folder(arguments.data_dir)
+    data_dir, dtypes = data_folder(arguments.data_dir), arguments.dtype or DEFAULT_DTYPES
     fingerprint = facts.fingerprint(job.data, data_dir) if arguments.certificate else None
     errors = screen(stderr=True)
     with Progress(console=errors, transient=True, disable=not errors.is_terminal) as bar:
-        tasks = {
-            dtype: bar.add_task(f"{dtype} steps", total=arguments.steps) for dtype in arguments.dtype
-        }
+        tasks = {dtype: bar.add_task(f"{dtype} steps", total=arguments.steps) for dtype in dtypes}
         report = check_steps(
             subject,
             job,
             arguments.steps,
             data_dir=data_dir,
-            dtypes=arguments.dtype,
+            dtypes=dtypes,
             precision=arguments.precision,
             device=arguments.device,
             fault=arguments.fault,
@@ -116,7 +123,7 @@ def _run(arguments: CheckSteps, subject: str, job: Job) -> int:
     if arguments.certificate is None:
         return 0 if report.passed else 1
     asked = Asked(
-        dtypes=list(dict.fromkeys(arguments.dtype)),
+        dtypes=list(dict.fromkeys(dtypes)),
         precision=arguments.precision,
         device=arguments.device,
         batch_size=job.recipe.batch_size,

@@ -18,12 +18,13 @@ from parity.porting.dialects.recognise import Found, find
 from parity.porting.dialects.resolve import resolve
 from parity.porting.dialects.transfer import cast, letters, read
 from parity.porting.formats.base import Container, Stored
+from parity.porting.live import open_live
 from parity.porting.metadata import Metadata
 from parity.porting.notes import assumed, stripped, unheld
 from parity.porting.opened import Opened, open_checkpoint
 from parity.porting.origins import read_metadata, schema_origins
 from parity.porting.provenance import Hop, versions
-from parity.porting.refusals import refuse_foreign, refuse_mistakable, refuse_other_tensors
+from parity.porting.refusals import refuse_foreign, refuse_other_tensors
 from vit_config import ConfigError, Preprocess, ViTConfig, WeightsError
 from vit_config.errors import naming
 
@@ -125,7 +126,7 @@ class Checkpoint:
 
 
 def read_checkpoint(
-    source: str | Path | Opened,
+    source: str | Path | Opened | Any,
     *,
     dialect: str | None = None,
     part: str | None = None,
@@ -138,8 +139,8 @@ def read_checkpoint(
     """Open a checkpoint of any dialect; its tensors are read when they are used.
 
     Args:
-        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; or an `Opened` that
-            `open_checkpoint` returned.
+        source: a file or folder, or a name on the Hub, see `parity.porting.hub`; an `Opened` that
+            `open_checkpoint` returned; or a model or state dict in memory, see `parity.porting.live`.
         dialect: the checkpoint's dialect; None recognises it.
         part: the model to take from a file that has several, such as ``state_dict_ema``.
         like: the preset that the model was built from, for fields that the file leaves open.
@@ -152,19 +153,19 @@ def read_checkpoint(
     Raises:
         MissingFileError: there is no such file.
         WeightsError: the file holds no Vision Transformer of a known dialect, is damaged, or contradicts
-            itself.
+            itself; or a model in memory computes another function than its modules state.
         ConfigError: a field that has to be stated was not, a stated value is not valid, or `given`
             contradicts the file.
     """
     given, override = given or {}, override or {}
     if twice := sorted(given.keys() & override.keys()):
         raise ConfigError(f"{', '.join(twice)}: both given and overridden; keep one")
-    opened = source if isinstance(source, Opened) else open_checkpoint(source)
+    opened = _open(source)
     with naming(opened.path):
         found = _found(opened, dialect, part)
         matched = _matched(opened, found)
         origins = schema_origins(opened, found, like, given, override)
-        found, turned = channels_first(found, matched.bound, opened.container, origins)
+        found, turned, axes = channels_first(found, matched.bound, opened.container, origins)
         # some libraries write an empty tensor in place of none
         arrays = {
             n: each for n, each in read(matched.bound, found.tensors).items() if 0 not in each.shape
@@ -172,8 +173,7 @@ def read_checkpoint(
         refuse_other_tensors(opened, found.dialect, arrays, {**given, **override})
         shapes = {name: stored.shape for name, stored in arrays.items()}
         heads = letters(matched.bound, found.tensors)
-        resolved = resolve(found.dialect, shapes, heads, origins)
-        refuse_mistakable(opened, found, resolved.config)
+        resolved = resolve(found.dialect, shapes, heads, origins, axes)
         buffers = compare_buffers(found.dialect, resolved.config, found.tensors)
         refuse_foreign(found.dialect, resolved)
         made_of = {name: found.tensors[name] for one in matched.bound for name in one.theirs}
@@ -182,7 +182,7 @@ def read_checkpoint(
         metadata, origin = read_metadata(opened, found.dialect, asked, preprocess, resolved.config)
         hops = opened.header.hops
     license = license or metadata.license or (hops[-1].license if hops else None)
-    return Checkpoint(
+    checkpoint = Checkpoint(
         opened=opened,
         dialect=found.dialect,
         why=found.why,
@@ -206,6 +206,17 @@ def read_checkpoint(
             *filter(None, (found.dialect.note,)),
         ),
     )
+    if opened.live is not None:
+        from parity.porting.live_check import refuse_another_function
+
+        refuse_another_function(opened.live.model, checkpoint)
+    return checkpoint
+
+
+def _open(source: Any) -> Opened:
+    if isinstance(source, Opened):
+        return source
+    return open_checkpoint(source) if isinstance(source, str | Path) else open_live(source)
 
 
 def _matched(opened: Opened, found: Found) -> Matched:

@@ -14,7 +14,7 @@ from parity.porting.dialects.sidecars import texts, unsaid
 from parity.porting.formats import write_msgpack, write_npz, write_safetensors, write_torch
 from parity.porting.formats.base import Progress
 from parity.porting.formats.flatten import nested
-from parity.porting.provenance import Hop, digest_of, to_json
+from parity.porting.provenance import Hop, digest_of_source, to_json
 from parity.porting.reopened import reopen
 from vit_config import ConfigError, ViTConfig
 from vit_config.files.atomic import Check, accept, atomic_folder
@@ -71,7 +71,7 @@ class Converted:
 
 
 def convert(
-    source: Checkpoint | str | Path,
+    source: Checkpoint | str | Path | Any,
     *,
     to: str,
     out: str | Path,
@@ -88,7 +88,8 @@ def convert(
     """Convert a checkpoint to a dialect.
 
     Args:
-        source: a file or folder of any dialect; `reading` are options of `read_checkpoint`.
+        source: a file or folder of any dialect, or a model or state dict in memory; `reading` are
+            options of `read_checkpoint`.
         to: a dialect, or a family of them such as ``hf``.
         out: a file, whose suffix chooses the format; or a folder, which gets the config files too.
         dtype: the type of all tensors; None keeps them.
@@ -122,7 +123,7 @@ def convert(
     if started is not None:
         started(target.nbytes)
     with ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(digest_of, source.container.files)  # reads the whole source meanwhile
+        digest = beside.submit(digest_of_source, source.container)  # reads the whole source meanwhile
 
         def hops() -> tuple[Hop, ...]:
             return (*source.hops, source.hop(digest.result(), target.state.said))

@@ -10,8 +10,8 @@ from parity.porting.checkpoint import Checkpoint
 from parity.porting.dialects import called
 from parity.porting.dialects.buffers import make_buffers
 from parity.porting.dialects.dialect import Dialect
+from parity.porting.dialects.known import GIVEN
 from parity.porting.dialects.matching import bind, some
-from parity.porting.dialects.resolve import GIVEN
 from parity.porting.dialects.rewrites import CannotHoldError, State, express
 from parity.porting.dialects.transfer import write
 from parity.porting.formats.base import Stored

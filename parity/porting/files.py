@@ -12,7 +12,7 @@ from parity.porting.checkpoint import read_checkpoint
 from parity.porting.dialects.rewrites import State
 from parity.porting.loaded import Loaded
 from parity.porting.opened import Opened
-from parity.porting.provenance import digest_of, to_json
+from parity.porting.provenance import digest_of_source, to_json
 from parity.porting.reading import Reading
 from parity.porting.transform import as_type
 from vit_config import ConfigError, Preprocess, write_weights
@@ -24,7 +24,7 @@ DType = Literal["float64", "float32", "float16", "bfloat16"]
 
 
 def load(
-    source: str | Path | Opened,
+    source: str | Path | Opened | Any,
     *,
     framework: Framework,
     kernel: str = "auto",
@@ -35,7 +35,8 @@ def load(
 
     Args:
         source: a file or folder, or a name on the Hugging Face Hub: ``hf-hub:org/name`` or
-            ``timm:name.tag``, see `parity.porting.hub`; or an `Opened` that `open_checkpoint` returned.
+            ``timm:name.tag``, see `parity.porting.hub`; an `Opened` that `open_checkpoint` returned; a
+            model of timm, transformers, torchvision or open_clip in memory; or a state dict.
         kernel: how attention is computed, one of the twin's `kernels.KERNELS`.
         dtype: type of the parameters and of the computation; by default the weights' own type.
         reading: options of `read_checkpoint` that state what the checkpoint leaves open.
@@ -43,13 +44,13 @@ def load(
     Raises:
         MissingFileError: there is no such file or name.
         WeightsError: the file is no checkpoint of a known dialect, is truncated or damaged, or does not
-            have the tensors that its schema asks for.
+            have the tensors that its schema asks for; or a model in memory computes another function.
         ConfigError: a field that has to be stated was not, or a stated value is not valid.
     """
     twin = twin_of(framework)
     checkpoint = read_checkpoint(source, **reading)
     with naming(checkpoint.path), ThreadPoolExecutor(1) as beside:
-        digest = beside.submit(digest_of, checkpoint.container.files)  # reads the whole file meanwhile
+        digest = beside.submit(digest_of_source, checkpoint.container)  # reads the whole file meanwhile
         state = State(checkpoint.config, checkpoint.arrays)
         state = state if dtype is None else as_type(state, dtype)
         arrays = {name: stored.load() for name, stored in state.arrays.items()}

@@ -112,18 +112,30 @@ class Loaded:
         Raises:
             InputError, MissingFileError: see `predict`.
         """
+        waiting = iter(_each(images))
+        found = []
+        while batch := list(islice(waiting, BATCH)):
+            found.append(self.of_batch(self.prepare(batch)))
+        return np.concatenate(found) if found else self.prepare([])
+
+    def prepare(self, images: Picture | Iterable[Picture]) -> np.ndarray:
+        """Bring images to the model's size and channels, and normalise them, as the file says.
+
+        Args:
+            images: as `predict` takes them; at least one.
+
+        Returns:
+            (B, H, W, C) float32, as `of_batch` and the JAX model take them.
+
+        Raises:
+            InputError, MissingFileError: see `predict`.
+        """
         if self.preprocess is None:
             raise InputError(
                 "how images are prepared for this model is unknown; state it with"
                 " load(..., preprocess=Preprocess(mean=..., std=..., ...))"
             )
-        waiting = iter(_each(images))
-        found = []
-        while batch := list(islice(waiting, BATCH)):
-            found.append(self.of_batch(prepare_batch(batch, self.config.image_size, self.preprocess)))
-        if not found:
-            raise InputError("no images given; give at least one")
-        return np.concatenate(found)
+        return prepare_batch(_each(images), self.config.image_size, self.preprocess)
 
     def of_batch(self, images: np.ndarray) -> np.ndarray:
         """Compute the logits of images that are prepared already.

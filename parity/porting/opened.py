@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from parity.porting import hub
 from parity.porting.dialects import dialects
@@ -53,6 +54,14 @@ class Header:
         return from_header(self.entries, str(self.path))
 
 
+class Live(NamedTuple):
+    """A model in memory whose modules state its schema; its config only says what it was built from."""
+
+    model: Any
+    facts: Mapping[str, Any]
+    """Fields of the schema that the modules state."""
+
+
 @dataclass(frozen=True)
 class Opened:
     """The files of a checkpoint; made by `open_checkpoint`."""
@@ -62,6 +71,8 @@ class Opened:
     """Name of the file; for a download from the Hub, the repository and the commit."""
     preset: str | None = None
     """The weights' preset, if a ``timm:`` name says it."""
+    live: Live | None = None
+    """A model in memory that states its own schema; None of a file."""
 
     @property
     def path(self) -> Path:

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from parity.porting.dialects.dialect import FALLBACK_FIELDS, NEUTRAL, Dialect
+from parity.porting.dialects.known import GIVEN, PRESET, SHAPES
 from parity.porting.dialects.recognise import Found
-from parity.porting.dialects.resolve import GIVEN, PRESET, SHAPES, Origins
+from parity.porting.dialects.resolve import Origins
 from parity.porting.dialects.sidecars import Sidecars
 from parity.porting.metadata import Metadata
 from parity.porting.opened import Opened
@@ -26,6 +27,8 @@ HEADER = "its header"
 """Origin of values from the file's own header."""
 CONFIG_FILES = "config files"
 """Origin of preprocessing and class names from the config files beside the tensors."""
+MODULES, CONFIG = "its modules", "its config"
+"""Origins of fields of a model in memory."""
 RECORDS = "its training's records"
 """Origin of values that a training script wrote beside the tensors."""
 
@@ -43,12 +46,17 @@ def schema_origins(
         given, override: see `Origins`. Both take precedence over a preset that the user names, and over
             training records of fields that act in training only.
     """
-    dialect, origins = found.dialect, Origins(given=given, override=override)
+    dialect, header = found.dialect, opened.header
+    told = found.asked or header.dialect is not None or opened.sidecars.are_of(dialect)
+    origins = Origins(given=given, override=override, dialect_is_told=told)
     if said := dialect.stated({name: stored.shape for name, stored in found.tensors.items()}):
         origins.stated.append((SHAPES, said))
-    if (cfg := opened.header.schema) is not None:
+    if (cfg := header.schema) is not None:
         origins.stated.append((HEADER, {name: getattr(cfg, name) for name in cfg.fields()}))
-    if opened.preset is not None and like is None:  # one repository may serve several of timm's names
+    if opened.live is not None:
+        origins.stated.append((MODULES, opened.live.facts))
+        origins.fallback.append((CONFIG, opened.sidecars.fields(dialect)))
+    elif opened.preset is not None and like is None:  # one repository may serve several of timm's names
         cfg = preset(opened.preset)
         fields = {name: getattr(cfg, name) for name in cfg.fields()}
         origins.stated.append((f"{PRESET}{opened.preset}", fields))

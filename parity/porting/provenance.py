@@ -10,6 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from parity.porting.formats.base import Container
 from vit_config import WeightsError
 from vit_config.files.foreign import parse_json
 
@@ -56,6 +59,17 @@ def digest_of(files: Iterable[Path]) -> str:
     paths of their digests."""
     digests = [_digest_of_one(path) for path in files]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def digest_of_source(container: Container) -> str:
+    """Compute the SHA-256 of a checkpoint's files; of a model in memory, that of its tensors by name."""
+    if container.files:
+        return digest_of(container.files)
+    whole = hashlib.sha256()
+    for name, stored in sorted(container.tensors.items()):
+        whole.update(f"{name}\0{stored.dtype}{stored.shape}\n".encode())
+        whole.update(np.ascontiguousarray(stored.load()).view(np.uint8).data)
+    return whole.hexdigest()
 
 
 def _digest_of_one(path: Path) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.porting.dialects.dialect import Dialect
-from parity.porting.dialects.recognise import Found
-from parity.porting.dialects.resolve import GIVEN, OVERRIDDEN, Resolved
+from parity.porting.dialects.known import GIVEN, OVERRIDDEN
+from parity.porting.dialects.resolve import Resolved
 from parity.porting.dialects.rewrites import canonical
 from parity.porting.dialects.rewrites.rewrite import allows
 from parity.porting.formats.base import Stored
 from parity.porting.opened import Opened
-from vit_config import ViTConfig, WeightsError
-from vit_config.errors import UnstatedError
+from vit_config import WeightsError
 from vit_config.files.matching import match_arrays
 from vit_config.files.weights_file import DIALECT
 from vit_config.parameters import parameters
@@ -29,16 +28,6 @@ def refuse_other_tensors(
     cfg = opened.header.schema if dialect.name == DIALECT and not given else None
     if cfg is not None:
         match_arrays({name: each.shape for name, each in parameters(cfg).items()}, arrays)
-
-
-def refuse_mistakable(opened: Opened, found: Found, cfg: ViTConfig) -> None:
-    """Ask for the dialect if another one has the same names and shapes but computes another function."""
-    told = found.asked or opened.header.dialect or opened.sidecars.are_of(found.dialect)
-    if not told and (other := found.dialect.mistaken_for(cfg)):
-        raise UnstatedError(
-            f"its tensors are named as those of {found.dialect.name} and of {other}, which compute"
-            f" otherwise; give --dialect with one of the two"
-        )
 
 
 def refuse_foreign(dialect: Dialect, resolved: Resolved) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
-from parity.porting.dialects.resolve import word
+from parity.porting.dialects.known import word
 from parity.porting.dialects.rewrites import State
 from parity.porting.provenance import Hop, digest_of, versions
 from parity.porting.transform import resized

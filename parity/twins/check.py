@@ -74,7 +74,7 @@ class Report:
 def check_preset(
     name: str,
     *,
-    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    dtypes: Sequence[DType] | None = None,
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
@@ -106,7 +106,7 @@ def check_config(
     cfg: ViTConfig,
     *,
     subject: str = "schema",
-    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    dtypes: Sequence[DType] | None = None,
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
@@ -118,7 +118,7 @@ def check_config(
     """Check a schema on re-drawn weights and random images.
 
     Args:
-        dtypes: types to compare in.
+        dtypes: types to compare in; None is float64 and float32, with a token offset float64 alone.
         batch_size: images in the batch.
         seed: seed of weights and batch.
         precision: precision of float32 products in both twins, see `Precision`; a check below the
@@ -137,7 +137,8 @@ def check_config(
             f"token_offset = {token_offset:g} draws learned positions, but pos_embed ="
             f' "{cfg.pos_embed}"; leave it out'
         )
-    if token_offset and tuple(dtypes) != ("float64",):
+    dtypes = dtypes or (("float64",) if token_offset else DEFAULT_DTYPES)
+    if token_offset and set(dtypes) != {"float64"}:
         raise ConfigError(
             f"token_offset = {token_offset:g} makes the problem ill-conditioned on purpose, which only"
             f' float64 has room for, but dtypes = {tuple(dtypes)}; use dtype "float64" alone'
@@ -148,7 +149,7 @@ def check_config(
         return token_offset + 10 * value if token_offset and name == "pos_embed" else value
 
     batch = random_batch(cfg, batch_size, seed)
-    offset = f", positions N({token_offset:g}, 2^2)" if token_offset else ""
+    offset = f", positions N({token_offset:g}, 2^2) in float64 alone" if token_offset else ""
     wrongly = ", ".join(f"PyTorch: {name} = {value}" for name, value in (wrong or {}).items())
     return _report(
         _Task(cfg, weights, "float64", batch, fault=fault, wrong=wrong or {}),
@@ -167,7 +168,7 @@ def check_weights(
     source: str | Path,
     *,
     images: np.ndarray | None = None,
-    dtypes: Sequence[DType] = DEFAULT_DTYPES,
+    dtypes: Sequence[DType] | None = None,
     batch_size: int = 2,
     seed: int = 0,
     precision: Precision = "highest",
@@ -197,7 +198,7 @@ def check_weights(
         batch = Batch(images.astype(np.float64), batch.labels)
     return _report(
         _Task(cfg, lambda name, kind, shape: arrays[name], dtype, batch, fault=fault),
-        dtypes,
+        dtypes or DEFAULT_DTYPES,
         precision,
         device,
         subject=str(source),

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from parity.porting.files import load
 from parity.porting.loaded import Loaded
-from vit_config import InputError, WeightsError
+from vit_config import WeightsError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,48 +72,48 @@ def pair(jax_model: vit_jax.ViT, torch_model: vit_torch.ViT) -> tuple[Pair, ...]
     return pairs
 
 
-def to_torch(model: vit_jax.ViT) -> vit_torch.ViT:
-    """Return the PyTorch twin of a JAX model, with the same parameters bit for bit, in evaluation mode.
+def to_torch(model: Any) -> vit_torch.ViT:
+    """Return the PyTorch twin of a model, with the same parameters bit for bit, in evaluation mode.
+
+    Args:
+        model: a `vit_jax.ViT`, what `parity.load` returns for one, or another model or state dict in
+            memory that `parity.load` reads.
 
     Raises:
-        InputError: `model` is neither a `vit_jax.ViT` nor what `parity.load` returns for one.
+        InputError, WeightsError, ConfigError: see `parity.load`.
     """
     import vit_jax
     import vit_torch
 
-    model = _twin(model, vit_jax.ViT)
+    model = model.model if isinstance(model, Loaded) else model
+    if not isinstance(model, vit_jax.ViT):
+        return load(model, framework="torch").model
     twin = vit_torch.from_arrays(model.cfg, vit_jax.to_arrays(model))
     twin.about = model.about
     pair(model, twin)
     return twin
 
 
-def to_jax(model: vit_torch.ViT) -> vit_jax.ViT:
-    """Return the JAX twin of a PyTorch model, with the same parameters bit for bit.
+def to_jax(model: Any) -> vit_jax.ViT:
+    """Return the JAX twin of a model, with the same parameters bit for bit.
+
+    Args:
+        model: a `vit_torch.ViT`, what `parity.load` returns for one, or another model or state dict in
+            memory that `parity.load` reads.
 
     Raises:
-        InputError: `model` is neither a `vit_torch.ViT` nor what `parity.load` returns for one.
+        InputError, WeightsError, ConfigError: see `parity.load`.
     """
     import vit_jax
     import vit_torch
 
-    model = _twin(model, vit_torch.ViT)
+    model = model.model if isinstance(model, Loaded) else model
+    if not isinstance(model, vit_torch.ViT):
+        return load(model, framework="jax").model
     twin = vit_jax.from_arrays(model.cfg, vit_torch.to_arrays(model))
     twin.about = model.about
     pair(twin, model)
     return twin
-
-
-def _twin(model: Any, kind: type) -> Any:
-    model = model.model if isinstance(model, Loaded) else model
-    if not isinstance(model, kind):
-        found, wanted = (
-            f"{each.__module__.partition('.')[0]}.{each.__qualname__}" for each in (type(model), kind)
-        )
-        raise InputError(
-            f"{found} is not a {wanted}; save the model, and read its file or folder with parity.load"
-        )
-    return model
 
 
 def state_to_torch(pairs: tuple[Pair, ...], values: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -27,6 +27,8 @@ SKIPPED = {
         "no counts of this compiler are written down; tools/step_counts.py",
     ),
     ("tests/vit_jax/test_host_memory.py", "options of glibc"),
+    ("tests/repository/test_own_loop.py", "Lightning is no dependency; make loops"),
+    ("tests/repository/test_own_loop.py", "accelerate is no dependency; make loops"),
 }
 """What the suite leaves out where something is missing; all else that it needs is in `.venv`."""
 SILENT = re.compile(

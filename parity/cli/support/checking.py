@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Checking:
     """Flags that say how to compare, and what to write."""
 
-    dtype: Annotated[tuple[DType, ...], tyro.conf.arg(metavar="{float64,float32,bfloat16} ...")] = (
-        DEFAULT_DTYPES
-    )
+    dtype: Annotated[
+        tuple[DType, ...] | None, shown_as("{float64,float32,bfloat16} ...", " ".join(DEFAULT_DTYPES))
+    ] = None
     """Types to compare in. float64 shows that the algebra is the same; float32 and bfloat16 that neither
     twin is less accurate than the other."""
     precision: Annotated[Precision, tyro.conf.arg(metavar="{" + ",".join(PRECISIONS) + "}")] = "highest"
@@ -61,7 +61,7 @@ class Checking:
             raise ConfigError(f"--seed {seed}: must not be negative")
         if batch_size is not None and batch_size < 1:
             raise ConfigError(f"--batch-size {batch_size}: must be at least 1")
-        if not self.dtype:
+        if self.dtype == ():
             raise ConfigError("--dtype: name at least one of float64, float32, bfloat16")
         if self.force and self.certificate is None:
             raise ConfigError("--force: goes with --certificate only")

@@ -13,7 +13,7 @@ from rich.table import Table
 from parity.cli.support.layer_table import bytes_text, shape_text
 from parity.measure.tables import show_table
 from parity.porting.checkpoint import Checkpoint
-from parity.porting.dialects.resolve import ASSUMED
+from parity.porting.dialects.known import ASSUMED
 from parity.porting.metadata import Metadata
 from parity.porting.provenance import Hop
 from vit_config import Preprocess, Schema, ViTConfig

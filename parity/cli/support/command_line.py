@@ -54,8 +54,31 @@ def parse(
     offer(flags_of(kind), argv)
     with events.on_parse_error(refuse):
         return tyro.cli(
-            kind, args=list(argv), prog=prog, description=_filled(kind), registry=registry, **options
+            kind,
+            args=_gathered(kind, argv),
+            prog=prog,
+            description=_filled(kind),
+            registry=registry,
+            **options,
         )
+
+
+def _gathered(kind: type, argv: Sequence[str]) -> list[str]:
+    """Join the values of a flag that is given twice and takes any number: tyro takes the last alone."""
+    several = {flag for flag, hint in _flags(kind, "--") if "..." in str(hint)}
+    groups: list[list[str]] = [[]]
+    first: dict[str, list[str]] = {}
+    now = groups[0]
+    for word in argv:
+        if word in first:
+            now = first[word]
+        elif word.startswith("--"):
+            now = [word]
+            groups.append(now)
+            first |= {word: now} if word in several else {}
+        else:
+            now.append(word)
+    return [word for group in groups for word in group]
 
 
 def _filled(kind: type) -> str:
@@ -89,7 +112,7 @@ def _plainly(message: str) -> str:
 
 def flags_of(kind: type) -> list[str]:
     """Return every flag of a dataclass, such as ``--model.depth``."""
-    return list(_flags(kind, "--"))
+    return [flag for flag, _ in _flags(kind, "--")]
 
 
 def _nearest(words: Sequence[str], kind: type) -> str | None:
@@ -99,8 +122,8 @@ def _nearest(words: Sequence[str], kind: type) -> str | None:
     return next((near[0] for near in found if near), None)
 
 
-def _flags(kind: type, prefix: str) -> Iterator[str]:
-    """Yield every flag of a dataclass or a schema, those of an inner one as ``--model.depth``."""
+def _flags(kind: type, prefix: str) -> Iterator[tuple[str, Any]]:
+    """Yield every flag of a dataclass or a schema with its type, an inner one's as ``--model.depth``."""
     hints = typing.get_type_hints(kind, include_extras=True)
     fields = getattr(kind, "model_fields", None)  # of a schema; a dataclass has them elsewhere
     for name in fields or [field.name for field in dataclasses.fields(kind)]:
@@ -108,7 +131,7 @@ def _flags(kind: type, prefix: str) -> Iterator[str]:
         flag = prefix + next((own for each in marks if (own := getattr(each, "name", None))), name)
         inside: Any = getattr(hints[name], "__origin__", hints[name])
         if not hasattr(inside, "__dataclass_fields__") and not hasattr(inside, "model_fields"):
-            yield flag.replace("_", "-")
+            yield flag.replace("_", "-"), inside
         else:  # every mark here omits the prefix
             yield from _flags(inside, prefix if marks else f"{flag}.")
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from parity.porting.dialects.questions import Question
 from parity.porting.dialects.recognise import PATCHES, Found
-from parity.porting.dialects.resolve import Origins
+from parity.porting.dialects.resolve import OpenAxes, Origins
 from parity.porting.dialects.table import Bound
 from parity.porting.dialects.transfer import changed
 from parity.porting.formats.base import Container
-from vit_config.errors import UnstatedError
 
 MLX = "mlx"
 """Value of ``format`` that MLX writes into the header of safetensors."""
@@ -29,7 +29,7 @@ OPEN_CLIP = "open_clip_model.safetensors"
 
 def channels_first(
     found: Found, bound: list[Bound], container: Container, origins: Origins
-) -> tuple[Found, tuple[str, ...]]:
+) -> tuple[Found, tuple[str, ...], OpenAxes | None]:
     """Move the channels of a model's patch projection to the second axis if they are last.
 
     Args:
@@ -37,31 +37,31 @@ def channels_first(
         origins: sources of the schema's fields, such as its channels.
 
     Returns:
-        The model, and a note if the channels were last.
-
-    Raises:
-        UnstatedError: both orders fit, and no source decides.
+        The model; a note if the channels were last; and what to ask if both orders fit and no source
+        decides.
     """
     rows = [one for one in bound if PATCHES in one.ours and not one.row.layout]
     name = rows[0].theirs[0] if rows else ""
     shape = found.tensors[name].shape if name else ()
     if len(shape) != 4 or found.dialect.header == {}:  # the project's own file
-        return found, ()
-    said = _says_last(shape, container, origins, found.asked)
-    if not said:
-        return found, ()
+        return found, (), None
     D, height, width, channels = shape
-    stored = changed(
-        found.tensors[name], lambda array: np.moveaxis(array, -1, 1), (D, channels, height, width)
-    )
+    turned = (D, channels, height, width)
+    said = _says_last(shape, container, origins, found.asked)
+    if said is None:
+        return found, (), OpenAxes(_question(shape), (shape, turned))
+    if not said:
+        return found, (), None
+    stored = changed(found.tensors[name], lambda array: np.moveaxis(array, -1, 1), turned)
     note = f"read {name} {shape} with its channels last, as {said}"
-    return found._replace(tensors={**found.tensors, name: stored}), (note,)
+    return found._replace(tensors={**found.tensors, name: stored}), (note,), None
 
 
 def _says_last(
     shape: tuple[int, ...], container: Container, origins: Origins, dialect_is_named: bool
-) -> str:
-    """Return the source that says that channels are last, in words; empty if they are second."""
+) -> str | None:
+    """Return the source that says that channels are last, in words; empty if they are second, None if
+    that is open."""
     told = container.metadata.get("format", "")
     if told == MLX:
         return f"format = {MLX} in its header says"
@@ -77,25 +77,24 @@ def _says_last(
             return where if as_last else ""
     if second == last != first or (dialect_is_named and first == second == last):
         return ""  # square patches; or by the user's word a library's own file, and these are PyTorch's
-    raise _question(shape)
+    return None
 
 
-def _question(shape: tuple[int, ...]) -> UnstatedError:
+def _question(shape: tuple[int, ...]) -> Question:
     """Ask for whatever tells the two readings apart."""
     _, first, second, last = shape
     if first == second == last:
-        return UnstatedError(
+        said = (
             f"patch projection {shape}: its channels may be second, as in PyTorch, or last, as MLX saves"
             " them; give --dialect NAME if the library of these names wrote the file, or save it as"
             f' safetensors with metadata={{"format": "{MLX}"}}'
         )
-    name, letters = ("patch_size", "HxW") if first == last else ("in_channels", "N")
-    return UnstatedError(
+        return Question(said=(said,))
+    said = (
         f"patch projection {shape}: {first} channels in patches of {second}x{last}, or with channels"
-        f" last, as MLX saves them, {last} channels in patches of {first}x{second}; give --set"
-        f" {name}={letters}",
-        (name,),
+        f" last, as MLX saves them, {last} channels in patches of {first}x{second}"
     )
+    return Question(("patch_size" if first == last else "in_channels",), (said,))
 
 
 def _stated(origins: Origins) -> Iterator[tuple[str, Mapping[str, Any]]]:

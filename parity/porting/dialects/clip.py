@@ -119,9 +119,9 @@ def _open_clip(name: str, title: str, table: Table, **own: Any) -> Dialect:
 NORMS_AFTER = "open-clip-norm-after-mean"
 
 
-def _mistaken_for(cfg: ViTConfig) -> str:
+def _mistaken_for(fields: Mapping[str, Any]) -> str:
     """Return the dialect that normalises the pooled mean instead of the tokens, with the same names."""
-    return NORMS_AFTER if cfg.pool == "mean" else ""
+    return NORMS_AFTER if fields.get("pool") == "mean" else ""
 
 
 AFTER = {"final_norm": ("post_pool",), "pool": ("mean",)}

@@ -50,6 +50,8 @@ class Unsaid(NamedTuple):
     """The file's entry."""
     why: str
     """Why another value may replace it."""
+    instead: tuple[str, ...] = ()
+    """The values that may, if they are not all that the field can have."""
 
 
 class Fixed(NamedTuple):
@@ -136,9 +138,9 @@ class Dialect:
     square: str = ""
     """Place in the library's code that takes a position table of unknown grid for a square; empty if
     there is none, and the image size is asked for."""
-    mistaken_for: Callable[[ViTConfig], str] = lambda cfg: ""
-    """Returns the name of a dialect that has the same names and shapes for this schema but computes
-    another function, so that the user has to choose; empty if there is none."""
+    mistaken_for: Callable[[Mapping[str, Any]], str] = lambda fields: ""
+    """Returns the name of a dialect that has the same names and shapes for the fields known so far but
+    computes another function, so that the user has to choose; empty if there is none."""
     stated: Callable[[Mapping[str, tuple[int, ...]]], dict[str, Any]] = lambda shapes: {}
     """Returns fields that follow from the shapes of the dialect's tensors but not of the twins'."""
     asks: tuple[str, ...] = ()

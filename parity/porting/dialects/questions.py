@@ -1,12 +1,16 @@
-"""Fields that no shape shows: some follow from a dialect's code, the user is asked for the others."""
+"""Fields that no shape shows: some follow from a dialect's code, the user is asked for the others.
+
+Whatever a file leaves open is asked for in one sentence, so that one answer is enough.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-from parity.porting.dialects.dialect import ANY, SIZES, Dialect
+from parity.porting.dialects.dialect import ANY, SIZES, Dialect, Unsaid
 from parity.porting.dialects.shapes import Shapes
 from vit_config import PRESETS, ViTConfig, preset
 from vit_config.errors import UnstatedError
@@ -18,6 +22,8 @@ SILENT = {
 }  # fmt: skip
 """Fields that change the function but that no shape shows, in the order in which they are asked for;
 each with the placeholder for its value in a question."""
+HOLDERS = {**SILENT, "in_channels": "N"}
+"""The placeholder of every field that may be asked for."""
 
 
 ROPE = ("kind", "theta", "axes", "pairs")
@@ -44,21 +50,65 @@ def unstated(dialect: Dialect, fields: Mapping[str, Any]) -> list[str]:
     return [name for name in SILENT if name not in fields and _has_effect(name, fields)]
 
 
-def question(
-    dialect: Dialect, names: Sequence[str], shapes: Shapes, like: Mapping[str, Any]
-) -> UnstatedError:
-    """Build the error that asks the user for fields.
+class Question(NamedTuple):
+    """What a file leaves open."""
+
+    fields: tuple[str, ...] = ()
+    """Fields of the schema that would state it; if there are none, `said` names the flag."""
+    said: tuple[str, ...] = ()
+    """What is known of it, a sentence each."""
+    by_preset: bool = True
+    """Whether a preset would state it, too."""
+
+
+def ask(questions: Sequence[Question], like: Mapping[str, Any] | None = None) -> UnstatedError:
+    """Build the error that asks the user for everything at once.
 
     Args:
         like: the fields that shapes show, for the choice of presets to suggest.
     """
-    flags = " ".join(f"{name}={SILENT[name]}" for name in names)
-    said = [text for name in names if (text := _explained(dialect, name, shapes))]
-    return UnstatedError(
-        f"cannot infer {', '.join(names)}; give --set {flags}, or --like PRESET{_presets(like)}"
-        + "".join(f"; {text}" for text in said),
-        tuple(names),
-    )
+    names = tuple(dict.fromkeys(name for each in questions for name in each.fields))
+    said = [text for each in questions for text in each.said]
+    if names:
+        flags = " ".join(f"{name}={HOLDERS[name]}" for name in names)
+        fits = {name: value for name, value in (like or {}).items() if name not in names}
+        or_preset = all(each.by_preset for each in questions if each.fields)
+        preset = f", or --like PRESET{_presets(fits)}" if or_preset else ""
+        said.insert(0, f"cannot infer {', '.join(names)}; give --set {flags}{preset}")
+    return UnstatedError("; ".join(said), names)
+
+
+def of_unstated(dialect: Dialect, fields: Mapping[str, Any], shapes: Shapes) -> Question:
+    """Return the question for the silent fields that are unknown; without fields if there are none."""
+    names = unstated(dialect, fields)
+    explained = (_explained(dialect, name, fields, shapes) for name in names)
+    return Question(tuple(names), tuple(filter(None, explained)))
+
+
+def of_unsaid(name: str, value: Unsaid, where: str) -> Question:
+    """Return the question for a field of which a file states what no schema can express."""
+    words = value.instead or _words(name)
+    choice = (f"{name}: {', '.join(words)}",) if words else ()
+    return Question((name,), (f"{where} says {value.said}, and {value.why}", *choice), by_preset=False)
+
+
+def of_half_a_rope(stated: Mapping[str, Any]) -> Question | None:
+    """Return the question for entries of rope that the user left out: the schema's defaults would fill
+    them."""
+    rope = stated.get("rope")
+    left = [name for name in ROPE if name not in rope] if isinstance(rope, dict) else []
+    if not left:
+        return None
+    said = f"rope = {json.dumps(rope)} leaves {', '.join(left)} open"
+    return Question(("rope",), (said, f"rope: JSON with {', '.join(ROPE)}"), by_preset=False)
+
+
+def of_look_alike(dialect: Dialect, fields: Mapping[str, Any]) -> Question | None:
+    """Return the question for the dialect, if another one has the same names and shapes but computes
+    another function."""
+    other = dialect.mistaken_for(fields)
+    said = f"its tensors are named as those of {dialect.name} and of {other}, which compute otherwise"
+    return Question(said=(f"{said}; give --dialect with one of the two",)) if other else None
 
 
 def _values(dialect: Dialect, name: str) -> Any:
@@ -81,7 +131,7 @@ def _has_effect(name: str, fields: Mapping[str, Any]) -> bool:
     return True
 
 
-def _explained(dialect: Dialect, name: str, shapes: Shapes) -> str:
+def _explained(dialect: Dialect, name: str, fields: Mapping[str, Any], shapes: Shapes) -> str:
     """Describe a field's possible values, if they are a choice or follow from a shape."""
     if name == "patch_size":
         values = shapes["patch_embed.proj.weight"][-1]
@@ -95,7 +145,18 @@ def _explained(dialect: Dialect, name: str, shapes: Shapes) -> str:
     words = tuple(dict.fromkeys(words)) if isinstance(words, tuple) else _words(name)
     if name == "pool" and "cls_token" in shapes:
         words = [each for each in words if each in ("class", "mean")]
-    return f"{name}: {', '.join(words)}" if words and all(isinstance(w, str) for w in words) else ""
+    if not words or not all(isinstance(word, str) for word in words):
+        return ""
+    return f"{name}: {', '.join(_with_more(dialect, name, word, fields) for word in words)}"
+
+
+def _with_more(dialect: Dialect, name: str, word: str, fields: Mapping[str, Any]) -> str:
+    """Return a value of a field, with the further fields that it would leave open."""
+    then = {**fields, name: word}
+    then |= {each: fixed.value for each, fixed in dialect.follows(then).items() if each not in then}
+    then |= decided(dialect, then)
+    more = [each for each in unstated(dialect, then) if each not in unstated(dialect, fields)]
+    return f"{word} (with {' '.join(f'{each}={SILENT[each]}' for each in more)})" if more else word
 
 
 def _words(name: str) -> tuple[Any, ...]:

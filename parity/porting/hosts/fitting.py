@@ -10,7 +10,7 @@ import numpy as np
 from parity.porting.checkpoint import Checkpoint
 from parity.porting.conversion_plan import plan
 from parity.porting.dialects.dialect import NEUTRAL, agree
-from parity.porting.dialects.resolve import word
+from parity.porting.dialects.known import word
 from parity.porting.formats.base import Stored
 from vit_config import ConfigError, ViTConfig, WeightsError
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from parity.porting.checkpoint import Checkpoint, read_checkpoint
 from parity.porting.conversion import check_license
-from parity.porting.dialects.resolve import word
+from parity.porting.dialects.known import word
 from parity.porting.hosts.fitting import Fitted, fit
 from parity.porting.hosts.rewriting import check_kind, copied, rewrite, touched
 from parity.porting.opened import Opened, open_checkpoint

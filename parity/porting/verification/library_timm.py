@@ -6,7 +6,7 @@ import functools
 from typing import Any
 
 from parity.porting.checkpoint import Checkpoint
-from parity.porting.dialects.resolve import OVERRIDDEN
+from parity.porting.dialects.known import OVERRIDDEN
 from parity.porting.dialects.timm.config import TimmSettings
 from parity.porting.verification.libraries import NoModelError
 from parity.porting.verification.peers import import_timm

@@ -39,7 +39,8 @@ def test_a_feature_extractor_that_pools_nothing_or_otherwise_asks_which_vector_t
         with pytest.raises(UnstatedError, match=re.escape(f"global_pool = {way!r}, and no")) as caught:
             read_checkpoint(path)
         assert caught.value.fields == ("pool",)
-        assert "--set pool=class or --set pool=mean" in str(caught.value)
+        assert "give --set pool=POOL; " in str(caught.value)
+        assert str(caught.value).endswith("; pool: class, mean")
     for source in ({"given": {"pool": "mean"}}, {"override": {"pool": "mean"}}):
         found = read_checkpoint(folder, **source)
         assert found.config == CFG.replace(pool="mean")
@@ -48,7 +49,7 @@ def test_a_feature_extractor_that_pools_nothing_or_otherwise_asks_which_vector_t
 
 def test_without_a_class_token_only_the_mean_is_left(tmp_path):
     folder = folder_of(CFG.replace(class_token=False, pool="mean"), tmp_path, global_pool="")
-    with pytest.raises(UnstatedError, match=r"is pooled: give --set pool=mean$"):
+    with pytest.raises(UnstatedError, match=r"give --set pool=POOL; .* is pooled; pool: mean$"):
         read_checkpoint(folder)
     assert read_checkpoint(folder, given={"pool": "mean"}).config.pool == "mean"
 

@@ -61,7 +61,7 @@ def check(capsys, monkeypatch):
         (["digits", "--batch-size", "-3"], ["--batch-size -3", "at least 1"]),
         (["digits", "--seed", "-1"], ["--seed -1"]),
         (["digits", "--token-offset", "nan", "--dtype", "float64"], ["--token-offset nan"]),
-        (["digits", "--token-offset", "5"], ["token_offset = 5", "('float64', 'float32')"]),
+        (["digits", "--token-offset", "5", "--dtype", "float32"], ["token_offset = 5", "('float32',)"]),
         (
             ["mnist_exercise", "--token-offset", "5", "--dtype", "float64"],
             ["token_offset = 5", 'pos_embed = "sincos1d"'],

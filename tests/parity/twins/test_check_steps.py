@@ -1,11 +1,15 @@
 """Both twins trained on the same batches: alike where they are, and caught where a step is wrong."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from parity.cli import main
+from parity.cli.check_steps import CheckSteps
+from parity.cli.check_steps import _job as job_of
+from parity.cli.support.command_line import parse
 from parity.faults.step_table import STEP_FAULTS
 from parity.measure.invisible import Sight, invisible
 from parity.twins.steps.check_steps import check_steps, digest
@@ -189,6 +193,32 @@ def test_what_cannot_be_compared(steps, changes, words, tmp_path):
     with pytest.raises(ConfigError) as caught:
         _check(tmp_path, Job(CFG, RECIPE.replace(**changes), RANDOM), steps=steps)
     one_line(caught.value, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "batch"),
+    [
+        ("digits", "digits", 32),
+        ("digits --data random", RANDOM, 2),
+        ("mnist_exercise", RANDOM, 2),
+        ("mnist_exercise --batch-size 3", RANDOM, 3),
+        ("mnist_exercise --config own.json", "digits", 6),
+        ("mnist_exercise --config own.json --data random", RANDOM, 6),
+    ],
+)
+def test_data_and_batch_that_are_not_given_are_those_that_the_help_names(
+    words, data, batch, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("own.json").write_text('{"recipe": {"batch_size": 6}}', encoding="utf-8")
+    arguments = parse(CheckSteps, words.split(), prog="p")
+    job = job_of(arguments, arguments.preset[0])
+    assert (job.data, job.recipe.batch_size) == (data, batch)
+    with pytest.raises(SystemExit):
+        parse(CheckSteps, ["--help"], prog="p")
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert "that of --config; without one random, but digits for the preset digits" in said
+    assert "the recipe's; 2 for random without --config" in said
 
 
 @pytest.mark.parametrize(

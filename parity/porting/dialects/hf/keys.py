@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from parity.porting.dialects.dialect import Unsaid
-from parity.porting.dialects.questions import SILENT
 from vit_config import ConfigError, ViTConfig
 
 CONFIG = "config.json"
@@ -67,8 +66,7 @@ class Key:
         if value is None and asked:
             return {}
         if asked and isinstance(value, list | dict):
-            said = f"{self.name} = {value!r}"
-            return {asked: Unsaid(said, f"that is no value; give --set {asked}={SILENT[asked]}")}
+            return {asked: Unsaid(f"{self.name} = {value!r}", "that is no value")}
         try:
             return dict.fromkeys(self._names, self.read(value))
         except ConfigError as error:

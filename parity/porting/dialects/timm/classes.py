@@ -51,9 +51,10 @@ def _pool(value: Any, known: Fields) -> Fields:
     tokens are the same.
     """
     if value in OTHER_POOLS and not known["num_classes"]:
-        why = "no schema pools so; its tokens are the same whatever is pooled: give"
-        ways = " or ".join(f"--set pool={way}" for way in ("class", "mean")[not known["class_token"] :])
-        return {"pool": Unsaid(f"global_pool = {value!r}", f"{why} {ways}"), "final_norm": TENSORS_TELL}
+        why = "no schema pools so; its tokens are the same whatever is pooled"
+        ways = ("class", "mean")[not known["class_token"] :]
+        unsaid = Unsaid(f"global_pool = {value!r}", why, ways)
+        return {"pool": unsaid, "final_norm": TENSORS_TELL}
     return word("pool", POOLS, "final_norm").meant(value, known)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
+from parity.cli import main
 from parity.porting.checkpoint import read_checkpoint
 from parity.porting.conversion import convert
+from parity.porting.dialects.questions import HOLDERS
 from parity.porting.formats.base import Container, Stored
 from parity.porting.opened import Opened
 from parity.porting.verification.peers import import_timm
@@ -59,6 +62,43 @@ def test_where_nothing_says_the_order_of_axes_it_is_asked_for(state, tmp_path):
     np.testing.assert_array_equal(found.arrays[PATCHES].load(), state[PATCHES].numpy())
     tall = {**GIVEN, "in_channels": 6, "image_size": (18, 6)}
     assert read_checkpoint(tmp_path / "bare.safetensors", given=tall).config.patch_size == (6, 3)
+
+
+ANSWERS = {**GIVEN, "in_channels": 3, "block": "pre_norm", "rope": None}
+
+
+@pytest.mark.parametrize("known", [(), ("image_size",), ("num_heads", "pool")])
+def test_what_is_open_beside_the_axes_is_asked_for_in_one_sentence(known, state, tmp_path):
+    path = tmp_path / "bare.safetensors"
+    save_file(channels_last(state), path)
+    with pytest.raises(UnstatedError, match=r"6 channels in patches of 6x3, or .*6x6") as caught:
+        read_checkpoint(path, given={name: GIVEN[name] for name in known})
+    asked = caught.value.fields
+    assert asked[0] == "in_channels"
+    assert {*asked, *known} >= {*GIVEN, "in_channels"}
+    said = str(caught.value)
+    assert f"give --set {' '.join(f'{name}={HOLDERS[name]}' for name in asked)}, or --like" in said
+    answers = {name: ANSWERS[name] for name in (*asked, *known)}
+    assert read_checkpoint(path, given=answers).config.patch_size == (6, 6)
+
+
+def test_the_advice_on_open_axes_leads_to_a_file(state, tmp_path, capsys):
+    source, out = tmp_path / "bare.safetensors", tmp_path / "out.safetensors"
+    save_file(channels_last(state), source)
+    convert = ["convert", str(source), str(out), "--to", "parity"]
+    assert main(convert) == 2
+    flags = re.search(r"give --set ([^,]*),", capsys.readouterr().err)[1].split()
+    words = {**ANSWERS, "image_size": "18x12", "rope": "null"}
+    said = [f"{name}={words[name]}" for name in (flag.partition("=")[0] for flag in flags)]
+    assert main([*convert, "--set", *said[:2], "--dtype", "float32", "--set", *said[2:]]) == 0
+    assert read_checkpoint(out).config.in_channels == 3
+
+
+def test_a_dialect_and_fields_are_asked_for_at_once(state, tmp_path):
+    odd = of_kind("npz", {**state, PATCHES: torch.ones(30, 6, 6, 6)}, tmp_path)
+    with pytest.raises(UnstatedError, match=r"give --set act=ACT.*; give --dialect NAME") as caught:
+        read_checkpoint(odd, given={name: each for name, each in GIVEN.items() if name != "act"})
+    assert caught.value.fields[0] == "act"
 
 
 @pytest.mark.parametrize("metadata", [{"format": "pt"}, None])
@@ -226,8 +266,9 @@ def test_axes_of_one_length_are_of_the_library_that_the_user_names(state, tmp_pa
 
 def test_half_a_rope_leaves_the_rest_open(state, tmp_path):
     torch.save(state, tmp_path / "timm.pth")
-    with pytest.raises(UnstatedError, match="leaves theta, axes, pairs open"):
-        read_checkpoint(tmp_path / "timm.pth", given={**GIVEN, "rope": {"kind": "axial"}})
+    given = {name: each for name, each in GIVEN.items() if name != "act"}
+    with pytest.raises(UnstatedError, match=r"--set rope=ROPE act=ACT.*; rope = .* leaves theta, axes,"):
+        read_checkpoint(tmp_path / "timm.pth", given={**given, "rope": {"kind": "axial"}})
 
 
 def test_a_tensor_that_a_dialect_has_not_names_the_dialect(state, tmp_path):
@@ -247,8 +288,12 @@ def test_a_tensor_that_a_dialect_has_not_names_the_dialect(state, tmp_path):
     ("entry", "value", "asked"),
     [
         ("num_attention_heads", None, "cannot infer num_heads; give --set num_heads=N"),
-        ("num_attention_heads", [3, 3], "num_attention_heads = .3, 3., .* give --set num_heads=N"),
-        ("hidden_act", ["gelu"], "hidden_act = .'gelu'., .* give --set act=ACT"),
+        ("num_attention_heads", [3, 3], "give --set num_heads=N; .* num_attention_heads = .3, 3., and"),
+        (
+            "hidden_act",
+            ["gelu"],
+            "give --set act=ACT; .* hidden_act = .'gelu'., and .*; act: gelu, gelu_",
+        ),
         ("layer_norm_eps", None, "cannot infer norm_eps; give --set norm_eps=EPS"),
     ],
 )
