@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from parity.measure.nearness import MOST
-from parity.verifier.operations.fingerprint import SQUARE
+from parity.measure.nearness import MOST as FARTHEST
+from parity.verifier.operations.fingerprint import INFINITE, LEAST, MOST, SQUARE
 from parity.verifier.operations.layouts import Way, conventional, ways
 from parity.verifier.operations.meeting import Index, grain, is_weak, meet
 from parity.verifier.operations.program import Operation, Program
@@ -218,10 +218,10 @@ def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
     """Return the size up to which an output of A, or B's where A's is all zero, is nothing but
     round-off; 0 where A's is larger."""
     x, y = _unmoved(a, pair[0]), _unmoved(b, pair[1])
-    largest = grain(a, x)
-    if x.mark is not None and not x.mark[SQUARE]:
-        largest = grain(b, y)
-    return largest if _size(a.values([x.index])[x.index]) <= largest else 0.0
+    if x.mark is None or x.mark[INFINITE]:
+        return 0.0
+    largest = grain(a, x) if x.mark[SQUARE] else grain(b, y)
+    return largest if max(-x.mark[LEAST], x.mark[MOST]) <= largest else 0.0
 
 
 def _size(value: Any) -> float:
@@ -245,7 +245,9 @@ def _known(
     found: dict[Way, None] = {}
     for p, q in own or fitting:
         mine, theirs = a.kept[p.index], b.kept[q.index]
-        found.update((w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= MOST.norm)
+        found.update(
+            (w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= FARTHEST.norm
+        )
     return list(found)
 
 
