@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from parity.cli import run
-from parity.cli.dispatch import in_one_line
+from parity.cli.dispatch import ended, in_one_line
 
 PROG = "python train.py"
 OTHERS = ("plot", "eval", "predict", "preflight")
@@ -64,5 +64,5 @@ def main(argv: list[str]) -> int:
 if __name__ == "__main__":
     command, *rest = sys.argv[1:] or [""]
     if command in OTHERS:
-        sys.exit(run(command, rest, prog=f"{PROG} {command}"))
-    sys.exit(in_one_line(lambda: main(sys.argv[1:]), PROG))
+        sys.exit(ended(run(command, rest, prog=f"{PROG} {command}")))
+    sys.exit(ended(in_one_line(lambda: main(sys.argv[1:]), PROG)))

@@ -34,9 +34,15 @@ from vit_train.task import make_task
 THIRD = 599
 KNOWN = 5
 """Classes that the weights to start from know."""
-COUNTS = (150, 300, 590)
+COUNTS = (150, 590)
 """Images to fine-tune on."""
 QUIET = screen(quiet=True)
+
+PHOTOGRAPHS = (
+    *("--recipe.augment.flip", "--recipe.augment.crop", "torchvision"),
+    *("--recipe.augment.crop-area", "0.35", "1"),
+)
+"""What the recipe does with images whose classes are not called like characters."""
 
 WAYS: dict[str, tuple[Callable[[Recipe], Recipe], tuple[str, ...]]] = {
     "AdamW at 1e-3, 10 epochs of 128": (lambda recipe: Recipe(seed=recipe.seed), ()),
@@ -45,7 +51,7 @@ WAYS: dict[str, tuple[Callable[[Recipe], Recipe], tuple[str, ...]]] = {
         (),
     ),
     "the recipe of --init": (lambda recipe: recipe, ()),
-    "the same with flips": (lambda recipe: recipe, ("--recipe.augment.flip",)),
+    "the same with crops and flips": (lambda recipe: recipe, PHOTOGRAPHS),
 }
 """Each way to fine-tune: what it makes of the recipe, and the flags that it adds."""
 

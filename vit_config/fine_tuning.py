@@ -11,8 +11,10 @@ from vit_config.augmentation import Augment
 from vit_config.recipe import Recipe
 
 SIZES = ((1_000, 30, 32, 3e-4), (10_000, 20, 64, 5e-4), (None, 10, 128, 7e-4))
-"""Up to how many images; then epochs, images in a batch and the peak learning rate, which grows with
-the root of the batch."""
+"""Up to how many images; then the fewest epochs, images in a batch and the peak learning rate, which
+grows with the root of the batch."""
+STEPS, EPOCHS = 1_000, 100
+"""Fewest steps of a run, unless that takes more than so many epochs."""
 BATCHES = 4
 """Fewest batches of an epoch, into which a smaller set is cut."""
 CHARACTERS = 10
@@ -45,6 +47,10 @@ def fine_tuning(images: Images, batch: object = None) -> Recipe:
     if count is not None:
         usual = max(min(usual, count // BATCHES), 1)
     chosen = batch if isinstance(batch, int) and batch >= 1 else usual
+    if count is not None:
+        epochs = max(epochs, min(EPOCHS, math.ceil(STEPS / max(count // chosen, 1))))
+    what, _ = without(images.class_names)
+    crop = Augment() if "crops" in what else Augment(crop="torchvision", crop_area=(0.35, 1.0))
     return Recipe(
         epochs=epochs,
         batch_size=chosen,
@@ -54,20 +60,19 @@ def fine_tuning(images: Images, batch: object = None) -> Recipe:
         clip_norm=1.0,
         label_smoothing=0.1,
         warmup_fraction=0.1,
-        augment=Augment(
-            crop="torchvision", crop_area=(0.35, 1.0), flip=why_unflipped(images.class_names) is None
-        ),
+        augment=crop.replace(flip="flips" not in what),
     )
 
 
-def why_unflipped(class_names: tuple[str, ...] | None) -> str | None:
-    """Return why a mirror image may be of another class, going by the names of the classes; None if no
-    name says so."""
+def without(class_names: tuple[str, ...] | None) -> tuple[str, str]:
+    """Return what may turn an image into one of another class, going by the names of the classes, and
+    why: crops and flips of written characters, flips of what has sides; empty if no name says so."""
     names = class_names or ()
     if len(names) >= CHARACTERS and all(len(name) == 1 for name in names):
-        return f"the classes are called like written characters: {', '.join(names[:3])}, ..."
+        why = f"the classes are called like written characters: {', '.join(names[:3])}, ..."
+        return "crops and flips", why
     sided = (name for name in names if {"left", "right"} & set(re.split(r"[\W_]+", name.lower())))
-    return next((f"a class is called {name}" for name in sided), None)
+    return next((("flips", f"a class is called {name}") for name in sided), ("", ""))
 
 
 def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[str]:
@@ -76,7 +81,7 @@ def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[st
     Args:
         given: dotted fields that the user gave; their lines are marked.
     """
-    augment, why = recipe.augment, why_unflipped(images.class_names)
+    augment, (what, why) = recipe.augment, without(images.class_names)
     is_area = augment.crop in ("torchvision", "tensorflow")
     crop = "{:.0%} to {:.0%} of the image".format(*augment.crop_area) if is_area else augment.crop
     share = not recipe.warmup_epochs
@@ -101,6 +106,6 @@ def told(recipe: Recipe, images: Images, given: Collection[str] = ()) -> list[st
     for name, value, flag in lines:
         mine = " (given)" if flag.replace("-", "_").replace(".no_", ".") in given else ""
         said.append(f"  {name:<15}{f'{value}{mine}':<28} --recipe.{flag}")
-    if why and not augment.flip and "augment.flip" not in given:
-        said.append(f"  no flips, because {why}")
+    if why:
+        said.append(f"  no {what.replace(' and ', ' or ')} by default, because {why}")
     return said

@@ -62,6 +62,9 @@ class ConvertRun:
     """Replace an existing OUT."""
 
 
+NO_DATA = "it does not say what it was trained on; give --data, such as tfds:NAME"
+
+
 def main(argv: list[str], prog: str = "parity convert-run") -> int:
     """Run the command, which the user calls `prog`."""
     arguments = parse(ConvertRun, runs_here(argv), prog=prog)
@@ -116,6 +119,7 @@ def _refuse(options: Any, names: tuple[str, ...], why: str) -> None:
 
 
 def _read_foreign(arguments: ConvertRun) -> Run:
+    from parity.runs.folder import NAMES
     from parity.runs.foreign import read_foreign
     from vit_config import Recipe
 
@@ -130,13 +134,18 @@ def _read_foreign(arguments: ConvertRun) -> Run:
         for name, value in stated.options().items()
         if name in ("dialect", "like", "given", "override", "part")
     }
-    return read_foreign(
-        arguments.source,
-        recipe=recipe,
-        **options,
-        cold=arguments.cold,
-        steps_per_epoch=arguments.steps_per_epoch,
-    )
+    try:
+        return read_foreign(
+            arguments.source,
+            recipe=recipe,
+            **options,
+            cold=arguments.cold,
+            steps_per_epoch=arguments.steps_per_epoch,
+        )
+    except UnstatedError as error:
+        if arguments.data is not None or arguments.to not in NAMES:
+            raise
+        raise UnstatedError(f"{error}; {NO_DATA}", error.fields) from None  # asked next otherwise
 
 
 def _refuse_part(source: Path) -> None:
@@ -160,9 +169,7 @@ def _settle(arguments: ConvertRun, run: Run) -> tuple[Run, Manifest]:
 
     name = arguments.data or run.data
     if name is None:
-        raise UnstatedError(
-            f"{arguments.source} does not say what it was trained on; give --data, such as tfds:NAME"
-        )
+        raise UnstatedError(f"{arguments.source}: {NO_DATA}")
     task = make_task(Job(run.config, run.recipe, name), _data_dir(arguments))
     if run.steps_per_epoch not in (None, task.steps_per_epoch):
         raise ConfigError(

@@ -8,6 +8,7 @@ import select
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from parity.cli.support.advice import command_at_hand, here
 from vit_config.errors import USER_ERRORS, one_line
@@ -38,6 +39,8 @@ COMMANDS = {
     "bench": "time the twins beside the other libraries installed",
     "inspect": "show what a preset or checkpoint consists of, layer by layer",
 }
+INTERRUPTED = 130
+"""Exit status after Ctrl-C; shells give it for SIGINT."""
 FAULT = 70
 """Exit status of an internal error."""
 UNREAD = 141
@@ -55,7 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status: what the command says - 0 for yes, 1 for no, such as different - 2 for bad
         input, 70 for an internal error, 130 if it was interrupted.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    return ended(_main(sys.argv[1:])) if argv is None else _main(list(argv))
+
+
+def ended(status: int) -> int:
+    """Return the exit status of a process, or end it here if it was interrupted.
+
+    JAX's compiler goes on in a thread of its own after Ctrl-C: the end of the interpreter would wait for
+    it, for a minute or more, and then crash.
+    """
+    if status == INTERRUPTED and "jaxlib" in sys.modules:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+                stream.flush()
+        os._exit(status)
+    return status
+
+
+def _main(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         _print_help()
         return 0 if argv else 2
@@ -122,7 +142,7 @@ def _in_one_line(main: Callable[[], int], prog: str) -> int:
         said = "there is not enough memory for it here; take a smaller model or a machine with more"
     except KeyboardInterrupt:
         complain(f"{prog}: interrupted")
-        return 130
+        return INTERRUPTED
     except Exception as error:
         return _fault(error, prog)
     complain(f"{prog}: {one_line(said)}")

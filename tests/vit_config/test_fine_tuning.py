@@ -5,7 +5,7 @@ import pytest
 from parity.cli.support.job_file import base_job, tunes
 from parity.cli.support.train_data import PUBLISHED, about_images
 from vit_config import Preprocess, Recipe, preset
-from vit_config.fine_tuning import Images, fine_tuning, told, why_unflipped
+from vit_config.fine_tuning import Images, fine_tuning, told, without
 from vit_config.job import Job
 from vit_train.digits import NUM_TRAIN
 from vit_train.start import Start
@@ -15,11 +15,12 @@ from vit_train.task import _unknown_pixels
 @pytest.mark.parametrize(
     ("images", "epochs", "batch"),
     [
-        (3, 30, 1),
-        (90, 30, 22),
-        (300, 30, 32),
-        (1_000, 30, 32),
-        (1_001, 20, 64),
+        (3, 100, 1),
+        (90, 100, 22),
+        (400, 84, 32),  # of 12 steps
+        (1_000, 33, 32),
+        (1_001, 67, 64),
+        (10_000, 20, 64),
         (10**6, 10, 128),
         (None, 10, 128),
     ],
@@ -41,19 +42,20 @@ def test_the_learning_rate_follows_the_batch_of_the_user():
 
 
 @pytest.mark.parametrize(
-    ("names", "why"),
+    ("names", "what", "why"),
     [
-        (tuple("0123456789"), "the classes are called like written characters: 0, 1, 2, ..."),
-        (tuple("01234"), None),  # grades
-        (("go", "turn_left"), "a class is called turn_left"),
-        (("bright", "theft", "cleft"), None),
-        (("cat", "dog"), None),
-        (None, None),
+        (tuple("0123456789"), "crops and flips", "called like written characters: 0, 1, 2, ..."),
+        (tuple("01234"), "", ""),  # grades
+        (("go", "turn_left"), "flips", "a class is called turn_left"),
+        (("bright", "theft", "cleft"), "", ""),
+        (None, "", ""),
     ],
 )
-def test_images_whose_mirror_image_may_be_of_another_class_are_not_flipped(names, why):
-    assert why_unflipped(names) == why
-    assert fine_tuning(Images(300, names)).augment.flip == (why is None)
+def test_no_image_is_turned_into_one_of_another_class(names, what, why):
+    found, because = without(names)
+    assert (found, because.endswith(why), bool(because)) == (what, True, bool(why))
+    augment = fine_tuning(Images(300, names)).augment
+    assert (augment.crop == "none", augment.flip) == ("crops" in what, "flips" not in what)
 
 
 def test_it_is_the_default_of_init_and_of_nothing_else(tmp_path):
@@ -85,18 +87,16 @@ def test_images_are_counted_where_the_set_is_there(tmp_path):
 
 
 def test_each_choice_is_told_with_the_flag_that_changes_it():
-    images = Images(300, tuple("0123456789"))
+    images = Images(300, ("left", "up"))
     head, *lines = told(fine_tuning(images).replace(warmup_fraction=0.2), images, {"warmup_fraction"})
     assert head.startswith("fine-tuning recipe for 300 images; ")
     said = {line[2:17].strip(): line[17:].split() for line in lines}
-    assert said["epochs"] == ["30", "--recipe.epochs"]
+    assert said["epochs"] == ["100", "--recipe.epochs"]
     assert said["learning rate"] == ["0.0003", "at", "most", "--recipe.learning-rate"]
     assert said["warm-up"] == ["20%", "of", "the", "run", "(given)", "--recipe.warmup-fraction"]
     assert said["crops"] == ["35%", "to", "100%", "of", "the", "image", "--recipe.augment.crop"]
     assert said["flips"] == ["no", "--recipe.augment.flip"]
-    assert lines[-1] == f"  no flips, because {why_unflipped(images.class_names)}"
-    flipped = fine_tuning(images).replace(augment={**dict(fine_tuning(images).augment), "flip": True})
-    assert told(flipped, images, {"augment.flip"})[-1].split()[1:3] == ["yes", "(given)"]
+    assert lines[-1] == "  no flips by default, because a class is called left"
 
 
 def test_weights_without_a_preprocessing_say_whose_mean_is_taken():

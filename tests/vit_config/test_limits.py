@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from parity.cli.dispatch import in_one_line
+from parity.cli import dispatch
+from parity.cli.dispatch import ended, in_one_line
 from vit_config import processes
 from vit_config.terminal import let_interrupts_through
 from vit_train.unwritten import unwritten
@@ -64,3 +65,23 @@ def test_a_run_whose_folder_is_gone_is_not_told_to_make_room(tmp_path):
     (tmp_path / "run" / "run.json").touch()
     assert "GB are free there" in str(unwritten(checkpoints, "No space left on device"))
     assert checkpoints.exists()
+
+
+def test_an_interrupted_process_does_not_wait_for_a_compiler(monkeypatch, capsys):
+    left = []
+    monkeypatch.setattr(dispatch.os, "_exit", left.append)
+    monkeypatch.setitem(sys.modules, "jaxlib", SimpleNamespace())
+    monkeypatch.setattr(sys, "argv", ["parity", "list"])
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dispatch.importlib, "import_module", interrupted)
+    assert dispatch.main() == 130
+    assert dispatch.main(["list"]) == 130  # a call, not a process
+    assert left == [130]
+    assert ended(2) == 2
+    monkeypatch.delitem(sys.modules, "jaxlib")
+    assert ended(130) == 130
+    assert left == [130]
+    assert capsys.readouterr().err == "parity list: interrupted\n" * 2

@@ -22,9 +22,10 @@ DRAWN = ("digits", "tfds:mnist")
 
 
 def word_after(flag: str, argv: Sequence[str]) -> str | None:
-    """Return the value of a flag, given as ``FLAG VALUE`` or ``FLAG=VALUE``; None if it is absent."""
-    for place, word in enumerate(argv):
-        name, equals, value = word.partition("=")
+    """Return the value of a flag, given as ``FLAG VALUE`` or ``FLAG=VALUE``, the last if there are
+    several; None if it is absent."""
+    for place in reversed(range(len(argv))):
+        name, equals, value = argv[place].partition("=")
         if name.replace("_", "-") == flag:
             return value if equals else argv[place + 1] if place + 1 < len(argv) else None
     return None

@@ -60,6 +60,10 @@ class Origins:
     """Whether the dialect is stated, not recognised by the tensors alone."""
 
 
+OF_AXES = ("in_channels", "patch_size")
+"""Fields that the order of axes decides."""
+
+
 class OpenAxes(NamedTuple):
     """A patch projection whose order of axes nothing tells."""
 
@@ -108,7 +112,8 @@ def _ask_with(
             known = _settled(dialect, read, letters, told)
         except (ConfigError, WeightsError):
             continue  # contradicted in this order
-        return ask([axes.question, *_questions(known, dialect, read, told)], _shown(known))
+        like = {name: each for name, each in _shown(known).items() if name not in OF_AXES}
+        return ask([axes.question, *_questions(known, dialect, read, told)], like)
     return ask([axes.question])
 
 

@@ -23,7 +23,7 @@ def changed(recipe, **given):
 
 def test_flags_are_read_as_numbers_words_and_nothing():
     words = "--recipe.epochs=3 --recipe.clip_norm None --recipe.optimizer sgd --recipe.augment.no-flip"
-    given = given_flags([*words.split(), "--recipe.warmup-fraction", "1e-1", "--data", "digits"])
+    given = given_flags(["--recipe.epochs", "2", *words.split(), "--recipe.warmup-fraction", "1e-1"])
     assert given.pop("augment.flip") != "no value of its own"
     assert given == {"epochs": 3, "clip_norm": None, "optimizer": "sgd", "warmup_fraction": 0.1}
 

@@ -67,6 +67,11 @@ def test_a_run_of_timms_goes_on_here(place, to, tmp_path, capsys):
     ("flags", "words"),
     [
         ([], "does not say what it was trained on; give --data"),
+        (["--set", 'rope={"kind": "axial"}'], "give --set rope=ROPE; rope = "),
+        (
+            ["--set", 'rope={"kind": "axial"}'],
+            "open; rope: JSON with kind, theta, axes, pairs; it does not say",
+        ),
         (["--data", "digits"], "digits has 1 channel and 10 classes"),
         (["--data", DATA, "--step", "3"], "--step 3: goes with a run folder only"),
         (["--data", DATA, "--recipe", "other.json"], "beta2"),

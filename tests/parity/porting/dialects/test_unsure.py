@@ -19,8 +19,9 @@ from parity.porting.opened import Opened
 from parity.porting.verification.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
-from vit_config import ConfigError, WeightsError
+from vit_config import ConfigError, WeightsError, preset
 from vit_config.errors import UnstatedError
+from vit_config.parameters import parameters
 
 import_timm()
 import transformers  # noqa: E402
@@ -80,6 +81,16 @@ def test_what_is_open_beside_the_axes_is_asked_for_in_one_sentence(known, state,
     assert f"give --set {' '.join(f'{name}={HOLDERS[name]}' for name in asked)}, or --like" in said
     answers = {name: ANSWERS[name] for name in (*asked, *known)}
     assert read_checkpoint(path, given=answers).config.patch_size == (6, 6)
+
+
+def test_presets_of_either_order_of_axes_are_suggested(tmp_path):
+    shapes = {name: each.shape for name, each in parameters(preset("vit_tiny_patch16_224")).items()}
+    shapes[PATCHES] = (192, 16, 16, 3)
+    bare = {name: Stored.of(np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items()}
+    path = tmp_path / "bare.safetensors"
+    with pytest.raises(UnstatedError, match=r"\(of these shapes: vit_tiny_patch16_224") as caught:
+        read_checkpoint(Opened(Container(path, (path,), "safetensors", bare), path.name))
+    assert caught.value.fields[:2] == ("in_channels", "num_heads")
 
 
 def test_the_advice_on_open_axes_leads_to_a_file(state, tmp_path, capsys):
