@@ -40,7 +40,7 @@ RATIO = 4.0
 FEW = 64
 """Size of a tensor below which its grain is coarser than one epsilon, by sqrt(FEW / numbers)."""
 
-# Largest distance to float64, in epsilons of the type: powers of two, more than twice the largest that is
+# Largest distance to float64 in epsilons of the type: powers of 2, more than twice the largest that is
 # measured over the presets up to ViT-B size. The measurement, with its command, is the table in
 # docs/parity.md, and nowhere else; a limit that it leaves more room stays as it was first set.
 LIMITS: dict[str, dict[str, float]] = {
