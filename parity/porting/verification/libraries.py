@@ -232,7 +232,11 @@ def _turns(checkpoint: Checkpoint) -> bool:
 LIBRARIES: Mapping[str, Library] = {
     "torchvision": Library("torchvision", "torchvision", _torchvision),
     "timm": Library(
-        "timm", "timm", _of("library_timm", "build"), call=_of("library_timm", "call"), single=_turns
+        "timm",
+        "timm",
+        _of("library_timm", "build"),
+        call=_of("library_timm", "call"),
+        single=lambda each: _turns(each) or each.config.attention == "differential",  # its lambda
     ),
     "hf": Library(
         "transformers",

@@ -1,7 +1,9 @@
 """What a slip in the formulas of errors, weights and rates would change, each by its own number."""
 
 import math
+import re
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,13 +102,17 @@ def test_zero_is_within_a_limit_of_zero_and_nothing_else_is():
     assert (fine.passed, same.passed, apart.passed) == (True, True, False)
 
 
-def test_limits_are_four_times_what_was_measured_up_to_a_power_of_two():
-    measured = {"float32": (30, 10, 6, 39), "bfloat16": (4, 3, 3, 7)}
-    for dtype, distances in measured.items():
-        rounded = [2 ** math.ceil(math.log2(4 * each)) for each in distances]
-        assert [*LIMITS[dtype].values()] == rounded
+def test_limits_are_powers_of_two_and_twice_what_the_page_measured():
+    page = (Path(__file__).parents[3] / "docs" / "parity.md").read_text(encoding="utf-8")
+    for dtype, limits in LIMITS.items():
+        measured = [re.findall(r"\((\d+)\)", row) for row in page.splitlines() if f" {dtype} " in row]
+        rows = [[*map(int, row)] for row in measured if len(row) == len(limits)]
+        assert len(rows) == 5
+        for limit, *distances in zip(limits.values(), *rows, strict=True):
+            assert math.log2(limit).is_integer()
+            assert limit > 2 * (max(distances) + 0.5)
         assert STEP_LIMITS[dtype] == {
-            level: rounded[2] if level == "loss" else rounded[3] for level in STEP_LEVELS
+            level: limits["loss" if level == "loss" else "gradients"] for level in STEP_LEVELS
         }
 
 

@@ -64,6 +64,7 @@ MODELS = {
     "timm, eva": lambda: of_timm(
         "eva02_tiny_patch14_224", img_size=(21, 14), patch_size=7, embed_dim=40
     ),
+    "timm, differential": lambda: of_timm("vit_dlittle_patch16_reg1_gap_256", embed_dim=40),
     "torchvision": lambda: torchvision.VisionTransformer(image_size=12, patch_size=3, **WIDTHS),
     "open_clip": lambda: open_clip.CLIP(embed_dim=7, vision_cfg=VISION, text_cfg=TEXT, quick_gelu=True),
     "transformers": lambda: transformers.ViTForImageClassification(transformers.ViTConfig(**HF)),
