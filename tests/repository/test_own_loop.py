@@ -19,6 +19,7 @@ from parity.porting.verification.peers import import_timm
 from tests.support.convert_cases import arrays_of
 from tests.support.tiny import TINY
 from vit_config import InputError, Preprocess, write_weights
+from vit_config.errors import UnstatedError
 
 import_timm()  # declares the operators without which torchvision does not load on some machines
 import timm  # noqa: E402
@@ -83,6 +84,7 @@ def test_jax(start):
     theirs = timm.create_model("local-dir:trained", pretrained=True).eval()
     expected = theirs(tensors()[0]).detach().numpy()
     np.testing.assert_allclose(model.logits(IMAGES), expected, rtol=1e-4, atol=1e-5)
+    assert_reads("run/state", loaded)
     batch, after = jax.device_put((IMAGES, LABELS), names["rows"]), []
     for _ in range(2):  # the next step from the saved state, with its dropout and its moments
         with ocp.StandardCheckpointer() as checkpointer:
@@ -131,8 +133,9 @@ def test_trainer(start):
 
 def assert_reads(path, loaded):
     """What the library saved on the way is the same model, once the schema is stated."""
-    said = ("num_heads", "norm_eps", "act", "pool", "image_size", "block")
-    given = {name: getattr(loaded.config, name) for name in said}
+    with pytest.raises(UnstatedError) as asked:
+        parity.read_checkpoint(path)
+    given = {name: getattr(loaded.config, name) for name in asked.value.fields}
     found = parity.load(path, framework="torch", given=given).model.state_dict()
     for name, each in loaded.model.state_dict().items():
         torch.testing.assert_close(found[name], each, rtol=0, atol=0)
