@@ -34,7 +34,7 @@ from vit_train.task import make_task
 THIRD = 599
 KNOWN = 5
 """Classes that the weights to start from know."""
-COUNTS = (150, 590)
+COUNTS = (150, 300)
 """Images to fine-tune on."""
 QUIET = screen(quiet=True)
 
