@@ -16,7 +16,7 @@ def _tanh_gelu(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x)
 
 
-@fault("tanh GELU, in the float32 path only", ACT, None, twin="jax", act="gelu")
+@fault("tanh GELU, in the float32 path only", ACT, "activation or none", twin="jax", act="gelu")
 def _tanh_gelu_in_float32(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.activations["gelu_tanh"](x) if "float32" in str(x.dtype) else act(x)
 

@@ -62,7 +62,7 @@ def _tf32_product(here: Here, linear: Callable, x: Any) -> Any:
     )
 
 
-@fault("an activation computed in float32 (seen in float64)", ACT, "number-type")
+@fault("an activation computed in float32 (seen in float64)", ACT, "number-type or factor")
 def _float32_activation(here: Here, act: Callable, x: Any) -> Any:
     return here.twin.cast(act(here.twin.cast(x, "float32")), str(x.dtype).removeprefix("torch."))
 

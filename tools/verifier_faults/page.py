@@ -17,8 +17,9 @@ COLUMNS = [f"{FRAMEWORKS[twin]}, {scope}" for twin in TWINS for scope in ("one b
 
 WORDS = """\
 Each deliberate fault of `parity/faults` is put into one twin, and the other is the reference. *Caught*:
-`parity diff` says that the two differ. *Located*: in the module where the fault is - of a training
-step: in the stage. *Named*: it gives the fault's cause first, and none for a fault that
+`parity diff` says that the two differ. *Located*: in the module where the fault is, or on its line; of
+what is left out, which has no line, in the module that calls it or the one in front; of a training
+step, in the stage. *Named*: it gives the fault's cause first, and none for a fault that
 has none. `yes` is all three. Faults of the model as a whole and of training stand under *all*.
 
 Causes of the forward and backward pass come from the operations that part
@@ -29,11 +30,11 @@ both are true of the mistake, and it depends on how a framework writes the compu
 first. `none` counts as right where no single exchange explains the fault, or the fault was made up.
 For `number_of_heads`, `positions_before_the_class_token` and `pooled_prefix` it is a gap: people make
 these mistakes, and no exchange is known that would show what they are.
-`tanh_gelu_in_float32` and `fast_variance` are the same in exact arithmetic, or in float64: there the
-operations agree, and the module and the size of the difference are all that is said. `fast_variance`
-has its positions moved by 1000; moved by 300, in float32, what it does is as small as what one unit in
-the last place does, and one of four was placed one module later. Steps of training are scored in
-float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
+`tanh_gelu_in_float32` is another function in float32 alone, and is scored there (`--dtype float32`); its
+cause is named in PyTorch. `fast_variance` is the same in exact arithmetic and loses digits: it has its
+positions moved by 1000, and the line and the size of the difference are all that is said. The factor
+of `float32_activation` is a constant of the derivative, which JAX rounds to float32. Steps of training
+are scored in float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
 
 
 def line(result: Result) -> str:

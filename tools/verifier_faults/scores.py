@@ -9,17 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parity import faults
 from parity.faults import FAULTS, Fault, inject
 from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
 from parity.verifier.compare import compare
 from parity.verifier.diagnose.diagnosis import diagnose
 from parity.verifier.diff import Difference, Recorded, compare_sides
+from parity.verifier.operations.comparison import Place
 from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant
 from verifier_faults.twins import TRAIN, side, trained
 
+FAULTS_FOLDER = Path(faults.__file__).parent
 BLOCK = 1
 """The one block that is given a fault, of two."""
 STEPS = "three training steps"
@@ -118,7 +121,6 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
     part = found.backward if fault.stage == "backward" and found.backward else found.forward
     places = part.places or found.places
     wanted = fault.located(block, cfg.depth)
-    modules = [name for each in places for name in (each.b.module, each.a.module, *each.modules)]
     return Result(
         fault.name,
         twin,
@@ -126,11 +128,25 @@ def _model_result(fault: Fault, twin: TwinName, block: int | None, dtype: str) -
         fault.cause,
         found.verdict == "DIFFERENT" or bool(narrowed),
         ", ".join(dict.fromkeys(each.b.module for each in places)),
-        any(_is_at(name, wanted) for name in modules) or (not places and bool(narrowed)),
+        any(_is_located(each, wanted) for each in places) or (not places and bool(narrowed)),
         named[0].rule if named else "number-type" if narrowed else None,
         time.perf_counter() - started,
         fault.unseen,
         dtype,
+    )
+
+
+def _is_located(place: Place, wanted: str) -> bool:
+    """Return whether a place is in a module: by its modules, or by the fault's own line in B. What is
+    left out has no line in B; then the module that calls it counts, and the one in front of it."""
+    if any(_is_at(name, wanted) for name in (place.b.module, place.a.module, *place.modules)):
+        return True
+    if any(Path(line.file).parent == FAULTS_FOLDER for line in place.b.lines):
+        return True
+    above, _, number = wanted.rpartition(".")
+    before = f"{above}.{int(number) - 1}" if number.isdigit() else wanted
+    return place.cause.endswith("left out") and (
+        place.a.module.rpartition(".")[0] == wanted or _is_at(place.b.module, before)
     )
 
 

@@ -7,19 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from parity.measure.nearness import Nearness, nearness
+from parity.measure.nearness import nearness
 from parity.measure.nudge import nudged
-from parity.measure.tolerance import epsilon
 from parity.verifier.operations.fingerprint import LEAST, MOST, SQUARE, fingerprint, moved
 from parity.verifier.operations.program import Operation, Program
 from parity.verifier.operations.region import distance
 
 NUDGE = 1
 """Seed."""
-LONG_SUM = 4.0 * epsilon("float64")
-"""Relative rounding granted to a sum, times the root of its number of terms: so far two orders of adding
-may part (Higham and Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci.
-Comput. 41(5), 2019), and no nudge of leaves shows it."""
+
 
 Movement = tuple[float, float, float]
 """How far a nudge of all leaves moved a value: its means, its extremes, and all of it; relative."""
@@ -27,25 +23,8 @@ Movement = tuple[float, float, float]
 
 def measure(program: Program) -> None:
     """Set the limits of each operation of a program: how far its value may move by rounding."""
-    terms = _longest_sums(program)
     for index, movement in movements(program).items():
-        of_sums = Nearness(0.0, 0.0, LONG_SUM * math.sqrt(terms[index]))
-        program.operations[index].near = nearness(*movement).or_more(of_sums)
-
-
-def _longest_sums(program: Program) -> list[float]:
-    """Return for each operation the number of terms of the longest sum on the paths that lead to it."""
-    found: list[float] = []
-    for op in program.operations:
-        sizes = sorted(program.operations[i].size for i in op.inputs)
-        own = 1.0
-        if op.mark is not None and sizes and op.size:
-            if op.name in ("sum", "mean"):
-                own = sizes[-1] / op.size
-            elif len(sizes) > 1 and op.name in ("matmul", "conv", "convolution_backward"):
-                own = math.sqrt(sizes[-1] * sizes[-2] / op.size)  # (m k) (k n) / (m n) = k^2
-        found.append(max([own, *(found[i] for i in op.inputs)]))
-    return found
+        program.operations[index].near = nearness(*movement)
 
 
 def movements(program: Program) -> dict[int, Movement]:

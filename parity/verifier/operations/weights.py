@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
+from parity.measure.nearness import Nearness
 from parity.verifier.operations.backward import GRADIENT
 from parity.verifier.operations.fingerprint import fingerprint
 from parity.verifier.operations.meeting import Index
@@ -147,6 +149,7 @@ def _in_order(program: Program, leaves: Sequence[int], named: _Named) -> int:
     op = Operation(
         len(program), "gather", tuple(map(Ref, parts)), run,
         shape=value.shape, dtype=str(value.dtype), mark=fingerprint(value),
+        near=reduce(Nearness.or_more, (program.operations[each].near for each in parts)),
     )  # fmt: skip
     program.operations.append(op)
     program.outputs.append((", ".join(named[leaf][0] for leaf in leaves), op.index))
