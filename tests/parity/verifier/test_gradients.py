@@ -6,7 +6,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from parity.measure.nearness import LEAST
 from parity.verifier.compare import compare
+from parity.verifier.operations.backward import record_gradients
+from parity.verifier.operations.nearness import measure
+from parity.verifier.operations.sides import taken_apart
+from parity.verifier.operations.weights import pair_gradients
 
 WIDTH = 6
 X = np.random.default_rng(0).normal(size=(2, 5, WIDTH)).astype(np.float32)
@@ -126,3 +131,23 @@ def test_what_has_no_gradient_says_so_and_is_compared_forward():
     found = compare((lambda x: torch.argsort(x), GIVEN), (lambda x: jnp.argsort(x), X))
     assert found.equal
     assert "gradients were not compared: InputError: no output of floating point" in found.to_text()
+
+
+def test_a_gradient_in_another_layout_has_a_measured_limit():
+    """A weight that the other program holds transposed: its gradients are compared as sorted lists."""
+    rng = np.random.default_rng(7)
+    weight, x = rng.normal(size=(5, 4)), rng.normal(size=(3, 5)) * 1e3 + 1e6
+    a, b = (
+        taken_apart((lambda w, x: jnp.sin((x - x.mean()) @ w), (weight, x)), "A"),
+        taken_apart(
+            (lambda w, x: jnp.sin((x - x.mean()) @ w.T), (np.ascontiguousarray(weight.T), x)), "B"
+        ),
+    )
+    ones = [(0, np.ones((3, 4)))]
+    first, second = record_gradients(a, ones, "A"), record_gradients(b, ones, "B")
+    measure(first)
+    measure(second)
+    pairs, _ = pair_gradients(first, second)
+    limits = [first.operations[x].near.norm for x, _ in pairs]
+    assert len(limits) == 2
+    assert min(limits) > 10 * LEAST.norm
