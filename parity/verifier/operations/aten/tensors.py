@@ -58,7 +58,8 @@ class Tensors:
                 self.program.operations[op.inputs[0]].mark if op.is_layout and op.inputs else None
             )
             op.mark = fingerprint(value) if inherited is None else inherited
-        self.program.keep(op.index, value, always=always)
+        if value is not None:  # several results are computed again where one of them is not kept
+            self.program.keep(op.index, value, always=always)
         if isinstance(tensor, torch.Tensor):
             if self.as_it_is:
                 op.epsilon = rounding_of(tensor.dtype)

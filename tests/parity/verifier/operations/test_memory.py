@@ -46,3 +46,12 @@ def test_memory_that_was_never_written_to_holds_no_numbers():
     program.kept = {op.index: program.kept[op.index] for op in program.operations if op.run is None}
     again = program.values([copied])[copied]
     np.testing.assert_array_equal(again, np.broadcast_to(x[:1] * 2, (3, 5)))
+
+
+def test_what_an_operator_wrote_is_computed_again(monkeypatch):
+    """An operator that writes returns several results as one, which no value stands for."""
+    monkeypatch.setattr("parity.verifier.operations.program.KEEP_BYTES", 0)
+    recorded = record((lambda x: x.clone().add_(2.0) * 3.0, torch.arange(6.0).double()), "A")
+    values = recorded.values([op.index for op in recorded.operations])
+    (_, last), *_ = recorded.outputs
+    assert values[last].tolist() == [6.0, 9.0, 12.0, 15.0, 18.0, 21.0]
