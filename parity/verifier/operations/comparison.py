@@ -245,7 +245,9 @@ def _place(number: int, place: Place) -> list[str]:
         found += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
     where = f" in {place.b.module}" if place.b.module else ""
     size = (
-        f"relative error {place.error:.2g}"
+        "no relative error: one of the two is zero or infinite"
+        if place.error == math.inf
+        else f"relative error {place.error:.2g}"
         if place.error >= 0
         else "no value of A's makes the rest meet"
         if place.kind == "open"

@@ -102,3 +102,12 @@ def test_what_is_made_of_numbers_alone_does_not_tell_where_a_value_is_read():
 
     found = compare(function(jax.nn.gelu), function(lambda x: jax.nn.gelu(x, approximate=False)))
     assert [place.cause for place in found.places] == ["activation"]
+
+
+def test_an_error_that_is_no_number_is_said_in_words():
+    x = np.random.default_rng(8).normal(size=(3, 5))
+    keep = np.array([True, True, True, False, False])
+    masked = compare((lambda x: jax.nn.softmax(jnp.where(keep, x, -jnp.inf)), x), (jax.nn.softmax, x))
+    assert masked.verdict == "DIFFERENT"
+    assert "error inf" not in masked.to_text()
+    assert "one of the two is zero or infinite" in masked.to_text()
