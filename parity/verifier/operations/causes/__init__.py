@@ -58,7 +58,7 @@ def cause_of(found: Found, index: Index) -> Cause:
     """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
         return masks.diagonal(found) or order.judge(found, index) or ("", "")
-    read = reads.other_value(found, index)
+    read = reads.other_value(found, index) or reads.returned(found, index)
     if read is not None:
         return read
     if found.value.shape != found.instead.shape:

@@ -11,9 +11,9 @@ from parity.verifier.operations.causes.exchange import Cause, computing, is_a, o
 from parity.verifier.operations.causes.numbers import is_multiple
 from parity.verifier.operations.fingerprint import LEAST, MOST
 from parity.verifier.operations.layouts import arrangements
-from parity.verifier.operations.meeting import Index
+from parity.verifier.operations.meeting import Index, is_weak
 from parity.verifier.operations.program import Operation, Program, Ref
-from parity.verifier.operations.region import Found, Region, distance
+from parity.verifier.operations.region import Found, Region, before_of, distance
 
 LARGEST = 24
 """Largest region, in operations, whose operands are exchanged."""
@@ -35,6 +35,20 @@ def other_value(found: Found, index: Index) -> Cause | None:
     if where(b) == where(held) and is_multiple(found):
         return None  # what the line computes is scaled otherwise
     return "other value read", _instead("", b, held)
+
+
+def returned(found: Found, index: Index) -> Cause | None:
+    """Recognise an output of B that A computes, too, behind or beside its own: hidden states a layer
+    off."""
+    program, end = found.b.program, found.b.end
+    own = program.operations[end]
+    if found.b.readers or end not in (i for _, i in program.outputs) or is_weak(own):
+        return None
+    before = set(before_of(found.a.program, found.a.end, set(range(len(found.a.program)))))
+    others = [op for op in index.meets(own) if op.index not in before and op.size == own.size]
+    if not others:
+        return None
+    return "other value returned", f"A computes B's value at {where(others[0])}, and returns another"
 
 
 def _instead(reader: str, own: Operation, wanted: Operation) -> str:

@@ -111,3 +111,21 @@ def test_an_error_that_is_no_number_is_said_in_words():
     assert masked.verdict == "DIFFERENT"
     assert "error inf" not in masked.to_text()
     assert "one of the two is zero or infinite" in masked.to_text()
+
+
+def test_hidden_states_a_layer_off_are_another_value_returned():
+    weights = RNG.normal(size=(4, 5, 5)) / 2
+
+    def states(w, x):
+        found = [x]
+        for each in w:
+            x = x + jnp.tanh(x @ each)
+            found.append(x)
+        return found
+
+    x = RNG.normal(size=(3, 5))
+    found = compare(
+        (lambda w, x: states(w, x)[-2], (weights, x)), (lambda w, x: states(w, x)[-1], (weights, x))
+    )
+    assert [place.cause for place in found.places] == ["other value returned"]
+    assert found.places[0].message.startswith("A computes B's value at test_names.py:")
