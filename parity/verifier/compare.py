@@ -69,13 +69,13 @@ def _in_float64(
         return found, given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(found, no_backward=ROUNDED), given
+    weights = _weights(of_a, of_b)
+    del of_a, of_b
     try:
-        weights = _weights(of_a, of_b)
-        del of_a, of_b
         first, second = map(differentiated, given, weights, "AB")
-        then = compare_programs(first, second, pair=pair_gradients)
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+    then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
         return replace(found, no_backward="no parameter and no input of A is one of B's"), given
     return replace(found, backward=replace(then, backward=True)), given
