@@ -132,6 +132,7 @@ def _compare(arguments: Diff) -> Compared:
     from parity.verifier.build import built
     from parity.verifier.compare import compare
     from parity.verifier.remote import Away
+    from vit_config.screen import screen
 
     assert arguments.b is not None
     names = arguments.a, arguments.b
@@ -141,13 +142,15 @@ def _compare(arguments: Diff) -> Compared:
         built(order) if python is None else Away(order, python)
         for order, python in zip(orders, pythons, strict=True)
     ]
-    return compare(
-        *sides,
-        names=names,
-        gradients=arguments.gradients,
-        backward=not arguments.forward,
-        dtype=arguments.dtype,
-    )
+    with screen(stderr=True).status("") as status:
+        return compare(
+            *sides,
+            names=names,
+            gradients=arguments.gradients,
+            backward=not arguments.forward,
+            dtype=arguments.dtype,
+            say=status.update,
+        )
 
 
 def _show_modules(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,7 @@ def compare(
     gradients: bool = False,
     backward: bool = True,
     dtype: str | None = None,
+    say: Callable[[str], None] = lambda phase: None,
 ) -> Compared:
     """Find whether two programs compute the same function and the same gradients, and where they differ.
 
@@ -46,35 +48,46 @@ def compare(
         backward: whether to differentiate programs that do not run backward themselves, by all
             parameters and inputs.
         dtype: float32, bfloat16 or float16: if the two are not DIFFERENT, also run both in this type.
+        say: called with the name of each phase as it begins; large models take minutes.
 
     Raises:
         InputError: a side cannot be run, or the two were given inputs of other sizes.
     """
-    found, given = _in_float64(a, b, names, gradients, backward)
+    found, given = _in_float64(a, b, names, gradients, backward, say)
     if dtype is None or found.verdict == "DIFFERENT" or gradients:
         return found
+    say(f"running both in {dtype}")
     return replace(found, in_type=in_type(given, dtype))
 
 
 def _in_float64(
-    a: Any, b: Any, names: tuple[str, str], gradients: bool, backward: bool
+    a: Any,
+    b: Any,
+    names: tuple[str, str],
+    gradients: bool,
+    backward: bool,
+    say: Callable[[str], None],
 ) -> tuple[Compared, list[Given | Away]]:
     started = time.perf_counter()
+    say("recording the operations of both")
     named = zip((a, b), names, strict=True)
     given = [s if isinstance(s, Away) else taken_apart(s, name) for s, name in named]
     of_a, of_b = (recorded(g, n, gradients=gradients) for g, n in zip(given, "AB", strict=True))
+    say("comparing the forward passes")
     forward = compare_programs(of_a, of_b, started)
     found = Compared(*names, forward)
     if forward.verdict == "DIFFERENT" or not backward or gradients or _is_step(of_a) or _is_step(of_b):
         return found, given
     if forward.notes:  # the rounding would reach every gradient and hide faults there
         return replace(found, no_backward=ROUNDED), given
+    say("recording the backward passes")
     weights = _weights(of_a, of_b)
     del of_a, of_b
     try:
         first, second = map(differentiated, given, weights, "AB")
     except Exception as error:  # a program that cannot be differentiated was still compared forward
         return replace(found, no_backward=f"{type(error).__name__}: {message_of(error)}"), given
+    say("comparing the gradients")
     then = compare_programs(first, second, pair=pair_gradients)
     if not then.counts.outputs:
         return replace(found, no_backward="no parameter and no input of A is one of B's"), given

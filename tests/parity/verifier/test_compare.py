@@ -70,6 +70,15 @@ def made(file):
     return scope
 
 
+def test_each_phase_is_named_as_it_begins(made):
+    phases = []
+    compare(made["original"](), made["original"](), dtype="float32", say=phases.append)
+    assert phases == [
+        "recording the operations of both", "comparing the forward passes",
+        "recording the backward passes", "comparing the gradients", "running both in float32",
+    ]  # fmt: skip
+
+
 def test_equal_models_and_their_gradients(made):
     found = compare(made["original"](), made["original"]())
     assert (found.verdict, found.backward.error, found.places) == ("EQUAL", 0.0, ())
