@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from parity.porting.formats.base import Stored
     from parity.twins.check import Report
-    from parity.verifier.compared import Compared
-    from parity.verifier.diagnose.diagnosis import Diagnosis
     from parity.verifier.match import Matched
+    from parity.verifier.recordings.diagnosis import Diagnosis
+    from parity.verifier.report.compared import Compared
     from vit_train.frameworks import Framework
 
 Model = Any
@@ -141,15 +141,15 @@ def diff(
     Raises:
         ConfigError, InputError, MissingFileError, WeightsError: a side cannot be built or compared.
     """
-    from parity.verifier.build import Order, built
     from parity.verifier.compare import compare
-    from parity.verifier.diff.sides import recordings
+    from parity.verifier.programs.build import Order, built
+    from parity.verifier.recordings.sides import recordings
 
     names = _name_of("a", a), _name_of("b", b)
     recorded = recordings(*names)
     if recorded is not None:
-        from parity.verifier.diagnose.diagnosis import diagnose as explain
-        from parity.verifier.diff import compare_sides
+        from parity.verifier.recordings import compare_sides
+        from parity.verifier.recordings.diagnosis import diagnose as explain
 
         return explain(compare_sides(*recorded, how=how))
     sides = [

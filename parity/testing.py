@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from parity.verifier.compare import compare
-from parity.verifier.compared import Compared
 from parity.verifier.lock import check_lock
+from parity.verifier.report.compared import Compared
 from vit_config import ConfigError
 
 Level = Literal["logits", "gradients"]

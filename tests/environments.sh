@@ -40,7 +40,7 @@ import sys
 import numpy as np
 
 from parity import record
-from parity.verifier.build import Order, built
+from parity.verifier.programs.build import Order, built
 
 model, images = built(Order(name=sys.argv[1]))
 model.eval()

@@ -26,8 +26,10 @@ import jax
 import torch
 
 from parity.verifier.compare import compare
-from parity.verifier.operations import Comparison, compare_programs, record
-from parity.verifier.operations.program import Program
+from parity.verifier.locate import compare_programs
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.sides import record
+from parity.verifier.report.comparison import Comparison
 from tests.support.clean import as_torchvision, clip, in_flax, in_jax, in_torch, libraries, weights
 
 TORCH = (

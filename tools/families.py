@@ -30,10 +30,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from parity.verifier.compare import compare  # noqa: E402
-from parity.verifier.operations import compare_programs, record  # noqa: E402
-from parity.verifier.operations.meeting import Index  # noqa: E402
-from parity.verifier.operations.program import Program  # noqa: E402
-from parity.verifier.operations.rounding import align  # noqa: E402
+from parity.verifier.locate import compare_programs  # noqa: E402
+from parity.verifier.programs.program import Program  # noqa: E402
+from parity.verifier.programs.sides import record  # noqa: E402
+from parity.verifier.search.meeting import Index  # noqa: E402
+from parity.verifier.search.rounding import align  # noqa: E402
 from tests.support.families import NAMES, family  # noqa: E402
 from tests.support.mutants.changes import Lines, Mutant, mutants  # noqa: E402
 from tests.support.mutants.judging import (  # noqa: E402
@@ -214,7 +215,7 @@ Linen and NNX.
 equal, with every gradient.
 
 ResNet is compared in evaluation. A step of training through a batch norm is a test of its own
-(`tests/parity/verifier/operations/test_batch_norm.py`): loss, gradients and running mean are equal, and
+(`tests/parity/verifier/programs/test_batch_norm.py`): loss, gradients and running mean are equal, and
 the running variance is not, because torch keeps that of a sample, over n - 1, and Flax that over n.
 
 ## The ports

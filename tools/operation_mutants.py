@@ -58,7 +58,7 @@ def main() -> int:
     import torch
 
     from parity.porting.verification.peers import import_timm
-    from parity.verifier.operations import record
+    from parity.verifier.programs.sides import record
     from tests.support.mutants.changes import mutants
     from tests.support.mutants.judging import Outcome, outcome
     from tests.support.mutants.kept import Kept

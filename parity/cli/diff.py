@@ -17,7 +17,7 @@ from vit_config import ConfigError
 from vit_config.terminal import complain, say
 
 if TYPE_CHECKING:
-    from parity.verifier.compared import Compared
+    from parity.verifier.report.compared import Compared
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Diff(Recordings):
         Raises:
             ConfigError, MissingFileError: says which flag or file.
         """
-        from parity.verifier.operations.repro import check_repro
+        from parity.verifier.repro import check_repro
 
         super().check()
         if self.repro is not None:
@@ -118,7 +118,7 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
     say(*found.to_text().splitlines())
     if arguments.modules:
         _show_modules(*found.module_rows())
-    from parity.verifier.reports.of_comparison import report_of
+    from parity.verifier.report.of_comparison import report_of
 
     arguments.write(report_of(found))
     if arguments.repro is not None:
@@ -129,9 +129,9 @@ def main(argv: list[str], prog: str = "parity diff") -> int:
 
 
 def _compare(arguments: Diff) -> Compared:
-    from parity.verifier.build import built
     from parity.verifier.compare import compare
-    from parity.verifier.remote import Away
+    from parity.verifier.programs.build import built
+    from parity.verifier.programs.remote import Away
     from vit_config.screen import screen
 
     assert arguments.b is not None

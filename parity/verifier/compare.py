@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from parity.verifier.compared import Compared
-from parity.verifier.operations import compare_programs
-from parity.verifier.operations.backward import Weights, cotangent
-from parity.verifier.operations.mistakes import message_of
-from parity.verifier.operations.pairing import Outputs, pair_outputs
-from parity.verifier.operations.program import Program
-from parity.verifier.operations.sides import Given, taken_apart
-from parity.verifier.operations.weights import pair_gradients
+from parity.verifier.locate import compare_programs
 from parity.verifier.own_type import in_type
-from parity.verifier.remote import Away, differentiated, recorded
+from parity.verifier.programs.backward import Weights, cotangent
+from parity.verifier.programs.mistakes import message_of
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.remote import Away, differentiated, recorded
+from parity.verifier.programs.sides import Given, taken_apart
+from parity.verifier.report.compared import Compared
+from parity.verifier.search.pairing import Outputs, pair_outputs
+from parity.verifier.search.weights import pair_gradients
 
 FEWEST = 3
 """Fewest parameters of a program that is taken for a training step if it returns one array for each."""

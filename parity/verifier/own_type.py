@@ -1,53 +1,22 @@
-"""Two programs run in a smaller type: how far each is from its own float64 run, and where it is another
-function in that type."""
+"""Two programs run in a smaller type, each compared with its own float64 run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from parity.measure.verdict import Verdict
-from parity.verifier.operations import Comparison, compare_programs
-from parity.verifier.operations.program import Operation, Program
-from parity.verifier.operations.region import distance
-from parity.verifier.operations.sides import Given
-from parity.verifier.remote import Away, recorded
+from parity.verifier.locate import compare_programs
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.remote import Away, recorded
+from parity.verifier.programs.sides import Given
+from parity.verifier.report.comparison import Comparison
+from parity.verifier.report.in_type import InType
+from parity.verifier.search.region import distance
 
 FACTOR = 16.0
 """How many times farther from its own float64 run one side may be than the other; measured on equal
 pairs, in float32 and bfloat16: 5 at most."""
-
-
-@dataclass(frozen=True)
-class InType:
-    """Result of running two programs, equal in float64, in a smaller type."""
-
-    dtype: str
-    errors: tuple[float, float]
-    """Largest relative distance of an output from the same output in float64, for A and for B."""
-    apart: Comparison | None
-    """Comparison of the side that is too far off with its own float64 run; None if neither side is."""
-    side: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Verdict on the two in this type."""
-        return "DIFFERENT" if self.side else "EQUAL"
-
-    def to_text(self) -> list[str]:
-        """Return the result as lines of text."""
-        a, b = self.errors
-        lines = [f"in {self.dtype}: A is {a:.2g} from itself in float64, B {b:.2g}"]
-        if self.apart is not None and self.apart.places:
-            lines += ["", f"{self.side} in float64 (A) and in {self.dtype} (B):"]
-            lines += self.apart.places_to_text()
-        elif self.side:
-            lines += [
-                f"{self.side} is the same function in both types, and loses digits on these numbers"
-            ]
-        return lines
 
 
 def in_type(given: Sequence[Given | Away], dtype: str) -> InType:

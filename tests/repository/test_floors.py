@@ -14,6 +14,15 @@ FLOORS = (("vit_config",), ("vit_train",), ("vit_jax", "vit_torch"), ("parity",)
 """Packages from the ground up; those of one floor do not import each other."""
 PACKAGES = ("measure", "porting", "exporting", "runs", "faults", "twins", "verifier", "cli")
 """Those of `parity` from the ground up: each may import those before it. Its root may import all."""
+ROOMS = (
+    ("choices", "match"),
+    ("programs",),
+    ("search",),
+    ("causes",),
+    ("report",),
+    ("precision", "recordings", "repro"),
+)
+"""Those of `parity.verifier` from the ground up; those of one floor do not import each other."""
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
@@ -81,6 +90,27 @@ def test_no_arrow_goes_up_inside_parity(package):
         if name == "parity" or (name.startswith("parity.") and name.split(".")[1] not in PACKAGES)
     ]
     assert not outside, "a package imports the public face above it"
+
+
+@pytest.mark.parametrize("floor", range(len(ROOMS)), ids=lambda floor: "+".join(ROOMS[floor]))
+def test_no_arrow_goes_up_inside_the_verifier(floor):
+    below = {f"parity.verifier.{room}" for each in ROOMS[:floor] for room in each}
+    for room in ROOMS[floor]:
+        allowed = below | {f"parity.verifier.{room}"}
+        path = ROOT / "parity" / "verifier" / room
+        files = sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
+        upward = [
+            f"{file.relative_to(ROOT)}:{line} imports {name}"
+            for file in files
+            for line, name in _imports(file)
+            if name.startswith("parity.verifier.") and ".".join(name.split(".")[:3]) not in allowed
+        ]
+        assert not upward
+
+
+def test_every_room_of_the_verifier_has_a_floor():
+    rooms = {path.parent.name for path in (ROOT / "parity" / "verifier").glob("*/__init__.py")}
+    assert rooms | {"choices"} == {room for floor in ROOMS for room in floor}
 
 
 def _loaded(code):

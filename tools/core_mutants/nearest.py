@@ -45,7 +45,7 @@ GROUPS = {
         (
             *(f"parity/measure/test_{each}.py" for each in ("exact", "measure", "recording")),
             "parity/twins/test_outcome.py",
-            "parity/verifier/reports/test_reports.py",
+            "parity/verifier/report/test_reports.py",
         ),
     ),
     "tables of dialects": Group(

@@ -34,7 +34,7 @@ these mistakes, and no exchange is known that would show what they are.
 cause is named in PyTorch. `fast_variance` is the same in exact arithmetic and loses digits: it has its
 positions moved by 1000, and the line and the size of the difference are all that is said. The factor
 of `float32_activation` is a constant of the derivative, which JAX rounds to float32. Steps of training
-are scored in float64 alone, by the rules of `parity/verifier/diagnose/steps`."""
+are scored in float64 alone, by the rules of `parity/verifier/recordings/steps`."""
 
 
 def line(result: Result) -> str:

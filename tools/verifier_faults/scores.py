@@ -14,9 +14,9 @@ from parity.faults import FAULTS, Fault, inject
 from parity.faults.steps import STEP_FAULTS, StepFault, inject_step
 from parity.faults.twin import TWINS, TwinName
 from parity.verifier.compare import compare
-from parity.verifier.diagnose.diagnosis import diagnose
-from parity.verifier.diff import Difference, Recorded, compare_sides
-from parity.verifier.operations.comparison import Place
+from parity.verifier.recordings import Difference, Recorded, compare_sides
+from parity.verifier.recordings.diagnosis import diagnose
+from parity.verifier.report.comparison import Place
 from tests.support import fault_steps
 from tests.support.fault_subjects import subject
 from tests.support.tiny import variant

@@ -14,7 +14,7 @@ import vit_jax
 import vit_torch
 from parity.faults.twin import TwinName
 from parity.measure.redraw import random_batch, redraw
-from parity.verifier.diff import Recorded
+from parity.verifier.recordings import Recorded
 from tests.support import fault_steps
 from vit_config import Recipe, ViTConfig
 from vit_torch.leaves import leaves

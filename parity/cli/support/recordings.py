@@ -16,8 +16,8 @@ from vit_config.terminal import complain
 
 if TYPE_CHECKING:
     from parity.measure.verdict import Verdict
-    from parity.verifier.build import Order
-    from parity.verifier.diff import Recorded
+    from parity.verifier.programs.build import Order
+    from parity.verifier.recordings import Recorded
 
 
 def _choice(names: tuple[str, ...]) -> Any:
@@ -73,14 +73,14 @@ class Recordings(Reporting):
             check_writable(self.picture)
 
     def recordings(self) -> tuple[Recorded, Recorded] | None:
-        """Return both sides if they are recordings, else None; see `parity.verifier.diff.recordings`."""
-        from parity.verifier.diff import recordings
+        """Return both sides if they are recordings, else None; see `recordings.sides.recordings`."""
+        from parity.verifier.recordings import recordings
 
         return None if self.b is None else recordings(self.a, self.b)
 
     def order(self, name: str, twin: str) -> Order:
         """Return the order to build the program that a name stands for."""
-        from parity.verifier.build import Order
+        from parity.verifier.programs.build import Order
 
         return Order(name=name, twin=twin, batch_size=self.batch_size, seed=self.seed)
 
@@ -89,13 +89,13 @@ class Recordings(Reporting):
 
         Raises:
             ConfigError, InputError, WeightsError, MissingFileError: see
-                `parity.verifier.diff.compare_sides`.
+                `parity.verifier.recordings.compare_sides`.
         """
-        from parity.verifier.diagnose.diagnosis import diagnose
-        from parity.verifier.diagnose.diagnosis_report import print_diagnosis
-        from parity.verifier.diff.difference import compare_sides
-        from parity.verifier.diff.sides import Recorded
-        from parity.verifier.reports.of_difference import report_of_diagnosis
+        from parity.verifier.recordings.diagnosis import diagnose
+        from parity.verifier.recordings.diagnosis_report import print_diagnosis
+        from parity.verifier.recordings.difference import compare_sides
+        from parity.verifier.recordings.of_difference import report_of_diagnosis
+        from parity.verifier.recordings.sides import Recorded
         from vit_config.screen import screen
 
         shadow = Recorded(self.shadow) if self.shadow else None
@@ -106,7 +106,7 @@ class Recordings(Reporting):
         print_diagnosis(diagnosis, screen(110))
         self.write(report_of_diagnosis(diagnosis))
         if self.picture:
-            from parity.verifier.diff.picture import draw
+            from parity.verifier.recordings.picture import draw
 
             draw(difference, self.picture)
         return difference.verdict

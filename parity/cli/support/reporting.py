@@ -12,7 +12,7 @@ from vit_config import ConfigError
 from vit_config.files.atomic import check_writable, write_atomically
 
 if TYPE_CHECKING:
-    from parity.verifier.reports import Report
+    from parity.verifier.report import Report
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +46,8 @@ class Reporting:
     def write(self, report: Report) -> None:
         """Write the files that were asked for."""
         from parity.measure.shown import write_json
-        from parity.verifier.reports.page import to_html
-        from parity.verifier.reports.sarif import to_sarif
+        from parity.verifier.report.page import to_html
+        from parity.verifier.report.sarif import to_sarif
 
         if self.json is not None:
             write_json(self.json, report.to_dict())

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.verifier.operations.comparison import Place
-from parity.verifier.operations.repro import write_repro
+from parity.verifier.report.comparison import Place
+from parity.verifier.repro import write_repro
 from vit_config import InputError
 from vit_config.terminal import complain, say
 

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from parity.verifier.choices import LOW, Low
-from parity.verifier.operations.program import Operation
-from parity.verifier.operations.sides import record
 from parity.verifier.precision.rounded import RoundedProgram
+from parity.verifier.programs.program import Operation
+from parity.verifier.programs.sides import record
 from vit_config import ConfigError
 
 SCHEMA = "parity.precision/1"
@@ -118,7 +118,7 @@ def bisect_precision(side: Any, dtype: Low = "bfloat16", *, bound: float) -> Bis
     result held in float32; values that the program itself computes in float32 stay there anyway.
 
     Args:
-        side: a program, see `parity.verifier.operations.record`.
+        side: a program, see `parity.verifier.programs.sides.record`.
         dtype: ``bfloat16``, ``float16``, or ``tf32``, where products keep ten bits of their factors.
         bound: the largest relative error of an output, in the norm.
 

@@ -15,10 +15,10 @@ import ml_dtypes
 import numpy as np
 
 from parity.verifier.choices import Low
-from parity.verifier.operations.jaxprs.values import rounding_of
-from parity.verifier.operations.names import LAYOUT
-from parity.verifier.operations.program import Operation, Program
-from parity.verifier.operations.region import distance
+from parity.verifier.programs.jaxprs.values import rounding_of
+from parity.verifier.programs.names import LAYOUT
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.search.region import distance
 
 PRODUCTS = frozenset(["matmul", "conv", "addmm", "baddbmm", "linear"])
 _EXACT = LAYOUT | {

@@ -14,7 +14,7 @@ from flax import linen, nnx
 from parity import diff, record
 from parity.cli import run
 from parity.verifier.compare import compare
-from parity.verifier.reports.of_comparison import report_of
+from parity.verifier.report.of_comparison import report_of
 
 MODELS = """
 import torch

@@ -8,10 +8,10 @@ from torch import nn
 
 from parity.measure.nearness import LEAST
 from parity.verifier.compare import compare
-from parity.verifier.operations.backward import record_gradients
-from parity.verifier.operations.nearness import measure
-from parity.verifier.operations.sides import taken_apart
-from parity.verifier.operations.weights import pair_gradients
+from parity.verifier.programs.backward import record_gradients
+from parity.verifier.programs.sides import taken_apart
+from parity.verifier.search.nearness import measure
+from parity.verifier.search.weights import pair_gradients
 
 WIDTH = 6
 X = np.random.default_rng(0).normal(size=(2, 5, WIDTH)).astype(np.float32)

@@ -4,7 +4,8 @@ import numpy as np
 import torch
 
 import parity
-from parity.verifier.operations import compare, record
+from parity.verifier.locate import compare
+from parity.verifier.programs.sides import record
 
 
 def net(epsilon):

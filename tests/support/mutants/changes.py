@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from parity.verifier.operations.program import Program
+from parity.verifier.programs.program import Program
 
 Lines = frozenset[tuple[str, int]]
 """File and line."""

@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from parity.verifier.operations import Comparison, compare_programs, record
-from parity.verifier.operations.program import Program
+from parity.verifier.locate import compare_programs
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.sides import record
+from parity.verifier.report.comparison import Comparison
 from tests.support.mutants.changes import Mutant
 
 ROUNDING = 1e-13

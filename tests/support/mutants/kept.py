@@ -52,6 +52,6 @@ class Kept:
 
 def version() -> str:
     """Which search this is: a hash of its files."""
-    folder = ROOT / "parity" / "verifier" / "operations"
-    files = sorted(folder.rglob("*.py"))
+    rooms = (ROOT / "parity" / "verifier" / room for room in ("programs", "search", "causes"))
+    files = sorted(file for room in rooms for file in room.rglob("*.py"))
     return hashlib.sha256(b"".join(each.read_bytes() for each in files)).hexdigest()[:8]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 
-from parity.verifier.operations import Comparison, compare
+from parity.verifier.locate import compare
+from parity.verifier.report.comparison import Comparison
 from tests.parity.verifier.museum.exhibits import EXHIBITS, Exhibit
 
 ROOMS = (

@@ -1,0 +1,73 @@
+"""Names for what went wrong at a place, found by exchanging one thing in its small regions.
+
+Each name stands for one exchange, and is given only if that exchange turns B's value into A's,
+downstream of which everything is known to meet. A fault that fits no exchange has no name.
+"""
+
+from __future__ import annotations
+
+from parity.verifier.causes import (
+    activations,
+    branches,
+    epsilons,
+    masks,
+    numbers,
+    operators,
+    order,
+    pairs,
+    reads,
+    reductions,
+    rounded,
+    several,
+    skips,
+    slopes,
+    terms,
+    windows,
+)
+from parity.verifier.search.exchange import Cause
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found
+
+_JUDGES = (
+    slopes.nothing,
+    numbers.judge,
+    epsilons.judge,
+    activations.judge,
+    masks.judge,
+    skips.kept_as_it_was,
+    skips.judge,
+    order.judge,
+    reads.row,
+    windows.judge,
+    operators.judge,
+    reads.operand,
+    operators.axes,
+    numbers.factor,
+    skips.too_many_of_a_part,
+    slopes.judge,
+    reductions.judge,
+    terms.judge,
+    rounded.judge,
+    several.judge,
+    pairs.judge,
+)
+"""The judges, from those that say most to those that say least."""
+
+
+def cause_of(found: Found, index: Index) -> Cause:
+    """Return the first cause that explains a place, or two empty strings."""
+    if found.instead.dtype.kind not in "fc":
+        return masks.diagonal(found) or order.judge(found, index) or ("", "")
+    read = reads.other_value(found, index) or reads.returned(found, index)
+    if read is not None:
+        return read
+    if found.value.shape != found.instead.shape:
+        return "", ""
+    for judge in _JUDGES:
+        said = judge(found, index)
+        if said is not None:
+            return said
+    return branches.judge(found, index, _JUDGES) or ("", "")
+
+
+__all__ = ["Cause", "cause_of"]

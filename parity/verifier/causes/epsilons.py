@@ -1,0 +1,71 @@
+"""A small number that is added to a root on one side and under it on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.search.exchange import Cause, is_a, rerun
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region
+
+SMALL = 0.01
+"""Numbers below are added to keep a divisor from zero."""
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """Recognise a small number of B's that, moved to the other side of its root, gives A's value."""
+    for changed, number, outside in _moved(found.b):
+        if is_a(found, rerun(found.b, changed)):
+            places = ("to the root", "under it") if outside else ("under the root", "to it")
+            name = "epsilon outside the root" if outside else "epsilon inside the root"
+            return name, f"B adds {number:.10g} {places[0]}, A {places[1]}"
+    return None
+
+
+def _moved(region: Region) -> Iterator[tuple[dict[int, Operation], float, bool]]:
+    """Yield exchanged operations, the number moved, and whether B adds it to the root."""
+    ops = {i: region.program.operations[i] for i in region.operations}
+    for add in ops.values():
+        number = _added(add)
+        if number is None:
+            continue
+        plain = replace(
+            add, operands=tuple(each if isinstance(each, Ref) else 0.0 for each in add.operands)
+        )
+        root = ops.get(_unmoved(region, add.inputs[0]))
+        if root is not None and root.name == "sqrt":
+            under = replace(root, run=lambda given, n=number: np.sqrt(np.asarray(given[0]) + n))
+            yield {root.index: under, add.index: plain}, number, True
+        for root in ops.values():
+            if root.name not in ("sqrt", "rsqrt") or not root.inputs:
+                continue
+            if _unmoved(region, root.inputs[0]) == add.index:
+                power = 1.0 if root.name == "sqrt" else -1.0
+                to_it = replace(root, run=_root_and(number, power))
+                yield {root.index: to_it, add.index: plain}, number, False
+
+
+def _root_and(number: float, power: float) -> Any:
+    return lambda given: (np.sqrt(np.asarray(given[0])) + number) ** power
+
+
+def _added(op: Operation) -> float | None:
+    """Return the small number that a sum adds; None if it adds none."""
+    if op.name != "add" or len(op.inputs) != 1:
+        return None
+    numbers = [each for each in op.operands if not isinstance(each, Ref)]
+    number = float(np.real(numbers[0])) if len(numbers) == 1 and np.ndim(numbers[0]) == 0 else 0.0
+    return number if 0 < number < SMALL else None
+
+
+def _unmoved(region: Region, index: int) -> int:
+    """Return the operation of an operand before it was moved or repeated."""
+    op = region.program.operations[index]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return op.index

@@ -1,0 +1,75 @@
+"""Masks of scores that differ, or that one side alone has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.verifier.search.exchange import Cause
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, distance
+
+
+def diagonal(found: Found) -> Cause | None:
+    """Recognise triangles of truth values that end at different diagonals."""
+    a, b = found.value, found.instead
+    if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
+        return None
+    of_a, of_b = _diagonal(a), _diagonal(b)
+    if of_a is None or of_b is None or of_a[1] != of_b[1]:
+        return None
+    return "causal mask", f"it ends at diagonal {of_b[0]} where A's ends at {of_a[0]}"
+
+
+def _diagonal(mask: np.ndarray) -> tuple[int, bool] | None:
+    """Return the last diagonal of a lower triangle, and whether the triangle is what is true."""
+    n, m = mask.shape[-2:]
+    rows = mask[(0,) * (mask.ndim - 2)]
+    for k in range(-n, m):
+        lower = np.tri(n, m, k, dtype=bool)
+        if np.array_equal(rows, lower) or np.array_equal(rows, ~lower):
+            return (k, bool(rows[-1, 0])) if (mask == rows).all() else None
+    return None
+
+
+def _shut_later(found: Found) -> np.ndarray | None:
+    """Return the elements that B masks where it reads the value, if it computes nothing before."""
+    if found.b.operations:
+        return None
+    for value in found.b.program.values(found.b.readers).values():
+        if np.shape(value) == found.instead.shape and (value < -1e3).any():
+            return value < -1e3
+    return None
+
+
+def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
+    """Name the difference of two masks that shut different elements."""
+    ends = _diagonal(of_a), _diagonal(of_b)
+    if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
+        return "mask", "it shuts other elements than A's"
+    return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """Recognise scores that are masked on one side only, or at other elements."""
+    a, b = found.value, found.instead
+    if a.ndim < 2 or a.dtype.kind != "f":
+        return None
+    shut_a, shut_b = a < -1e3, b < -1e3
+    if shut_a.any() and not shut_b.any() and (later := _shut_later(found)) is not None:
+        return _others(shut_a, later)
+    if shut_a.any() and shut_b.any():
+        seen = ~(shut_a | shut_b)
+        alike = seen.any() and distance(a[seen], b[seen]) <= 1e-12
+        return _others(shut_a, shut_b) if alike and not np.array_equal(shut_a, shut_b) else None
+    if a.shape[-1] != a.shape[-2]:
+        return None
+    if np.array_equal(shut_a, shut_b) or (max(a.max(), b.max()) > 1e3):
+        return None
+    shut, one, other = (shut_a, a, b) if shut_a.any() else (shut_b, b, a)
+    if distance(np.where(shut, 0, one), np.where(shut, 0, other)) > 1e-12:
+        return None
+    if np.ptp(other[shut]) == 0:  # behind the same mask, which puts another number there
+        return None
+    future = ~np.tri(a.shape[-1], dtype=bool)
+    name = "causal mask" if np.array_equal(shut, np.broadcast_to(future, shut.shape)) else "mask"
+    return name, "only A has it" if shut_a.any() else "only B has it"

@@ -1,0 +1,123 @@
+"""One operation of B exchanged for one of A: another operator, other arguments, another axis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.programs.program import Operation
+from parity.verifier.search.exchange import Cause, computing, is_a, rerun
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region, distance
+
+LARGEST = 24
+"""Largest region, in operations, whose operations are exchanged one by one."""
+_REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
+_SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
+
+
+def judge(found: Found, index: Index) -> Cause | None:
+    """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
+    if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
+        return None
+    for b in computing(found.b):
+        for a in computing(found.a) or _maker(found.a):
+            if b.mark is not None and _reads_the_same(found, a, b, index) and _fits(found, a, b):
+                return _name(a, b)
+    return None
+
+
+def _maker(region: Region) -> list[Operation]:
+    """Return the operation that made a region's value, for a region that computes nothing itself."""
+    op = region.program.operations[region.end]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return [op] if op.inputs else []
+
+
+def _reads_the_same(found: Found, a: Operation, b: Operation, index: Index) -> bool:
+    """Return whether two operations read the same values; other operators may read them in reverse."""
+    if not a.inputs or len(a.inputs) != len(b.inputs):
+        return False
+    partners = [{each.index for each in index.meets(found.b.program.operations[i])} for i in b.inputs]
+    straight = all(i in each for i, each in zip(a.inputs, partners, strict=True))
+    turned = all(i in each for i, each in zip(a.inputs[::-1], partners, strict=True))
+    if a.name != b.name:
+        return straight or turned
+    return straight and all(_in_order(found, i, j) for i, j in zip(a.inputs, b.inputs, strict=True))
+
+
+def _in_order(found: Found, a: int, b: int) -> bool:
+    """Return whether a value of B's is A's in some layout, axes merged or split."""
+    of_a, of_b = found.a.program.values([a])[a], found.b.program.values([b])[b]
+    of_a, of_b = np.asarray(of_a), np.asarray(of_b)
+    return any(distance(way, of_b) <= 1e-9 for way in arrangements(of_a, of_b.shape))
+
+
+def _fits(found: Found, a: Operation, b: Operation) -> bool:
+    value = found.a.program.values([a.index])[a.index]
+    return any(is_a(found, rerun(found.b, given={b.index: way})) for way in _ways(value, b.shape))
+
+
+def _ways(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    value = np.asarray(value)
+    yield value
+    if value.size == np.prod(shape):
+        yield from arrangements(value, shape)
+
+
+def _name(a: Operation, b: Operation) -> Cause:
+    if a.name != b.name:
+        return "operation", f"{b.name} where A has {a.name}"
+    if a.name in ("matmul", "conv"):
+        return "", ""
+    if a.name in _SLICES:
+        return "slice", f"{b.name}({b.label}) where A has {a.name}({a.label})"
+    return "arguments", f"{b.name}({_said(b)}) where A has {a.name}({_said(a)})"
+
+
+def _said(op: Operation) -> str:
+    numbers = [f"{float(each):.10g}" for each in op.operands if isinstance(each, (int, float))]
+    return ", ".join([*numbers, op.label] if op.label else numbers)
+
+
+def axes(found: Found, _: Index) -> Cause | None:
+    """Find another axis along which all reductions of B's region give A's value."""
+    region = found.b
+    reductions = [op for op in computing(region) if op.name in _REDUCTIONS and len(op.inputs) == 1]
+    if not reductions or len(region.operations) > LARGEST:
+        return None
+    ndim = max(len(region.program.operations[op.inputs[0]].shape) for op in reductions)
+    for axis in range(ndim):
+        changed = {op.index: replace(op, run=_along(op.name, axis), extra={}) for op in reductions}
+        for value in (rerun(region, changed), rerun(region, changed | _free(found, changed))):
+            if value is None or np.size(value) != found.value.size:
+                continue
+            if is_a(found, np.reshape(value, found.value.shape)):
+                first = reductions[0]
+                return "axis", f"{first.name} along {first.label}, where A's runs along axis {axis}"
+    return None
+
+
+def _along(name: str, axis: int) -> Any:
+    return lambda operands: _REDUCTIONS[name](operands[0], axis=axis, keepdims=True)
+
+
+def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
+    """Turn reshapes and broadcasts of reduced values, which would not fit, into identities."""
+    region, free, touched = found.b, {}, set(changed)
+    reduced = {region.program.operations[index].size for index in changed}
+    for index in region.operations:
+        op = region.program.operations[index]
+        if index in changed or not any(i in touched for i in op.inputs):
+            continue
+        if op.is_layout:
+            touched.add(index)
+            free[index] = replace(op, run=lambda operands: operands[0])
+        elif op.size in reduced:  # a guard of what was reduced, such as the largest logit and -inf
+            touched.add(index)
+    return free

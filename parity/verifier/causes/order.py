@@ -1,0 +1,161 @@
+"""Values of B that hold A's numbers in another order."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations, permutations
+
+import numpy as np
+
+from parity.verifier.search.exchange import Cause, is_a, is_b, same
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region
+
+LARGEST = 1 << 20
+"""Most elements of a value whose orders are tried."""
+LONGEST = 64
+"""Longest axis whose order of rows is told."""
+STEPS = 6
+"""Operations before the end within which the axes of values are tried in another order."""
+
+
+def judge(found: Found, index: Index) -> Cause | None:
+    """Name the order in which B holds A's numbers."""
+    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    b = found.instead
+    if not (found.traced or same(*ends, index)) or b.size > LARGEST:
+        return None
+    for axis in range(b.ndim):
+        if is_a(found, np.flip(b, axis)):
+            return "reversed", f"axis {axis} of {list(b.shape)} runs backwards"
+    for pair in combinations(range(b.ndim), 2):
+        if is_a(found, np.flip(b, pair)):
+            return "reversed", f"axes {pair[0]} and {pair[1]} of {list(b.shape)} run backwards"
+    shifted = _shifted(found)
+    if shifted is not None:
+        return shifted
+    for i in range(b.ndim):
+        for j in range(i + 1, b.ndim):
+            if is_a(found, b.swapaxes(i, j)):
+                return "transposed", f"axes {i} and {j} of {list(b.shape)} exchanged"
+    for axis in range(b.ndim):
+        said = _along(found, b, axis)
+        if said is not None:
+            return said
+    moved = _moved(found, index)
+    said = moved if moved and moved[0] != "transposed" else _split(found) or moved
+    return said or _permuted(found)
+
+
+def _permuted(found: Found) -> Cause | None:
+    """Recognise the rows along one axis in another order."""
+    a, b = found.value, found.instead
+    if a.shape != b.shape:
+        return None
+    for axis, n in enumerate(b.shape):
+        if not 2 < n <= LONGEST:
+            continue
+        sums = (
+            each.reshape(n, -1).sum(1) for each in (np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0))
+        )
+        rank_a, rank_b = (np.argsort(each) for each in sums)
+        rows = np.empty(n, int)
+        rows[rank_a] = rank_b
+        if is_a(found, np.take(b, rows, axis)):
+            order = ", ".join(map(str, np.argsort(rows)[:8])) + (", ..." if n > 8 else "")
+            return "permuted", f"axis {axis} of {list(b.shape)} has A's rows in the order {order}"
+    return None
+
+
+def _split(found: Found) -> Cause | None:
+    """Recognise an axis split into two, the outer of which should have been the inner."""
+    b = found.instead
+    for source in _sources(found.b):
+        for axis in range(b.ndim - 1):
+            outer, inner = b.shape[axis : axis + 2]
+            if 1 in (outer, inner):
+                continue
+            rest = math.prod(b.shape[axis + 2 :])
+            if not _has_axis(source.shape, math.prod(b.shape[:axis]), outer * inner, rest):
+                continue
+            parts = source.reshape(*b.shape[:axis], inner, outer, *b.shape[axis + 2 :])
+            if is_a(found, parts.swapaxes(axis, axis + 1)):
+                return "axis split the other way round", f"{outer * inner} = {outer} x {inner}"
+    return None
+
+
+def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool:
+    """Return whether `before` numbers stand in front of an axis of `size`, or of `size` times `rest`."""
+    wanted = (size, size * rest)
+    return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
+
+
+def _shifted(found: Found) -> Cause | None:
+    """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
+    a, b = found.value, found.instead
+    if a.shape != b.shape or a.dtype.kind != "f":
+        return None
+    if not (np.isfinite(a) & np.isfinite(b)).all():
+        return None
+    alike = np.fft.ifftn(np.fft.fftn(a) * np.conj(np.fft.fftn(b))).real
+    # where an array repeats itself, so do its shifts: the one along the fewest axes
+    best = np.argwhere(alike >= alike.max() - 1e-9 * np.abs(alike).max())[:LONGEST]
+    shift = min(best.tolist(), key=np.count_nonzero) if len(best) else []
+    axes = [axis for axis, n in enumerate(shift) if n]
+    if not axes or not is_a(found, np.roll(b, [shift[i] for i in axes], axes)):
+        return None
+    if len(axes) > 1:
+        said = " and ".join(f"axis {i} by {shift[i]}" for i in axes)
+        return "shifted", f"of {list(b.shape)} {said}"
+    n, by = b.shape[axes[0]], shift[axes[0]]
+    if 2 * by == n and n > 2:
+        return "halves exchanged", f"axis {axes[0]} of {list(b.shape)} has its halves exchanged"
+    return "shifted", f"axis {axes[0]} of {list(b.shape)} is shifted by {by}"
+
+
+def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
+    n = b.shape[axis]
+    for split in (k for k in range(2, n) if n % k == 0):
+        parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
+        if is_a(found, parts.swapaxes(axis, axis + 1).reshape(b.shape)):
+            return "axis split the other way round", f"{n} = {split} x {n // split}"
+    return None
+
+
+def _moved(found: Found, index: Index) -> Cause | None:
+    """Recognise two reshapes of one value, with its axes in two orders."""
+    end = found.b.program.operations[found.b.end]
+    partners = (index.program.values([each.index])[each.index] for each in index.meets(end))
+    tried = set()
+    for source in (*_sources(found.b), *_sources(found.a), *partners):
+        source = np.asarray(source).squeeze()
+        if source.size != found.instead.size or source.ndim > 6 or source.shape in tried:
+            continue
+        tried.add(source.shape)
+        orders = list(permutations(range(source.ndim)))
+        of_a = next((o for o in orders if is_a(found, _as(source, o, found.value.shape))), None)
+        of_b = next((o for o in orders if is_b(found, _as(source, o, found.instead.shape))), None)
+        if of_a is not None and of_b is not None:
+            plain = of_b == tuple(range(source.ndim))
+            name = "reshaped without moving axes" if plain else "transposed"
+            return name, f"axes {list(of_b)} of {list(source.shape)} where A has {list(of_a)}"
+    return None
+
+
+def _as(source: np.ndarray, order: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
+    return source.transpose(order).reshape(shape)
+
+
+def _sources(region: Region) -> list[np.ndarray]:
+    """Return the values that moves alone turn into a region's end, the nearest first."""
+    found, index = [], region.end
+    for _ in range(STEPS):
+        op = region.program.operations[index]
+        moves = op.is_layout or op.name in ("concat", "stack", "slice", "split", "unfold")
+        if not moves or len(op.inputs) != 1:
+            break
+        index = op.inputs[0]
+        value = region.program.values([index])[index]
+        if isinstance(value, np.ndarray):
+            found.append(value)
+    return found

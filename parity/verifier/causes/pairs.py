@@ -1,0 +1,41 @@
+"""Rotary positions that turn other pairs of channels: neighbours, or the two halves."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.verifier.search.exchange import Cause, computing, is_b, outside, rerun, upstream
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """Recognise B's value as that of A's operations on reordered channels, in which halves are
+    neighbours, or neighbours halves."""
+    if sum(op.name == "mul" for op in computing(found.a)) < 2:
+        return None  # by cosines and by sines: what turns nothing is another order of the same
+    read = found.a.program.values([i for i in outside(found.a) if _is_computed(found, i)])
+    for n in sorted({np.shape(v)[-1] for v in read.values() if np.ndim(v) > 1}):
+        if n % 2 or n < 4:
+            continue
+        meshed = np.arange(n).reshape(2, -1).T.ravel()  # 0, n/2, 1, n/2 + 1, ...
+        for order, of_a, of_b in (
+            (meshed, "neighbours", "the two halves"),
+            (np.argsort(meshed), "the two halves", "neighbours"),
+        ):
+            given = {i: v[..., order] for i, v in read.items() if np.ndim(v) > 1 and v.shape[-1] == n}
+            value = rerun(found.a, given=given)
+            if value is None:
+                continue
+            for axis in (i for i, size in enumerate(value.shape) if size == n):
+                back = np.take(value, np.argsort(order), axis)
+                if any(is_b(found, way) for way in arrangements(back, found.instead.shape)):
+                    return "rotary pairs", f"{of_b} of {n} channels where A turns {of_a}"
+    return None
+
+
+def _is_computed(found: Found, index: int) -> bool:
+    """Return whether a value comes from an input: tables of sines do not, and keep their order."""
+    ops = found.a.program.operations
+    return any(ops[i].kind == "input" for i in (index, *upstream(found.a, index)))

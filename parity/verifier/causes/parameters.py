@@ -1,0 +1,157 @@
+"""Wrong parameters: which leaf holds other numbers than A's, and what it holds instead."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice, product
+
+import numpy as np
+
+from parity.verifier.programs.program import Operation
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index, meet
+from parity.verifier.search.region import Found, Kind, Region, distance
+
+NEARBY = 4
+"""Operations before the end of a place within which the wrong parameter is looked for."""
+MOST_TRIALS = 200
+
+
+def wrong_parameters(found: Found, index: Index) -> tuple[Kind, str] | None:
+    """Return kind and message of a place where B meets A once it reads A's parameters; None elsewhere.
+
+    The parameters of A's region replace those that B reads nearby, all that fit at once.
+    """
+    program = found.b.program
+    ends = _base(found.a), _base(found.b)
+    if all(end.kind == "parameter" for end in ends) and ends[0].size != ends[1].size:
+        sizes = f"{list(ends[1].shape)} is not A's {ends[0].label} {list(ends[0].shape)}"
+        return "parameter", f"{ends[1].label} {sizes}"
+    leaves_a = _leaves(found.a, 1)
+    # a weight may be an argument of its own; what A was given, too, is none
+    near = [
+        leaf
+        for leaf in _leaves(found.b, NEARBY, ("parameter", "input"))
+        if leaf.kind == "parameter" or not index.meets(leaf)
+    ]
+    leaves_b = [leaf for leaf in near if not _holds(leaf, leaves_a, index, found)]
+    choices: list[list[tuple[Operation, Operation, np.ndarray] | None]] = []
+    for leaf_a in leaves_a:
+        value = found.a.program.kept[leaf_a.index]
+        fitting = [leaf for leaf in leaves_b if leaf.size == leaf_a.size]
+        ways = [(leaf_a, leaf, way) for leaf in fitting for way in arrangements(value, leaf.shape)]
+        if ways:
+            choices.append([*ways, None])
+    for chosen in islice(product(*choices), MOST_TRIALS):
+        ways = [each for each in chosen if each is not None]
+        if not ways:
+            continue
+        given = {leaf_b.index: way for _, leaf_b, way in ways}
+        if distance(found.value, program.values([found.b.end], given)[found.b.end]) <= 1e-9:
+            changed = [
+                (a, b, way) for a, b, way in ways if not np.array_equal(way, program.kept[b.index])
+            ]
+            said = [_wrong(a, b, way, found, index) for a, b, way in changed]
+            kind = "parameter" if any(each == "parameter" for each, _ in said) else "operations"
+            return kind, "; ".join(message for _, message in said)
+    return None
+
+
+def _base(region: Region) -> Operation:
+    """Return the value at a region's end, before it was moved or repeated."""
+    op = region.program.operations[region.end]
+    while op.is_layout and op.inputs:
+        op = region.program.operations[op.inputs[0]]
+    return op
+
+
+def _leaves(region: Region, depth: int, kinds: Collection[str] = ("parameter",)) -> list[Operation]:
+    """Return the parameters that a region reads, and those read up to `depth` operations before it."""
+    program = region.program
+    inside = set(region.operations)
+    found: dict[int, Operation] = {}
+    stack = [(region.end, depth)]
+    seen: set[tuple[int, int]] = set()
+    while stack:
+        index, left = stack.pop()
+        if (index, left) in seen:
+            continue
+        seen.add((index, left))
+        op = program.operations[index]
+        if op.run is None:
+            if op.kind in kinds:
+                found[index] = op
+            continue
+        if index in inside or op.is_layout or left:
+            rest = left if index in inside or op.is_layout else left - 1
+            stack += [(i, rest) for i in op.inputs]
+    return list(found.values())
+
+
+def _holds(leaf_b: Operation, leaves_a: list[Operation], index: Index, found: Found) -> bool:
+    """Return whether a parameter is one that A's region reads, in A's order."""
+    if not {each.index for each in index.meets(leaf_b)} & {each.index for each in leaves_a}:
+        return False
+    value = found.b.program.kept[leaf_b.index]
+    flat = [found.a.program.kept[each.index].ravel() for each in leaves_a if each.size == leaf_b.size]
+    in_order = any(np.array_equal(each, value.ravel()) for each in flat)
+    return value.ndim < 2 or in_order != _is_kernel(leaf_b, found)
+
+
+def _is_kernel(leaf: Operation, found: Found) -> bool:
+    """Return whether, by its name, a matrix has its input axis first where A's has it last, or the
+    other way round."""
+    first = [
+        each.label.endswith("kernel") for each in (leaf, *_leaves(found.a, 1)) if len(each.shape) > 1
+    ]
+    return bool(first) and first[0] != all(first[1:])
+
+
+def _wrong(
+    leaf_a: Operation, leaf_b: Operation, value: np.ndarray, found: Found, index: Index
+) -> tuple[Kind, str]:
+    program = found.b.program
+    held = program.kept[leaf_b.index]
+    holders = [each for each in index.meets(leaf_b) if each.kind == "parameter"]
+    if leaf_a in holders:
+        return "parameter", f"{leaf_b.label} holds A's {leaf_a.label} {_order(value, held)}"
+    met_b = meet([op for op in program.operations if op.kind == "parameter"], index)
+    same_as_a = [program.operations[i] for i, partners in met_b.items() if leaf_a.index in partners]
+    readers = program.consumers()
+    for other in same_as_a:
+        if holders and (not readers[other.index] or len(readers[leaf_b.index]) > 1):
+            return (
+                "operations",
+                f"B reads {leaf_b.label} where A reads {leaf_a.label} (B's {other.label})",
+            )
+    if any(each.label == leaf_b.label for each in holders):  # it is loaded rightly
+        return "operations", f"B reads {leaf_b.label} where A reads {leaf_a.label}"
+    if holders:
+        return "parameter", f"{leaf_b.label} holds A's {_names(holders)} instead of {leaf_a.label}"
+    return "parameter", f"{leaf_b.label} is not A's {leaf_a.label}: {_looks(held, value)}"
+
+
+def _names(leaves: list[Operation]) -> str:
+    return " = ".join(dict.fromkeys(each.label for each in leaves[:2]))
+
+
+def _order(wanted: np.ndarray, held: np.ndarray) -> str:
+    """Describe the order in which a parameter holds the right numbers."""
+    matrix, other = wanted.reshape(wanted.shape[0], -1), held.reshape(held.shape[0], -1)
+    for rows in {wanted.shape[0], wanted.size // wanted.shape[-1]}:
+        matrix, other = wanted.reshape(rows, -1), held.reshape(rows, -1)
+        if matrix.shape[0] == matrix.shape[1] and np.array_equal(matrix.T, other):
+            return "transposed"
+    return "in another order"
+
+
+def _looks(held: np.ndarray, wanted: np.ndarray) -> str:
+    if np.all(held == held.flat[0]):
+        return f"all of it is {held.flat[0]:.6g}, as before loading"
+    apart = wanted != held
+    if apart.mean() < 0.5:
+        return f"{np.count_nonzero(apart)} of {held.size} numbers differ"
+    ratio = held[apart] / wanted[apart]
+    if np.all(np.isfinite(ratio)) and np.ptp(ratio) <= 1e-6 * abs(ratio.flat[0]):
+        return f"it is {ratio.flat[0]:.6g} times that"
+    return "none of A's parameters has its numbers"

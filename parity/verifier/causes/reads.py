@@ -1,0 +1,155 @@
+"""Operations of B that read another value than A's do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.causes.numbers import is_multiple
+from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.programs.program import Operation, Program, Ref
+from parity.verifier.search.exchange import Cause, computing, is_a, outside, rerun, where
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.region import Found, Region, before_of, distance
+
+LARGEST = 24
+"""Largest region, in operations, whose operands are exchanged."""
+MOST_TRIALS = 120
+
+
+def other_value(found: Found, index: Index) -> Cause | None:
+    """Recognise that B computes nothing wrongly, but its next operation reads another of its values."""
+    if computing(found.b) or computing(found.a) or not found.b.readers:
+        return None
+    a, b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    if {each.index for each in index.meets(a)} & {each.index for each in index.meets(b)}:
+        return None
+    if a.kind == "parameter" or b.kind == "parameter":
+        return None
+    held = _held(found.b.program, a, index)
+    if held is None or held.kind == "constant" or _is_number(b):
+        return None
+    if where(b) == where(held) and is_multiple(found):
+        return None  # what the line computes is scaled otherwise
+    return "other value read", _instead("", b, held)
+
+
+def returned(found: Found, index: Index) -> Cause | None:
+    """Recognise an output of B that A computes, too, behind or beside its own: hidden states a layer
+    off."""
+    program, end = found.b.program, found.b.end
+    own = program.operations[end]
+    if found.b.readers or end not in (i for _, i in program.outputs) or is_weak(own):
+        return None
+    before = set(before_of(found.a.program, found.a.end, set(range(len(found.a.program)))))
+    others = [op for op in index.meets(own) if op.index not in before and op.size == own.size]
+    if not others:
+        return None
+    return "other value returned", f"A computes B's value at {where(others[0])}, and returns another"
+
+
+def _instead(reader: str, own: Operation, wanted: Operation) -> str:
+    """Say that a value is read in the place of another."""
+    if where(own) == where(wanted):
+        return f"{reader or 'it'} reads another value of {where(own)} than A does"
+    of_b, of_a = where(own), where(wanted)
+    return f"{reader} reads {of_b} where A reads {of_a}" if reader else (
+        f"the value of {of_b} where A reads that of {of_a}"
+    )  # fmt: skip
+
+
+def _is_number(op: Operation) -> bool:
+    """Return whether a value is a constant that holds one number in each place."""
+    return op.kind == "constant" and op.mark is not None and op.mark[LEAST] == op.mark[MOST]
+
+
+def _held(program: Program, wanted: Operation, index: Index) -> Operation | None:
+    """Return the value of B that is one of A's and depends on no patched value."""
+    partners = {each.index for each in index.meets(wanted)}
+    given = program.repaired | program.behind(program.repaired) if program.repaired else set()
+    for op in program.operations:
+        if op.index in given:
+            continue
+        if op.mark is not None and partners & {each.index for each in index.meets(op)}:
+            return op
+    return None
+
+
+def operand(found: Found, index: Index) -> Cause | None:
+    """Find an operand of B that, exchanged for a value that A's region reads, gives A's value."""
+    region = found.b
+    if not region.operations or len(region.operations) > LARGEST:
+        return None
+    wanted = _wanted(found, index)
+    tried = 0
+    for op in computing(region):
+        for position, each in enumerate(op.operands):
+            if not isinstance(each, Ref):
+                continue
+            old = region.program.operations[each.index]
+            for other, value in wanted:
+                same = other.index == old.index or "constant" in (old.kind, other.kind)
+                if same or tried >= MOST_TRIALS:
+                    continue
+                for way in _ways(value, old.shape):
+                    tried += 1
+                    operands = (*op.operands[:position], way, *op.operands[position + 1 :])
+                    if is_a(found, rerun(region, {op.index: replace(op, operands=operands)})):
+                        return "other value read", _instead(op.name, old, other)
+    return None
+
+
+def _wanted(found: Found, index: Index) -> list[tuple[Operation, Any]]:
+    """Return the values that A's region reads, each with B's operation that has it too."""
+    program, found_values = found.b.program, []
+    for i in outside(found.a):
+        op = found.a.program.operations[i]
+        if op.mark is None or op.dtype[:3] not in ("flo", "com"):
+            continue
+        held = _held(program, op, index)
+        if held is not None:
+            found_values.append((held, found.a.program.values([i])[i]))
+    return found_values[:8]
+
+
+def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
+    value = np.asarray(value)
+    if value.size == np.prod(shape):
+        return [way for way, _ in zip(arrangements(value, shape), range(3), strict=False)]
+    return [value]
+
+
+def row(found: Found, _: Index) -> Cause | None:
+    """Recognise another row of the same table."""
+    for x in found.b.program.values(_sources(found.b)).values():
+        if not isinstance(x, np.ndarray) or x.size > 1 << 22:
+            continue
+        for axis in range(x.ndim):
+            rows = np.moveaxis(x, axis, 0)
+            if [n for n in rows.shape[1:] if n > 1] != [n for n in found.value.shape if n > 1]:
+                continue
+            rows = rows.reshape(-1, *found.value.shape)
+            of_a = [i for i, row in enumerate(rows) if is_a(found, row)]
+            of_b = [i for i, row in enumerate(rows) if distance(found.instead, row) <= 1e-12]
+            if len(of_a) == 1 and len(of_b) == 1:
+                return (
+                    "index",
+                    f"row {of_b[0]} of axis {axis} of {list(x.shape)} where A has row {of_a[0]}",
+                )
+    return None
+
+
+def _sources(region: Region) -> list[int]:
+    """Return the values up to four operations before a region's end, up to any max or min: the least of
+    some rows is one of them, but is not read by its index."""
+    found, index = [], region.end
+    for _ in range(4):
+        op = region.program.operations[index]
+        if len(op.inputs) != 1 or op.name in ("max", "min"):
+            break
+        index = op.inputs[0]
+        found.append(index)
+    return found

@@ -1,0 +1,67 @@
+"""The same operations skipped at several places of a region: in two branches, on two parts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parity.verifier.causes.skips import named, skips
+from parity.verifier.programs.program import Ref
+from parity.verifier.search.exchange import Cause, closer, rerun
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region
+
+LARGEST = 48
+"""Largest region, in operations, that is tried."""
+MOST_TRIALS = 40
+VAGUE = ("left out", "one step too many")
+"""Names that say nothing of operations that are skipped at several places at once."""
+
+_Skip = tuple[list[int], int]
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """Find operations of the same names that, skipped together on one side, give the other's value."""
+    for region, side, wanted in ((found.a, "A", found.instead), (found.b, "B", found.value)):
+        alike: dict[tuple[str, ...], list[_Skip]] = {}
+        for steps, kept in skips(region, LARGEST):
+            alike.setdefault(_names(region, steps), []).append((steps, kept))
+        for group in list(alike.values())[:MOST_TRIALS]:
+            apart = _apart(group)
+            if len(apart) < 2:
+                continue
+            value = _without(region, apart)
+            if value is not None and any(
+                closer(wanted, way, found.error) for way in arrangements(value, wanted.shape)
+            ):
+                name, said = named(region, side, *apart[0])
+                return None if name in VAGUE else (name, f"{said}, {len(apart)} times")
+    return None
+
+
+def _names(region: Region, steps: list[int]) -> tuple[str, ...]:
+    ops = (region.program.operations[i] for i in steps)
+    return tuple(op.name for op in ops if not op.is_layout)
+
+
+def _apart(group: list[_Skip]) -> list[_Skip]:
+    """Return the skips that share no operation, preferring those that end last."""
+    taken: set[int] = set()
+    found = []
+    for steps, kept in sorted(group, key=lambda each: -each[0][-1]):
+        if not taken.intersection(steps):
+            taken.update(steps)
+            found.append((steps, kept))
+    return found[::-1]
+
+
+def _without(region: Region, group: list[_Skip]):
+    changed = {}
+    for steps, kept in group:
+        op = region.program.operations[steps[-1]]
+        changed[op.index] = replace(
+            op, operands=(Ref(kept),), run=lambda operands, op=op: np.reshape(operands[0], op.shape)
+        )
+    return rerun(region, changed)

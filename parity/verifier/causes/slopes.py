@@ -1,0 +1,76 @@
+"""Gradients of another activation, and gradients that do not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+
+from parity.verifier.causes.activations import PARTS
+from parity.verifier.search.exchange import Cause, is_a, is_b, outside
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region
+
+_Slope = Callable[[np.ndarray], np.ndarray]
+
+MOST_READ = 6
+"""Most values of a region that are tried as the arriving gradient, or as the activation's input."""
+
+
+def _of_part(name: str, steepness: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> _Slope:
+    """Return the derivative of x (1 + f(x)) / 2, or of x f(x) where f is a sigmoid; `steepness` is f'
+    from x and f."""
+
+    def slope(x: np.ndarray) -> np.ndarray:
+        part = PARTS[name](x, float)
+        whole = part + x * steepness(x, part)
+        return whole if "gelu" not in name or name == "quick gelu" else (1 + whole) / 2
+
+    return slope
+
+
+SLOPES: dict[str, _Slope] = {
+    "gelu": _of_part("gelu", lambda x, _: np.sqrt(2 / np.pi) * np.exp(-(x**2) / 2)),
+    "gelu, tanh": _of_part(
+        "gelu, tanh", lambda x, f: np.sqrt(2 / np.pi) * (1 + 3 * 0.044715 * x**2) * (1 - f**2)
+    ),
+    "quick gelu": _of_part("quick gelu", lambda _, f: 1.702 * f * (1 - f)),
+    "silu": _of_part("silu", lambda _, f: f * (1 - f)),
+    "relu": lambda x: (x > 0).astype(float),
+    "relu squared": lambda x: 2 * np.maximum(x, 0),
+    "tanh": lambda x: 1 - np.tanh(x) ** 2,
+    "sigmoid": lambda x: PARTS["silu"](x, float) * (1 - PARTS["silu"](x, float)),
+    "identity": np.ones_like,
+}
+"""Derivative of each activation."""
+
+
+@np.errstate(all="ignore")  # of masked values, of which most slopes are no number
+def judge(found: Found, _: Index) -> Cause | None:
+    """Recognise the arriving gradient times the slope of another activation."""
+    if found.value.dtype.kind != "f":
+        return None
+    reads = _read(found.a, found) + _read(found.b, found)
+    for arriving, x in permutations(reads, 2):
+        of_a = [name for name, slope in SLOPES.items() if is_a(found, arriving * slope(x))]
+        if not of_a:
+            continue
+        of_b = [name for name, slope in SLOPES.items() if is_b(found, arriving * slope(x))]
+        if len(of_a) == len(of_b) == 1:
+            return "activation", f"the gradient of {of_b[0]} where A has that of {of_a[0]}"
+    return None
+
+
+def nothing(found: Found, _: Index) -> Cause | None:
+    """Recognise a gradient that does not pass."""
+    backward = any(path.startswith("gradient") for path, _ in found.b.program.outputs)
+    if not backward or found.instead.any() or not found.value.any():
+        return None
+    return "detached", "no gradient passes where A's does"
+
+
+def _read(region: Region, found: Found) -> list[np.ndarray]:
+    values = region.program.values(outside(region)).values()
+    fits = [np.asarray(v) for v in values if np.size(v) == found.value.size and np.ndim(v)]
+    return [v.reshape(found.value.shape) for v in fits[:MOST_READ] if v.dtype.kind == "f"]

@@ -1,0 +1,81 @@
+"""Convolutions of B with another padding, stride, dilation or number of groups than A's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.programs.jaxprs.equations import bind
+from parity.verifier.programs.program import Operation
+from parity.verifier.programs.windows import WINDOW, Window
+from parity.verifier.search.exchange import Cause, computing, is_a, rerun
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found
+
+_NAMES = ("padding", "stride", "dilation", "groups")
+_OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_dilation",
+           "groups": "feature_group_count"}  # fmt: skip
+_OF_TORCH = {"stride": 3, "padding": 4, "dilation": 5, "groups": 8}
+"""Positions among the arguments of `aten.convolution`."""
+MOST = 4
+"""Most convolutions of a region that are tried."""
+
+
+def judge(found: Found, _: Index) -> Cause | None:
+    """Find the fewest arguments of a convolution of B's that, exchanged for those of one of A's, give
+    A's value."""
+    of_a, of_b = (
+        [op for op in computing(region) if WINDOW in op.extra][:MOST] for region in (found.a, found.b)
+    )
+    for b in of_b:
+        for a in of_a:
+            theirs, own = a.extra[WINDOW], b.extra[WINDOW]
+            for names in _unlike(theirs, own):
+                changed = _with(b, {name: getattr(theirs, name) for name in names})
+                if changed is not None and is_a(found, rerun(found.b, {b.index: changed})):
+                    said = (", ".join(f"{n} {w.said(n)}" for n in names) for w in (own, theirs))
+                    held, wanted = said if len(names) > 1 else (own.said(*names), theirs.said(*names))
+                    return " and ".join(names), f"{held} where A has {wanted}"
+    return None
+
+
+def _unlike(a: Window, b: Window) -> Iterator[tuple[str, ...]]:
+    """Yield the arguments that differ, one at a time, then two."""
+    names = [name for name in _NAMES if getattr(a, name) != getattr(b, name)]
+    for count in (1, 2):
+        yield from combinations(names, count)
+
+
+def _with(op: Operation, changed: dict[str, Any]) -> Operation | None:
+    """Return a convolution with other arguments; None where it runs on several devices."""
+    if isinstance(op.run, partial) and op.run.func is bind:
+        primitive, params = op.run.args
+        own = params | {_OF_JAX[name]: value for name, value in changed.items()}
+        return replace(op, run=partial(bind, primitive, own))
+    call = op.run
+    if not hasattr(call, "structure"):
+        return None
+    from torch.utils._pytree import tree_flatten, tree_unflatten
+
+    args, kwargs = tree_unflatten(call.fixed, call.structure)  # type: ignore[union-attr]
+    args, before = list(args), ()
+    for name, value in changed.items():
+        if name == "padding":
+            one_sided = any(low != high for low, high in value)  # which torch leaves to another operator
+            before = value if one_sided else ()
+            value = [0 if one_sided else low for low, _ in value]
+        args[_OF_TORCH[name]] = list(value) if isinstance(value, (list, tuple)) else value
+    flat, structure = tree_flatten((tuple(args), kwargs))
+    run = replace(call, fixed=flat, structure=structure)  # type: ignore[type-var]
+    return replace(op, run=partial(_padded, run, before) if before else run)
+
+
+def _padded(run: Callable[[Sequence[Any]], Any], sizes: Sequence[Any], operands: Sequence[Any]) -> Any:
+    """Run a convolution on its input padded with zeros along the last axes."""
+    x, *rest = operands
+    return run([np.pad(x, [(0, 0), (0, 0), *sizes]), *rest])

@@ -1,0 +1,280 @@
+"""Comparing two programs: recording both, and finding the places where they part."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from parity.measure.nearness import CERTAIN, LEAST
+from parity.measure.verdict import Verdict
+from parity.verifier.causes import Cause, cause_of
+from parity.verifier.causes.collectives import CAUSES as COLLECTIVES
+from parity.verifier.causes.collectives import collective_faults
+from parity.verifier.causes.loops import turned_loops
+from parity.verifier.causes.norms import moved_norms
+from parity.verifier.causes.numbers import ratio_of
+from parity.verifier.causes.parameters import wrong_parameters
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.sides import record
+from parity.verifier.programs.threads import one_thread
+from parity.verifier.report.comparison import UNCOMPARED, Comparison, Counts, Place
+from parity.verifier.report.formula import Letters
+from parity.verifier.report.modules import modules_of
+from parity.verifier.report.parts import part_of
+from parity.verifier.report.remarks import all_missing, remarks
+from parity.verifier.search.digits import loses_digits, lost_digits
+from parity.verifier.search.inputs import check_inputs
+from parity.verifier.search.meeting import Index, is_weak, meet
+from parity.verifier.search.nearness import measure
+from parity.verifier.search.origin import origin
+from parity.verifier.search.pairing import pair_outputs
+from parity.verifier.search.places import Search
+from parity.verifier.search.region import Found, Kind, Region
+from parity.verifier.search.rounding import align, is_rounded_number, limit_of
+
+Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
+"""Finds the outputs that are compared, and the names of those that have no counterpart."""
+
+
+def compare(a: Any, b: Any, *, gradients: bool = False) -> Comparison:
+    """Compare two programs: whether they compute the same function, and where they part.
+
+    Both run once in float64, each on its own inputs. See `sides.record` for what a side may be,
+    and for `gradients`.
+
+    Raises:
+        InputError: a side cannot be run, or the two were given inputs of other sizes.
+    """
+    started = time.perf_counter()
+    of_a = record(a, "A", gradients=gradients)
+    return compare_programs(of_a, record(b, "B", gradients=gradients), started)
+
+
+def compare_programs(
+    a: Program, b: Program, started: float | None = None, *, pair: Pairing | None = None
+) -> Comparison:
+    """Compare programs that are recorded already; `pair` says which outputs belong together."""
+    started = time.perf_counter() if started is None else started
+    a, b, aligned = align(a, b)
+    measure(a)
+    measure(b)
+    pairs, left_out = (pair or pair_outputs)(a, b)
+    check_inputs(a, b, pairs)
+    missing = [pair for pair in pairs if all_missing(a, b, pair)]
+    left_out += [f"A's and B's {a.path(x) or 'output'}, which are all NaN" for x, _ in missing]
+    pairs = [pair for pair in pairs if pair not in missing]
+    unstable = loses_digits(a, b, pairs)
+    if unstable:  # B's sensitivity is the fault, and forgives nothing
+        for op in b.operations:
+            op.near = LEAST
+    search = Search(a, b, pairs)
+    met = meet(b.operations, search.index)
+    counts = _counts(a, b, pairs, left_out, met)
+    letters = Letters(search.index)
+    error = max(
+        (search.outputs.error((x, y), a.values([x])[x], b.values([y])[y]) for x, y in pairs),
+        default=np.inf,
+    )
+    faults: list[Place] = []
+    notes: list[Place] = []
+    with one_thread(a, b):
+        for found, cause, message in collective_faults(search):
+            faults.append(_known("operations", found, (cause, message), letters))
+        for found, said in turned_loops(search):
+            faults.append(_known("order", found, said, letters))
+        for found, others, said in moved_norms(search):
+            faults.append(_known("operations", found, said, letters, others))
+        for found, message in lost_digits(search) if unstable else ():
+            faults.append(_known("digits", found, ("", message), letters))
+        for found in search.places():
+            place = _place(found, letters, search.index)
+            if place.kind == "rounding":
+                notes.append(place)
+            else:
+                faults.append(place)
+    for outputs in search.outputs.unlike:
+        place = _unlike(search, outputs, letters)
+        faults += [place] if place.cause or not faults else []
+    then = meet(search.b.operations, search.index) if faults else met
+    parted = [module for place in faults for module in (place.b.module, *place.modules)]
+    left = search.unequal() if not faults else True
+    lacking = any(each.startswith("A") for each in left_out)  # B may return more than A
+    vague = bool(notes) and error > CERTAIN  # there may be more in it than rounding
+    verdict: Verdict = (
+        "DIFFERENT" if faults or left else "INCOMPLETE" if lacking or not pairs
+        else "UNCERTIFIED" if vague else "EQUAL"
+    )  # fmt: skip
+    legend = {letter: _legend(sides) for letter, sides in letters.legend.items()}
+    return Comparison(
+        verdict, error, counts, tuple(_together(faults)), tuple(_together(notes)), aligned,
+        _types(a, b), remarks(a, b), legend, modules_of(a, b, met, search.b, then, parted),
+        time.perf_counter() - started,
+    )  # fmt: skip
+
+
+def _types(a: Program, b: Program) -> tuple[str, ...]:
+    """Where one program asks for a number type that the other never does."""
+    found = []
+    for mine, theirs in ((a, b), (b, a)):
+        for name in dict.fromkeys(mine.narrowed.values()):
+            if name not in theirs.narrowed.values():
+                at = [str(line) for line, asked in mine.narrowed.items() if asked == name]
+                more = f" and {len(at) - 3} more lines" if len(at) > 3 else ""
+                found.append(f"{mine.name} asks for {name} at {', '.join(at[:3])}{more}")
+    return tuple(found)
+
+
+def _counts(
+    a: Program,
+    b: Program,
+    pairs: Sequence[tuple[int, int]],
+    left_out: list[str],
+    met: dict[int, list[int]],
+) -> Counts:
+    comparable = [op for op in b.operations if op.run is not None and not is_weak(op) and op.size]
+    used: set[int] = set()
+    stack = [y for _, y in pairs]
+    while stack:
+        index = stack.pop()
+        if index not in used:
+            used.add(index)
+            stack += b.operations[index].inputs
+    leaves = [op for op in b.operations if op.kind == "parameter"]
+    return Counts(
+        outputs=len(pairs),
+        elements=sum(b.operations[y].size for _, y in pairs),
+        outputs_left_out=tuple(left_out),
+        operations_a=sum(op.run is not None for op in a.operations),
+        operations_b=sum(op.run is not None for op in b.operations),
+        met=sum(op.index in met for op in comparable),
+        comparable=len(comparable),
+        inputs=sum(op.kind == "input" for op in b.operations),
+        parameters=len(leaves),
+        unused=tuple(op.label for op in leaves if op.index not in used),
+    )
+
+
+def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequence[int] = ()) -> Place:
+    """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
+    a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    modules = tuple(found.b.program.operations[each].module for each in others)
+    cause, message = said
+    limit, times = limit_of(found, letters.index), 1 + len(modules)
+    return Place(kind, a, b, found.error, limit, message, cause, modules, times, found=found)
+
+
+def _unlike(search: Search, pair: tuple[int, int], letters: Letters) -> Place:
+    """Make the place of two outputs between whose shapes there is no conventional change of layout."""
+    a, b, (x, y) = search.a, search.b, pair
+    of_a, of_b = a.values([x])[x], b.values([y])[y]
+    found = Found(Region(a, x, _moves(a, x)), Region(b, y, _moves(b, y)), of_a, of_b, closed=False)
+    parts = part_of(found.a, letters, found), part_of(found.b, letters, found)
+    shapes = f"B's output {list(b.operations[y].shape)} for A's {list(a.operations[x].shape)}"
+    axes = search.outputs.axes(pair, of_a, of_b)
+    if axes:
+        said = f"{shapes}, whose axes it has in the order {list(axes)}"
+        return Place("order", *parts, UNCOMPARED, 0.0, said, "transposed", found=found)
+    return Place("operations", *parts, UNCOMPARED, 0.0, shapes, found=found)
+
+
+def _moves(program: Program, index: int) -> list[int]:
+    """Return the operations that put a value into its order, or the one that made it, if none did."""
+    found = [index]
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+        found += [index] if program.operations[index].is_layout else []
+    return [i for i in sorted(found) if program.operations[i].run is not None]
+
+
+def _place(found: Found, letters: Letters, index: Index) -> Place:
+    if not found.closed:
+        a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
+        return Place(
+            "open",
+            a,
+            b,
+            UNCOMPARED,
+            0.0,
+            "from here on nothing of A's makes the rest of B meet",
+            found=found,
+        )
+    limit, error = limit_of(found, index), found.error
+    kind, message = _kind(found, index)
+    cause, said = "", ""
+    if kind in ("operations", "order") and not message:
+        found = origin(found, index)
+        kind = "order" if found.traced else kind
+        cause, said = cause_of(found, index)
+        rounded = cause == "factor" and is_rounded_number(found, ratio_of(found) or 0.0)
+        if rounded or (not cause and error <= limit):  # only what has no cause may be rounding
+            kind, cause, said = "rounding", "", "a number that one program holds in a smaller type"
+    a = part_of(found.a, letters, found)
+    b = part_of(found.b, letters, found, read=cause in ("factor", "scale left out"))
+    modules = tuple(found.b.program.operations[each].module for each in found.twins)
+    times = 1 + len(modules)
+    return Place(kind, a, b, error, limit, message or said, cause, modules, times, found=found)
+
+
+def _kind(found: Found, index: Index) -> tuple[Kind, str]:
+    end_a, end_b = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    if found.error <= limit_of(found, index, types=False):
+        return "rounding", "rounding of float64"
+    if end_b.kind == "input" and end_a.kind == "input":
+        return "input", f"{end_b.label} is another input than A's {end_a.label}"
+    wrong = wrong_parameters(found, index)
+    if wrong is not None:
+        return wrong
+    if end_a in index.meets(end_b):
+        return "order", ""
+    return "operations", ""
+
+
+def _legend(sides: dict[str, Any]) -> str:
+    found = []
+    for name, op in sorted(sides.items()):
+        where = f" {op.source}" if op.source else ""
+        found.append(
+            f"{name}{where} {op.label or op.name if op.run is None else op.name} {list(op.shape)}"
+        )
+    return "; ".join(found)
+
+
+def _together(places: list[Place]) -> list[Place]:
+    """Merge the places at which the same lines part in the same way, such as once a block."""
+    found: dict[Any, Place] = {}
+    alike: dict[Any, Any] = {}
+    """What B computes at a place, and the key of the first place where it does."""
+    for place in places:
+        key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
+        if place.cause in COLLECTIVES:  # of every parameter's gradient
+            key = (place.cause, place.message, place.b.lines[-1:])
+        inside = place.found.b.operations if place.found is not None else []
+        if place.cause.endswith("left out") and not inside:
+            key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
+        computed = (place.kind, _computed(place)) if inside else key
+        if not place.cause and key not in found:
+            key = alike.get(computed, key)
+        alike.setdefault(computed, key)
+        if place.kind in ("parameter", "input") or key not in found:
+            found[key if key not in found else (key, len(found))] = place
+        else:
+            first = found[key]
+            found[key] = replace(
+                first, times=first.times + place.times,
+                modules=(*first.modules, place.b.module, *place.modules),
+                error=max(first.error, place.error), limit=max(first.limit, place.limit),
+            )  # fmt: skip
+    return list(found.values())
+
+
+def _computed(place: Place) -> tuple[tuple[str, str], ...]:
+    """Return the operations of B that a place consists of, with their lines; layout operations only if
+    there is nothing else."""
+    assert place.found is not None
+    operations = [place.found.b.program.operations[i] for i in place.found.b.operations]
+    operations = [op for op in operations if not op.is_layout] or operations
+    return tuple((op.name, str(op.source)) for op in operations)

@@ -1,0 +1,122 @@
+"""Where in a torch program something happens: the running module, the user's line, a value's path."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import takewhile
+from typing import Any
+
+import torch
+
+from parity.verifier.programs.program import Source
+from parity.verifier.programs.sources import innermost
+
+
+def named_tensors(result: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors of a tuple, dictionary or dataclass, with their paths."""
+    if isinstance(result, torch.Tensor):
+        return [(prefix, result)]
+    if hasattr(result, "items"):
+        pairs = result.items()
+    elif hasattr(result, "_asdict"):
+        pairs = result._asdict().items()
+    elif hasattr(result, "__dataclass_fields__"):
+        pairs = ((each, getattr(result, each)) for each in result.__dataclass_fields__)
+    elif isinstance(result, (tuple, list)):
+        pairs = enumerate(result)
+    else:
+        return []
+    return [
+        found for key, value in pairs for found in named_tensors(value, f"{prefix}.{key}".strip("."))
+    ]
+
+
+class Context:
+    """The module and the line that run now."""
+
+    def __init__(self, modules: dict[int, str]) -> None:
+        """Prepare; `modules` are the paths of modules by their `id`."""
+        self._modules = modules
+        self._stack: list[str] = []
+        self._casts: list[torch.dtype | None] = []
+
+    def module_hooks(self) -> Any:
+        """Return a context in which the path of the running module is known."""
+        hooks = torch.nn.modules.module
+
+        def enter(module: Any, _: Any) -> None:
+            self._stack.append(self._modules.get(id(module), self._stack[-1] if self._stack else ""))
+
+        def leave(module: Any, _: Any, __: Any) -> None:
+            self._stack.pop() if self._stack else None
+
+        stack = ExitStack()
+        stack.callback(hooks.register_module_forward_pre_hook(enter).remove)
+        stack.callback(hooks.register_module_forward_hook(leave, always_call=True).remove)
+        return stack
+
+    @contextmanager
+    def autocasts(self) -> Iterator[None]:
+        """Keep track, while entered, of the type that `torch.autocast` asks for: no operator is told."""
+        kind: Any = torch.amp.autocast_mode.autocast
+        enter, leave = kind.__enter__, kind.__exit__
+
+        def entered(cast: Any) -> Any:
+            self._casts.append(cast.fast_dtype if cast._enabled else None)
+            return enter(cast)
+
+        def left(cast: Any, *raised: Any) -> Any:
+            self._casts.pop()
+            return leave(cast, *raised)
+
+        kind.__enter__, kind.__exit__ = entered, left
+        try:
+            yield
+        finally:
+            kind.__enter__, kind.__exit__ = enter, leave
+
+    @property
+    def autocast(self) -> torch.dtype | None:
+        """The type that the innermost `torch.autocast` asks for."""
+        return self._casts[-1] if self._casts else None
+
+    @property
+    def module(self) -> str:
+        """The path of the innermost module that runs."""
+        return self._stack[-1] if self._stack else ""
+
+    def where(self) -> Source | None:
+        """Return the user's line that runs; in a backward pass, that of the forward operation, or of the
+        user's own rule for it."""
+        node = torch._C._current_autograd_node()
+        if node is not None:
+            return _rule_line(node, sys._getframe(2)) or _forward_line(node)
+        return innermost(_frames(sys._getframe(2)))
+
+
+def _rule_line(node: Any, frame: Any) -> Source | None:
+    """Return the line of a backward rule that the user wrote; None in any other."""
+    if not isinstance(node, torch.autograd.function.BackwardCFunction):
+        return None
+    inside = takewhile(lambda each: not each[0].endswith(_ENGINE), _frames(frame))
+    return innermost(inside)
+
+
+_ENGINE = "torch/autograd/graph.py"
+"""The file that runs a backward pass: frames outside of it asked for the pass."""
+
+
+def _forward_line(node: Any) -> Source | None:
+    """Return the line of the forward operation, given a backward one."""
+    text = "".join(node.metadata.get("traceback_", ()))
+    frames = re.findall(r'File "([^"]+)", line (\d+), in (\S+)', text)
+    return innermost((file, int(line), function) for file, line, function in reversed(frames))
+
+
+def _frames(frame: Any) -> Iterator[tuple[str, int, str]]:
+    while frame is not None:
+        yield frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+        frame = frame.f_back

@@ -1,0 +1,178 @@
+"""A torch module or function, prepared to be recorded: in float64, with names for what it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+
+from parity.verifier.programs.aten.copies import copied
+from parity.verifier.programs.aten.held import Held, Leaf, all_modules
+from parity.verifier.programs.aten.record import in_float64, named_tensors, record_torch
+from parity.verifier.programs.callables import argument_names, is_a, kinds_of, map_arrays
+from parity.verifier.programs.jaxprs.values import rounding_of
+from parity.verifier.programs.mistakes import mistake
+from parity.verifier.programs.program import REFUSES, TRAINING, Kind, Program
+
+
+def record_side(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    gradients: bool,
+    dtype: str | None = None,
+) -> Program:
+    """Record what a call computes; modules run in evaluation mode and are left as they were.
+
+    Args:
+        function: a module, a compiled, scripted or exported one, or a function.
+        args: its positional arguments, arrays of numpy or of torch among them.
+        kwargs: its named arguments.
+        bound: how many of `args` were bound before the inputs were given.
+        name: what the program is called.
+        gradients: whether the function runs backward.
+        dtype: type to which the program is rounded, and in which it runs; None for float64 throughout.
+    """
+    held = Held(function)
+    modules = [function, *held.modules.values()]
+    training = any(getattr(each, "training", False) for each in modules)
+    arguments = bound, name, gradients, dtype
+    try:
+        program = _recorded(function, held, args, kwargs, *arguments)
+    except Exception as error:
+        try:
+            program = _recorded(function, held, args, kwargs, *arguments, own=True)
+        except Exception:
+            raise error from None
+        if program.draws:  # it would draw anew
+            raise
+        said = mistake(error, function, args, kwargs) or type(error).__name__
+        program.notes.append(REFUSES.format(said))
+    if training:
+        program.notes.append(TRAINING)
+    return program
+
+
+def _recorded(
+    function: Any,
+    held: Held,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    gradients: bool,
+    dtype: str | None,
+    *,
+    own: bool = False,
+) -> Program:
+    """Record a call; `own`: in the types that it is given, and then computed again in float64."""
+    wanted = None if own else torch.float64 if dtype is None else getattr(torch, dtype)
+    cast = _Cast(wanted)
+    args, kwargs = map_arrays(cast, args), map_arrays(cast, kwargs)
+    function = getattr(function, "_orig_mod", function)
+    if type(function).__name__ == "ExportedProgram":
+        function = function.module()
+    signature = function.forward if isinstance(function, torch.nn.Module) else function
+    state: dict[str, torch.Tensor] = {}
+    if isinstance(function, torch.jit.ScriptModule):
+        function = cast(function)  # cannot be called with other parameters than its own
+    elif isinstance(function, torch.nn.Module):
+        state = cast.state(function)
+
+    def call() -> Any:
+        if state:
+            return torch.func.functional_call(function, state, args, kwargs)
+        return function(*args, **kwargs)
+
+    labels = argument_names(signature, len(args))
+    for kind, label, value in zip(kinds_of(args, bound), labels, args, strict=True):
+        cast.argument(kind, label, value)
+    for label, value in kwargs.items():
+        cast.argument("input", label, value)
+    with _evaluating([function, *held.modules.values()]), held.cast(wanted) as of_its_own:
+        program = record_torch(
+            call, [*cast.leaves, *of_its_own], name, cast.modules | held.paths(),
+            gradients=gradients, as_it_is=dtype is not None, own=own,
+        )  # fmt: skip
+    return in_float64(program) if own else program
+
+
+class _Cast:
+    """A conversion of tensors and modules to one type, which remembers the types that they had."""
+
+    def __init__(self, dtype: torch.dtype | None) -> None:
+        self._dtype = dtype
+        self.leaves: list[Leaf] = []
+        self.modules: dict[int, str] = {}
+        """Paths of modules by their `id`."""
+        self._epsilons: dict[int, float] = {}
+
+    def __call__(self, each: Any) -> Any:
+        if isinstance(each, (np.ndarray, np.generic)) or is_a(each, "jaxlib"):
+            each = _tensor(np.asarray(each))
+        if isinstance(each, torch.nn.Module):
+            return self._copy(each)
+        if not isinstance(each, torch.Tensor):
+            return each
+        made = each.detach().to(self._dtype or each.dtype) if each.is_floating_point() else each
+        self._epsilons[id(made)] = rounding_of(each.dtype)
+        return made
+
+    def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
+        own = copied(module)
+        own = own.to(self._dtype) if self._dtype else own
+        self.modules.update((id(inner), path) for path, inner in own.named_modules())
+        held = [*own.named_parameters(), *own.named_buffers()]
+        before = [*module.parameters(), *module.buffers()]
+        loaded = module.state_dict()
+        for (path, tensor), old in zip(held, before, strict=True):
+            self.leaves.append((_kind(path, loaded), path, tensor, rounding_of(old.dtype)))
+        return own
+
+    def state(self, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+        """Return the tensors that replace a module's parameters and buffers; shared ones stay shared."""
+        held = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        shared: dict[int, torch.Tensor] = {}
+        state = {path: shared.setdefault(id(each), self(each)) for path, each in held.items()}
+        loaded = module.state_dict()
+        for path, each in state.items():
+            self.leaves.append((_kind(path, loaded), path, each, self._epsilons[id(each)]))
+        self.modules.update((id(each), path) for path, each in module.named_modules())
+        return state
+
+    def argument(self, kind: Kind, label: str, value: Any) -> None:
+        """Name the tensors of an argument."""
+        for path, each in named_tensors(value):
+            whole = ".".join(filter(None, (label, path)))
+            self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _kind(path: str, loaded: Container[str]) -> Kind:
+    """Return the kind of a tensor: a buffer that no checkpoint holds is a constant of the code."""
+    return "parameter" if path in loaded else "constant"
+
+
+def _tensor(array: np.ndarray) -> torch.Tensor:
+    """Copy an array into a tensor; numpy's bfloat16 is not torch's."""
+    if array.dtype.name == "bfloat16":
+        return torch.from_numpy(array.astype(np.float32)).bfloat16()
+    return torch.from_numpy(np.array(array))
+
+
+@contextmanager
+def _evaluating(given: Sequence[Any]) -> Iterator[None]:
+    """Put modules in evaluation mode while entered, and back into their own afterwards."""
+    modules = all_modules(given)
+    before = [each.training for each in modules]
+    try:
+        for each in modules:
+            each.training = False
+        yield
+    finally:
+        for each, training in zip(modules, before, strict=True):
+            each.training = training

@@ -1,0 +1,68 @@
+"""Memory that a program writes into, and the operation that holds all of it now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from parity.verifier.programs.aten.calls import tensor_of
+
+Geometry = tuple[tuple[int, ...], tuple[int, ...], int]
+"""Sizes, strides and offset."""
+
+
+class Storage:
+    """Memory that was written to: the operation that holds all of it now."""
+
+    def __init__(self, witness: Any, length: int) -> None:
+        self.length, self.writes, self.index = length, 0, -1
+        self.geometry: Any = None
+        self.keeper: Any = None
+
+    def alive(self) -> bool:
+        """Return whether the memory is still in use."""
+        return self.keeper is not None
+
+
+def flat_of(tensor: torch.Tensor, geometry: Any, length: int) -> torch.Tensor:
+    """Return all of a storage, with the elements of a tensor in their places and zeros elsewhere."""
+    flat = torch.zeros(length, dtype=tensor.dtype)
+    torch.as_strided(flat, *geometry).copy_(tensor)
+    return flat
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Return sizes, strides and offset of a tensor in its storage."""
+    return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a storage that was written to."""
+
+    whole: Geometry
+    part: Geometry
+    length: int
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """Return the view, given the storage."""
+        flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
+        return torch.as_strided(flat, *self.part).numpy()
+
+
+@dataclass(frozen=True)
+class Write:
+    """A storage after a part of it was written to."""
+
+    whole: Geometry
+    part: Geometry
+    length: int
+
+    def __call__(self, operands: Sequence[Any]) -> Any:
+        """Return the storage, given what it held and the part."""
+        flat = flat_of(tensor_of(operands[0]), self.whole, self.length)
+        torch.as_strided(flat, *self.part).copy_(tensor_of(operands[1]))
+        return torch.as_strided(flat, *self.whole).numpy()

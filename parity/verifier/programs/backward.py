@@ -1,0 +1,185 @@
+"""A program's gradients as a program: forward, a weighted sum of the outputs, and backward."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.programs.callables import is_a, map_arrays
+from parity.verifier.programs.held import is_module
+from parity.verifier.programs.program import Program
+from parity.verifier.programs.sides import Given
+from vit_config import InputError
+
+GRADIENT = "gradient"
+"""First part of the path of an output that is the gradient of a leaf: a parameter or an input."""
+
+Weights = Sequence[tuple[int, np.ndarray]]
+"""Outputs to sum, by position, and the weight of each of their numbers."""
+
+NOTHING = "no output of floating point numbers depends on anything that could be changed"
+
+
+def record_gradients(given: Given, weights: Weights, name: str) -> Program:
+    """Record a program's gradients by every parameter and every input of floating point numbers.
+
+    Args:
+        given: the program.
+        weights: weights of its outputs, in the order in which it returns them.
+        name: what the program is called.
+
+    Raises:
+        InputError: there is nothing to differentiate.
+    """
+    if not weights:
+        raise InputError(NOTHING)
+    model, args, kwargs = given.function, given.args, given.kwargs
+    trees, inputs = args[: given.trees], args[given.trees :]
+    if given.torch:
+        from parity.verifier.programs.aten.side import record_side
+
+        model = getattr(model, "_orig_mod", model)
+        model = model.module() if type(model).__name__ == "ExportedProgram" else model
+        copied = model if is_module(model) else None
+        gradients = _of_torch(weights, None if copied is not None else model)
+        return record_side(gradients, (copied, trees, *inputs), kwargs, 2, name, gradients=True)
+    from parity.verifier.programs.jaxprs.side import record_side as record_jax_side
+
+    params, rest, call = _split(model, given.variables, trees)
+    return record_jax_side(_of_jax(weights, call), None, (params, rest, *inputs), kwargs, 2, name)
+
+
+def cotangent(shape: tuple[int, ...]) -> np.ndarray:
+    """A random weight for each number of the output; the loss is their sum. The same for the same
+    shape."""
+    stream = np.random.default_rng(zlib.crc32(repr(tuple(shape)).encode()))
+    return stream.standard_normal(shape)
+
+
+def _of_torch(weights: Weights, function: Any) -> Callable[..., Any]:
+    import torch
+
+    from parity.verifier.programs.aten.context import named_tensors
+    from parity.verifier.programs.aten.held import Held
+
+    def floating(tree: Any) -> dict[str, torch.Tensor]:
+        return {path: each for path, each in named_tensors(tree) if each.is_floating_point()}
+
+    def gradients(model: Any, trees: tuple[Any, ...], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        if model is not None:  # a copy, see `record_side`
+            model.eval()
+            leaves = floating(dict(model.named_parameters()))
+        else:
+            leaves = floating(trees) | floating(Held(function).tensors())
+        for position, each in enumerate(args, 2):
+            found = named_tensors(each, f"argument {position}")
+            leaves |= {path: tensor for path, tensor in found if tensor.is_floating_point()}
+        leaves |= floating(kwargs)
+        for each in leaves.values():
+            each.requires_grad_(True)
+
+        def own(each: Any) -> Any:
+            """Return an input that may be written to."""
+            return each.clone() if isinstance(each, torch.Tensor) and each.requires_grad else each
+
+        with torch.enable_grad():
+            args, kwargs = map_arrays(own, args), map_arrays(own, kwargs)
+            returned = (function if model is None else model)(*trees, *args, **kwargs)
+            outputs = [each for _, each in named_tensors(returned)]
+            terms = [(outputs[k] * torch.from_numpy(w).to(outputs[k].dtype)).sum() for k, w in weights]
+            loss = sum(terms[1:], terms[0])
+            if not loss.requires_grad:
+                raise InputError(NOTHING)
+            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        pairs = zip(leaves.items(), found, strict=True)
+        return {
+            GRADIENT: {path: torch.zeros_like(leaf) if g is None else g for (path, leaf), g in pairs}
+        }
+
+    return gradients
+
+
+def _of_jax(weights: Weights, call: Callable[..., Any]) -> Callable[..., Any]:
+    import jax
+
+    from parity.verifier.programs.jaxprs.side import only_arrays
+
+    def gradients(params: Any, rest: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        named, structure = jax.tree_util.tree_flatten_with_path((args, kwargs))
+        leaves = [leaf for _, leaf in named]
+        own = {
+            i: leaf
+            for i, leaf in enumerate(leaves)
+            if isinstance(leaf, jax.Array) and _is_floating(leaf)
+        }
+        if not jax.tree.leaves(params) and not own:
+            raise InputError(NOTHING)
+
+        def loss_of(params: Any, own: dict[int, Any]) -> Any:
+            filled = [own.get(i, leaf) for i, leaf in enumerate(leaves)]
+            args, kwargs = jax.tree.unflatten(structure, filled)
+            outputs = jax.tree.leaves(only_arrays(call(params, rest, *args, **kwargs)))
+            return sum((outputs[k] * w.astype(outputs[k].dtype)).sum() for k, w in weights)
+
+        of_params, of_inputs = jax.grad(loss_of, argnums=(0, 1))(params, own)
+        labels = {i: _label(named[i][0]) for i in own}
+        return {GRADIENT: {"params": of_params, "inputs": {labels[i]: of_inputs[i] for i in own}}}
+
+    return gradients
+
+
+def _label(keys: Sequence[Any]) -> str:
+    """Return the label of an input, given its keys in ``(args, kwargs)``."""
+    from parity.verifier.programs.jaxprs.side import path_of
+
+    group, first, *rest = keys
+    inner = path_of(rest)
+    return path_of([first, *rest]) if group.idx else f"argument {first.idx + 2}.{inner}".rstrip(".")
+
+
+def _split(model: Any, variables: Any, trees: tuple[Any, ...]) -> tuple[Any, Any, Callable[..., Any]]:
+    """Split a JAX model into what is differentiated, what else it holds, and a function of both and of
+    the inputs."""
+    if is_a(model, "flax.linen"):
+        rest = {name: part for name, part in variables.items() if name != "params"}
+
+        def apply(params: Any, rest: Any, *args: Any, **kwargs: Any) -> Any:
+            return model.apply({"params": params, **rest}, *trees, *args, **kwargs)
+
+        return variables.get("params", {}), rest, apply
+    if is_module(model):
+        from flax import nnx
+
+        from parity.measure.traces.watch_jax import named_nnx
+
+        graph, params, state = nnx.split(model, nnx.Param, ...)
+
+        def merged(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            whole = nnx.merge(graph, params, state)
+            whole.eval()
+            with named_nnx(whole):
+                return whole(*trees, *args, **kwargs)
+
+        return params, state, merged
+    from parity.verifier.programs.jaxprs.side import arrays_of, functional
+
+    call, held, _ = functional(model)
+    of_function = held is None
+    arrays, rebuild = arrays_of(trees) if of_function else (held, None)
+    floating = {path: each for path, each in arrays.items() if _is_floating(each)}
+    others = {path: each for path, each in arrays.items() if path not in floating}
+
+    def filled(params: Any, rest: Any, *args: Any, **kwargs: Any) -> Any:
+        own = {**params, **rest}
+        return call(*rebuild(own), *args, **kwargs) if rebuild else call(own, *trees, *args, **kwargs)
+
+    return floating, others, filled
+
+
+def _is_floating(value: Any) -> bool:
+    from jax import numpy as jnp
+
+    return bool(jnp.issubdtype(value.dtype, jnp.floating))

@@ -1,0 +1,115 @@
+"""One equation of a jaxpr: how it runs again, and what is known of it besides its operands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.measure.versions import of_jax
+from parity.verifier.programs.jaxprs.values import lowered
+from parity.verifier.programs.windows import WINDOW, transform_of_jax, window_of_jax
+
+
+def apply_rule(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Run a primitive in numpy."""
+    with np.errstate(all="ignore"):
+        result = function(params, *(np.asarray(each) for each in operands))
+    return (
+        [np.asarray(each) for each in result]
+        if isinstance(result, (list, tuple))
+        else np.asarray(result)
+    )
+
+
+def apply_power(function: Callable[..., Any], params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Run an integer power, whose exponent is the second operand."""
+    return apply_rule(function, params | {"y": operands[1]}, operands[:1])
+
+
+def pick(number: int, operands: Sequence[Any]) -> Any:
+    """Return one of several results."""
+    return operands[0][number]
+
+
+def row_of(number: int, operands: Sequence[Any]) -> Any:
+    """Return one step's part of what a scan runs over."""
+    return operands[0][number]
+
+
+def stack(operands: Sequence[Any]) -> Any:
+    """Stack what the steps of a scan put out."""
+    return np.stack([np.asarray(each) for each in operands])
+
+
+def bind(primitive: Any, params: dict[str, Any], operands: Sequence[Any]) -> Any:
+    """Run a primitive as JAX does, in float64."""
+    import jax
+
+    with jax.enable_x64(True):
+        result = primitive.bind(*map(jax.numpy.asarray, operands), **primitive.get_bind_params(params))
+    return [lowered(r) for r in result] if primitive.multiple_results else lowered(result)
+
+
+def keeps_numbers(eqn: Any) -> bool:
+    """Return whether a conversion is between types of one kind."""
+    kinds = [getattr(each.aval.dtype, "name", "") for each in (eqn.invars[0], eqn.outvars[0])]
+    return all("float" in each for each in kinds) or all("int" in each for each in kinds)
+
+
+_ATTRIBUTES = {"axes": "axis", "axis": "axis", "dimension": "axis", "permutation": "axes",
+               "y": "exponent",
+               "start_indices": "start", "limit_indices": "limit", "new_dtype": "to"}  # fmt: skip
+"""Parameters of equations that a formula shows."""
+
+
+def attributes(name: str, params: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return what a formula shows of a primitive besides its operands, and what else is kept of it."""
+    kept: dict[str, Any] = {"primitive": name, "params": params}
+    if name == "conv_general_dilated":
+        window = window_of_jax(params)
+        return window.text, {**kept, WINDOW: window}
+    if name == "fft":
+        return transform_of_jax(params), kept
+    shown = (f"{_ATTRIBUTES[k]}={plain(params[k])}" for k in params if k in _ATTRIBUTES)
+    return ", ".join(shown), kept
+
+
+def plain(value: Any) -> str:
+    """Write a parameter of an equation as a formula shows it."""
+    if isinstance(value, tuple):
+        return str(value[0]) if len(value) == 1 else str(tuple(value)).replace(" ", "")
+    return getattr(value, "name", str(value))
+
+
+def last_reads(jaxpr: Any) -> dict[int, list[Any]]:
+    """Return, by the number of an equation, the variables that no later equation reads."""
+    last: dict[Any, int] = {}
+    for number, eqn in enumerate(jaxpr.eqns):
+        for each in eqn.invars:
+            if not hasattr(each, "val"):
+                last[each] = number
+    for each in jaxpr.outvars:
+        last.pop(each, None) if not hasattr(each, "val") else None
+    found: dict[int, list[Any]] = {}
+    for variable, number in last.items():
+        found.setdefault(number, []).append(variable)
+    return found
+
+
+_TRANSFORMED = re.compile(r"\b(?:transpose|jvp|vmap)\(")
+
+
+def modules_of(eqn: Any) -> str:
+    """Return the path of Flax modules in the stack of names: "transpose(jvp(Block_0))/attn" without the
+    transformations."""
+    stack = _TRANSFORMED.sub("", str(eqn.source_info.name_stack)).replace("/", ".")
+    parts = [part if "(" in part else part.rstrip(")") for part in stack.split(".")]
+    return ".".join(p for p in parts if p.isidentifier() or p.isdigit())
+
+
+def written_by_jax(inner: Any) -> bool:
+    """Return whether a called function is JAX's own."""
+    return of_jax.is_of_jax(of_jax.file_of(getattr(inner, "jaxpr", inner)))

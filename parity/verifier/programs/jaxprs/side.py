@@ -1,0 +1,183 @@
+"""A Flax module, a callable pytree or a function of JAX's, prepared to be recorded."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from parity.verifier.programs.callables import argument_names, is_a, kinds_of
+from parity.verifier.programs.held import is_module
+from parity.verifier.programs.jaxprs.held import Held
+from parity.verifier.programs.jaxprs.opened import closed, opened
+from parity.verifier.programs.jaxprs.record import record_jax
+from parity.verifier.programs.program import TRAINING, Kind, Program
+from vit_config import InputError
+
+
+def record_side(
+    function: Any,
+    variables: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    bound: int,
+    name: str,
+    dtype: str | None = None,
+) -> Program:
+    """Record what a call computes; NNX models run in evaluation mode.
+
+    Args:
+        function: an NNX or Linen module, a callable pytree, or a function.
+        variables: the variables of a Linen module.
+        args: its positional arguments.
+        kwargs: its named arguments.
+        bound: how many of `args` were bound before the inputs were given.
+        name: what the program is called.
+        dtype: floating point type in which the program is traced; None for float64 throughout.
+    """
+    inner, state, signature = functional(function, variables)
+    trees: list[tuple[Kind, str, Any]] = [] if state is None else [("parameter", "", state)]
+    before = len(trees)
+    static: dict[int | str, Any] = {}
+    labels = argument_names(signature, len(args))
+    for position, (kind, label, value) in enumerate(
+        zip(kinds_of(args, bound), labels, args, strict=True)
+    ):
+        dynamic, static[position] = _partition(opened(value))
+        trees.append((kind, label, dynamic))
+    for key, value in kwargs.items():
+        dynamic, static[key] = _partition(opened(value))
+        trees.append(("input", key, dynamic))
+
+    def call(*values: Any) -> Any:
+        own, given = values[:before], values[before:]
+        positional = [closed(static[i](given[i])) for i in range(len(args))]
+        named = {key: closed(static[key](given[len(args) + i])) for i, key in enumerate(kwargs)}
+        return only_arrays(inner(*own, *positional, **named))
+
+    held = Held(function)
+    with held.evaluating() as trained:
+        program = record_jax(call, trees, name, dtype, held.labels())
+    if trained:
+        program.notes.append(TRAINING)
+    if is_module(function):
+        from flax import nnx
+
+        if nnx.graphdef(evaluating(function)) != nnx.graphdef(function):
+            program.notes.append(TRAINING)
+    return program
+
+
+def functional(function: Any, variables: Any = None) -> tuple[Callable[..., Any], Any, Any]:
+    """Return a function of what is held and of the arguments; what is held; and the callable whose
+    signature names the arguments.
+
+    A plain function holds nothing, and is given the arguments alone.
+    """
+    if is_a(function, "flax.linen"):
+        return function.apply, variables, function.__call__
+    if is_module(function):
+        return *_nnx(function), function.__call__
+    if _is_array_tree(function):
+        held, rebuild = arrays_of(function)
+
+        def call(arrays: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+            return rebuild(arrays)(*args, **kwargs)
+
+        return call, held, function.__call__
+    return function, None, function
+
+
+def arrays_of(tree: Any) -> tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]:
+    """Return the arrays of a tree by their paths, and a function that rebuilds the tree with others."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(tree)
+    paths = [path_of(p) for p, _ in jax.tree_util.tree_leaves_with_path(tree)]
+
+    def rebuild(arrays: dict[str, Any]) -> Any:
+        filled = [arrays.get(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]
+        return jax.tree.unflatten(structure, filled)
+
+    return {p: leaf for p, leaf in zip(paths, leaves, strict=True) if _is_array(leaf)}, rebuild
+
+
+def _nnx(model: Any) -> tuple[Callable[..., Any], Any]:
+    from flax import nnx
+
+    from parity.measure.traces.watch_jax import named_nnx
+
+    graph, state = nnx.split(model)
+
+    def call(state: Any, *args: Any, **kwargs: Any) -> Any:
+        merged = nnx.merge(graph, state)
+        merged.eval()
+        with named_nnx(merged):
+            return merged(*args, **kwargs)
+
+    return call, state
+
+
+def evaluating(model: Any) -> Any:
+    """Return a copy of an NNX model, in evaluation mode."""
+    from flax import nnx
+
+    copy = nnx.clone(model)
+    copy.eval()
+    return copy
+
+
+def path_of(keys: Iterable[Any]) -> str:
+    """Return the path of a leaf in a tree, given its keys."""
+    return ".".join(map(_entry, keys))
+
+
+def _entry(entry: Any) -> str:
+    return str(next((getattr(entry, a) for a in ("key", "name", "idx") if hasattr(entry, a)), entry))
+
+
+def _is_array(value: Any) -> bool:
+    import jax
+
+    if is_a(value, "torch"):
+        raise InputError("a torch tensor was given to a JAX program; give numpy arrays")
+    return isinstance(value, (jax.Array, np.ndarray, np.generic))
+
+
+def _is_array_tree(function: Any) -> bool:
+    if inspect.isroutine(function) or isinstance(function, type):
+        return False
+    import jax
+
+    leaves = jax.tree.leaves(function)
+    return leaves != [function] and any(map(_is_array, leaves))
+
+
+def _partition(value: Any) -> tuple[list[Any] | Any, Callable[[Any], Any]]:
+    """Return the arrays of a tree, and a function that puts them back beside its flags and numbers."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(value)
+    if all(map(_is_array, leaves)):
+        return value, lambda tree: tree
+    places = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+
+    def rebuild(arrays: Any) -> Any:
+        filled = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return jax.tree.unflatten(structure, filled)
+
+    return [leaves[i] for i in places], rebuild
+
+
+def only_arrays(result: Any) -> Any:
+    """Drop from a program's result all that is no array."""
+    import jax
+
+    if all(isinstance(leaf, (jax.Array, np.ndarray, float, int)) for leaf in jax.tree.leaves(result)):
+        return result
+    found = jax.tree_util.tree_leaves_with_path(result)
+    return {path_of(p): leaf for p, leaf in found if isinstance(leaf, (jax.Array, np.ndarray))}

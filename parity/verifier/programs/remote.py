@@ -1,0 +1,196 @@
+"""A program that an interpreter of another environment builds, records and runs.
+
+    python -m parity.verifier.programs.remote
+
+Its operations stay in that process. The copies on this side hold names, lines and values, and ask the
+process to run an operation again.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parity.verifier.programs.backward import Weights, record_gradients
+from parity.verifier.programs.build import Order, built
+from parity.verifier.programs.mistakes import message_of
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.programs.sides import Given, record, taken_apart
+from vit_config import ConfigError, InputError, errors
+from vit_config.errors import USER_ERRORS
+from vit_config.other_python import command
+
+
+class Away:
+    """A side in a process of its own."""
+
+    def __init__(self, order: Order, python: Path) -> None:
+        """Start the process; the model is built when it is first recorded.
+
+        Args:
+            order: what to build.
+            python: the interpreter. Its environment need not contain this project; it is told where to
+                find the code.
+
+        Raises:
+            ConfigError: there is no such interpreter.
+        """
+        self.name = order.name
+        self._order = order
+        try:
+            self._process = subprocess.Popen(
+                command("parity.verifier.programs.remote", python=python),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"{python}: {error.strerror}; give the path of a Python interpreter"
+            ) from None
+        weakref.finalize(self, _end, self._process)
+
+    def record(self, name: str, **options: Any) -> Program:
+        """Record the program, as `operations.sides.record` does."""
+        return self._here(self._ask("record", self._order, name, options))
+
+    def differentiate(self, weights: Weights, name: str) -> Program:
+        """Record the gradients, as `operations.backward.record_gradients` does."""
+        return self._here(self._ask("differentiate", weights, name))
+
+    def _here(self, answer: tuple[int, Program]) -> Program:
+        number, program = answer
+        for op in program.operations:
+            if op.run is not None:
+                op.run = partial(self._ask, "run", number, op.index)
+        return program
+
+    def _ask(self, *question: Any) -> Any:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            pickle.dump(question, stdin)
+            stdin.flush()
+            kind, answer = pickle.load(stdout)
+        except (BrokenPipeError, EOFError):
+            ended = self._process.wait()
+            raise InputError(
+                f"{self.name}: its process ended with status {ended}; what it printed is above"
+            ) from None
+        if kind == "answer":
+            return answer
+        if kind == "failure":  # an operation that was run again failed
+            raise ValueError(answer)
+        said = answer if answer.startswith(self.name) else f"{self.name}: {answer}"
+        raise getattr(errors, kind, InputError)(said)
+
+
+def recorded(side: Given | Away, name: str, **options: Any) -> Program:
+    """Record a side, in this process or in its own."""
+    return side.record(name, **options) if isinstance(side, Away) else record(side, name, **options)
+
+
+def differentiated(side: Given | Away, weights: Weights, name: str) -> Program:
+    """Record a side's gradients, in this process or in its own."""
+    if isinstance(side, Away):
+        return side.differentiate(weights, name)
+    return record_gradients(side, weights, name)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for pipe in (process.stdin, process.stdout):
+        with suppress(BrokenPipeError):  # the process has ended by itself
+            if pipe:
+                pipe.close()
+    process.terminate()
+    process.wait()
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """An operand that stays in the other process, which alone can read it."""
+
+    position: int
+
+
+class _Server:
+    """The other process: it builds one side, records it, and runs its operations."""
+
+    def __init__(self) -> None:
+        self._given: Given | None = None
+        self._programs: list[list[Operation]] = []
+
+    def record(self, order: Order, name: str, options: dict[str, Any]) -> tuple[int, Program]:
+        """Build the side if it is not built yet, and return the recorded program with its number."""
+        self._given = self._given or taken_apart(built(order), order.name)
+        return self._away(record(self._given, name, **options))
+
+    def differentiate(self, weights: Weights, name: str) -> tuple[int, Program]:
+        """Return the recorded program of the gradients with its number."""
+        assert self._given is not None
+        return self._away(record_gradients(self._given, weights, name))
+
+    def run(self, number: int, index: int, operands: Sequence[Any]) -> Any:
+        """Run an operation and return its value."""
+        op = self._programs[number][index]
+        assert op.run is not None
+        return op.run([op.operands[e.position] if isinstance(e, _Kept) else e for e in operands])
+
+    def _away(self, program: Program) -> tuple[int, Program]:
+        self._programs.append(program.operations)
+        operations = [
+            replace(
+                op,
+                run=None if op.run is None else str,  # any function: the other side replaces it
+                operands=tuple(
+                    each if _travels(each) else _Kept(i) for i, each in enumerate(op.operands)
+                ),
+                extra={key: each for key, each in op.extra.items() if _travels(each)},
+            )
+            for op in program.operations
+        ]
+        return len(self._programs) - 1, replace(program, operations=operations)
+
+
+def _travels(value: Any) -> bool:
+    """Return whether a value can be read in an environment without the frameworks."""
+    try:
+        written = pickle.dumps(value)
+    except Exception:
+        return False
+    return not any(each in written for each in (b"jax", b"torch", b"flax"))
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a user's model prints must not mix with the answers
+    server = _Server()
+    while True:
+        try:
+            verb, *question = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            answer = "answer", getattr(server, verb)(*question)
+        except USER_ERRORS as error:
+            answer = type(error).__name__, str(error)
+        except Exception as error:
+            answer = "failure" if verb == "run" else "InputError", message_of(error)
+        pickle.dump(answer, answers)
+        answers.flush()
+
+
+if __name__ == "__main__":
+    from parity.verifier.programs import remote
+
+    remote.main()

@@ -1,0 +1,90 @@
+"""Recording a side of a comparison from what a user gives: a module, a function, a specification."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from parity.verifier.programs.callables import arguments_of, is_a, is_torch, kinds_of, unwrapped
+from parity.verifier.programs.mistakes import SEALED, in_one_line, is_sealed
+from parity.verifier.programs.program import Program
+from vit_config import InputError
+
+
+@dataclass(frozen=True)
+class Given:
+    """A side of a comparison, taken apart."""
+
+    name: str
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    variables: Any = None
+    """Variables of a Linen module."""
+    bound: int = 0
+    """How many of `args` were bound before the inputs were given."""
+
+    @property
+    def torch(self) -> bool:
+        """Whether it is a program of torch."""
+        return is_torch(self.function, self.args, self.kwargs)
+
+    @property
+    def trees(self) -> int:
+        """How many of `args` hold parameters."""
+        return kinds_of(self.args, self.bound).count("parameter")
+
+
+def taken_apart(side: Any, name: str) -> Given:
+    """Take what a user gives apart into a function and its arguments; see `record`.
+
+    Raises:
+        InputError: it is nothing that can be called.
+    """
+    if isinstance(side, Given):
+        return side
+    if isinstance(side, str):
+        from parity.verifier.programs.build import Order, built
+
+        side = built(Order(name=side))
+    function, *rest = side if isinstance(side, tuple) else (side,)
+    variables = rest.pop(0) if is_a(function, "flax.linen") and len(rest) == 2 else None
+    if len(rest) > 1:
+        raise InputError(f"{name}: expected (callable, inputs), found a tuple of {len(rest) + 1}")
+    args, kwargs = arguments_of(rest[0] if rest else ())
+    function, args, kwargs, bound = unwrapped(function, args, kwargs)
+    if not callable(function):
+        raise InputError(f"{name}: {type(function).__qualname__} cannot be called")
+    return Given(name, function, args, kwargs, variables, bound)
+
+
+def record(side: Any, name: str, *, gradients: bool = False, dtype: str | None = None) -> Program:
+    """Run and record one side of a comparison.
+
+    Args:
+        side: ``(callable, inputs)``, ``(linen module, variables, inputs)``, a callable of no arguments,
+            or ``"file.py:function"`` of a function that returns one of these. The callable is a
+            torch.nn.Module, an nnx.Module, a function, a `functools.partial` or a callable pytree;
+            inputs are one array, a tuple of them, or a dictionary by argument names.
+        name: what the program is called.
+        gradients: whether the callable computes gradients itself (a step of training): torch then
+            records the backward pass too, with the lines of the forward operations. A torch.nn.Module
+            among its arguments is copied, so that a step leaves the user's as it was.
+        dtype: bfloat16, float16 or float32: round what the program holds to this type, and note the
+            type that every operation then has; None for float64 throughout.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    given = taken_apart(side, name)
+    function, args, kwargs = given.function, given.args, given.kwargs
+    with in_one_line(given.name, function, args, kwargs):
+        if is_sealed(function):
+            raise InputError(f"{given.name}: {SEALED}")
+        if given.torch:
+            from parity.verifier.programs.aten import side as torch_side
+
+            return torch_side.record_side(function, args, kwargs, given.bound, name, gradients, dtype)
+        from parity.verifier.programs.jaxprs import side as jax_side
+
+        return jax_side.record_side(function, given.variables, args, kwargs, given.bound, name, dtype)

@@ -1,0 +1,99 @@
+"""The line of the user's code that an operation comes from: the innermost outside the frameworks."""
+
+from __future__ import annotations
+
+import functools
+import sysconfig
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+
+from parity.verifier.programs.program import Source
+
+FRAMEWORKS = frozenset(
+    {
+        "jax", "jaxlib", "flax", "optax", "haiku", "equinox", "chex", "jaxtyping", "beartype",
+        "numpy", "scipy", "torch", "einops", "functorch", "keras", "typeguard", "pytest", "_pytest",
+        "pluggy", "opt_einsum",
+    }
+)  # fmt: skip
+"""Packages whose lines say nothing of the model; what is written in any other is the model's own."""
+
+MODELS = ("torch/nn/modules/transformer.py",)
+"""Files of frameworks that hold models, not layers: their lines say more than the line of the call."""
+
+CALLERS = 4
+"""How many callers of a line are kept."""
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_PACKAGE = Path(__file__).parents[2]
+_RUNS = f"{_PACKAGE / 'verifier'}/"
+_OWN = (_RUNS, f"{_PACKAGE / 'measure'}/")
+"""Folders of what runs a model, and of what watches it."""
+
+
+@functools.cache
+def is_user(file: str) -> bool:
+    """Return whether a file may hold a model."""
+    if file.startswith(("<", *_OWN)):
+        return False
+    if file.endswith(MODELS):
+        return True
+    for marker in ("/site-packages/", "/dist-packages/"):
+        if marker in file:
+            return file.rpartition(marker)[2].split("/")[0].removesuffix(".py") not in FRAMEWORKS
+    return not file.startswith(_STDLIB)
+
+
+def innermost(frames: Iterable[tuple[str, int, str]]) -> Source | None:
+    """Return the innermost frame of the user's code, with its callers; None if there is none.
+
+    Frames are (file, line, function), the innermost first. Those outside of the code that runs the
+    program are left out: they only asked for the run.
+    """
+    found: list[tuple[str, int, str]] = []
+    inside = False
+    for frame in frames:
+        ours = frame[0].startswith(_RUNS)
+        if inside and ours:
+            break
+        inside = inside or not ours
+        if is_user(frame[0]):
+            found.append(frame)
+            if len(found) > CALLERS:
+                break
+    source: Source | None = None
+    for frame in reversed(found):
+        source = Source(*frame, source)
+    return source
+
+
+def outside_of_frameworks(source: Source) -> Source | None:
+    """Return the line that called a framework's model; None for a line outside of such a model."""
+    line: Source | None = source
+    while line is not None and line.file.endswith(MODELS):
+        line = line.caller
+    return None if line is source else line
+
+
+def raised_at(error: BaseException) -> Source | None:
+    """Return the innermost line of the user's code that an exception came through; None if this
+    package raised it by itself."""
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if is_user(frame.filename)]
+    entered = [i for i, frame in enumerate(frames) if is_user(frame.filename)]
+    ours = [i for i, frame in enumerate(frames) if frame.filename.startswith(_OWN)]
+    called = not ours or frames[ours[-1]].name in _CALLS or (entered and entered[-1] > ours[-1])
+    if not theirs or not called:
+        return None
+    last = theirs[-1]
+    return Source(last.filename, last.lineno or 0, last.name)
+
+
+def calls_a_program(error: BaseException) -> bool:
+    """Return whether calling the program was the last that this package did before an exception."""
+    ours = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(_OWN)]
+    return bool(ours) and ours[-1].name in ("call", "<lambda>")
+
+
+_CALLS = frozenset(["record", "call", "record_torch", "record_jax", "<lambda>", "__torch_dispatch__"])
+"""Functions of this package that call the program."""

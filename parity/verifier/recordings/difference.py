@@ -1,0 +1,151 @@
+"""Comparison of two recordings of training, from alignment to verdict."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from parity.measure.precision import reduced
+from parity.measure.site import STAGES
+from parity.measure.traces import Stage, Trace
+from parity.measure.verdict import Verdict
+from parity.verifier.recordings.align import Alignment, How, align
+from parity.verifier.recordings.judge import (
+    Comparison,
+    Divergence,
+    compare,
+    parameters_apart,
+    stages_of,
+)
+from parity.verifier.recordings.left_out import left_out
+from parity.verifier.recordings.rounding import Traces
+from parity.verifier.recordings.sides import Recorded
+from parity.verifier.recordings.structure import check_comparable
+
+
+@dataclass(frozen=True, repr=False)
+class Difference:
+    """Result of comparing two recordings: all comparisons, and the first place that differs."""
+
+    name_a: str
+    name_b: str
+    alignment: Alignment
+    comparisons: tuple[Comparison, ...]
+    """Every stage of every step, in order."""
+    traces: Traces
+    uncertified: tuple[str, ...]
+    """Reasons why equality in float32 proves nothing: a side's products ran at reduced precision."""
+    left_out: tuple[str, ...] = ()
+    """Parameters, gradients and moments of A that were not compared, by stage; if there are any, the two
+    are not EQUAL."""
+    b_alone: tuple[str, ...] = ()
+    """What only B has, such as a parameter that it does not use, by stage."""
+    notes: tuple[str, ...] = ()
+    """Facts about a recording that its author may not expect, such as tensors kept only as samples."""
+
+    def __repr__(self) -> str:
+        """Return one line: the sides, how much was compared, and the first place that differs."""
+        first = self.first
+        said = self.verdict if first is None else f"DIFFERENT at {first}"
+        return f"<Difference {self.name_a} and {self.name_b}: {said}; {self.tensors} pairs of tensors>"
+
+    @property
+    def equal(self) -> bool:
+        """Whether nothing differs."""
+        return self.first is None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the two recordings."""
+        if not self.equal:
+            return "DIFFERENT"
+        return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
+
+    @property
+    def tensors(self) -> int:
+        """Number of pairs of tensors that were compared."""
+        return sum(len(each.judged) for each in self.comparisons)
+
+    @property
+    def first(self) -> Divergence | None:
+        """First place that differs, in the order of computation; later ones may inherit its error."""
+        return self.first_of(STAGES)
+
+    @property
+    def places(self) -> tuple[tuple[Divergence, ...], ...]:
+        """First place that differs. If that is a parameter: all parameters that differ, as none follows
+        from another, with the same parameter of all blocks in one group."""
+        first = self.first
+        if first is None:
+            return ()
+        if first.stage != "parameters":
+            return ((first,),)
+        found: dict[str, list[Divergence]] = {}
+        for each in self.comparisons:
+            for divergence in each.divergences if each.stage == "parameters" else ():
+                found.setdefault(re.sub(r"\d+", "{i}", divergence.where), []).append(divergence)
+        return tuple(tuple(group) for group in found.values())
+
+    def first_of(self, stages: Collection[Stage]) -> Divergence | None:
+        """Return the first place that differs in the given stages; None if there is none."""
+        found = (each.divergence for each in self.comparisons if each.stage in stages)
+        return next((each for each in found if each is not None), None)
+
+
+def compare_sides(
+    a: Recorded, b: Recorded, *, how: How | Path = "auto", shadow: Recorded | None = None
+) -> Difference:
+    """Compare two recordings; A is the reference.
+
+    Args:
+        how: how modules are aligned, see `parity.verifier.recordings.align`.
+        shadow: a second recording of A with parameters and inputs one unit in the last place away, from
+            which the envelope of rounding is measured.
+
+    Raises:
+        InputError: the recordings cannot be compared, or both have outputs that are not finite.
+    """
+    check_comparable(a.name, a.trace, b.name, b.trace)
+    alignment = align(a.trace, b.trace, how)
+    traces = Traces(a.trace, b.trace, shadow.trace if shadow else None)
+    notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
+    return Difference(
+        name_a=a.name,
+        name_b=b.name,
+        alignment=alignment,
+        comparisons=tuple(_comparisons(traces, alignment)),
+        traces=traces,
+        uncertified=tuple(_uncertified(a.name, a.trace, b.name, b.trace)),
+        left_out=left_out(traces, alignment, "A"),
+        b_alone=left_out(traces, alignment, "B"),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _comparisons(traces: Traces, alignment: Alignment) -> Iterator[Comparison]:
+    for index, (step_a, step_b) in enumerate(zip(traces.a.steps, traces.b.steps, strict=False)):
+        stages = set(stages_of(traces.b, step_b))
+        apart = parameters_apart(traces, alignment, index)
+        for stage in stages_of(traces.a, step_a):
+            if stage == "parameters" and step_a != traces.a.steps[0]:
+                continue  # the step before left them, and they were judged there
+            if stage in stages:
+                yield compare(traces, alignment, stage, step_a, step_b, apart)
+
+
+def _samples(trace: Trace) -> Iterator[str]:
+    """Say that only samples of some tensors were kept, so that only these are compared."""
+    count = sum(event.spacing is not None for event in trace.events)
+    if count:
+        yield f"of {count} of its {len(trace.events)} tensors a sample was kept, and is what is compared"
+
+
+def _uncertified(name_a: str, a: Trace, name_b: str, b: Trace) -> Iterator[str]:
+    types = {e.dtype for trace in (a, b) for e in trace.of("forward", min(trace.steps, default=0))}
+    if "float32" not in types:
+        return
+    for name, trace in ((name_a, a), (name_b, b)):
+        for flag in reduced(trace.index.precision):
+            yield f"{name}: {flag}"

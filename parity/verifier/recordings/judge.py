@@ -1,0 +1,262 @@
+"""Verdict on each pair of tensors: its error against the envelope of rounding, and where it differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.measure.error import norm, relative_error, wide
+from parity.measure.judged import Judged
+from parity.measure.site import STAGES
+from parity.measure.traces import Event, Site, Stage, Trace
+from parity.verifier.recordings.align import Alignment, Pair, layout_between
+from parity.verifier.recordings.calls import read_pair
+from parity.verifier.recordings.rounding import Traces, limit, told
+
+NOISE = 1e-3
+"""Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """A place where two recordings differ: what to blame if everything computed before it agrees."""
+
+    stage: Stage
+    where: str
+    """Module of A whose own code differs, empty for the model itself; or the parameter."""
+    where_b: str
+    """The same in B."""
+    what: str
+    """What differs, and which tensor before it agrees."""
+    judged: Judged
+
+    def __str__(self) -> str:
+        name = self.where or "(model)"
+        if self.where_b != self.where:
+            name += f" = {self.where_b or '(model)'}"
+        return f"{name}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All pairs of one stage of one step."""
+
+    stage: Stage
+    step: int
+    judged: tuple[Judged, ...]
+    """One for each pair, in the order of computation."""
+    divergences: tuple[Divergence, ...]
+    """One for each pair that differs: the place to blame if everything before it is equal."""
+    factor: float = 1.0
+    """Number by which B's tensors were divided: its loss was multiplied by it, and the gradients of the
+    parameters were divided by it again."""
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """First place that differs; None if nothing does."""
+        return self.divergences[0] if self.divergences else None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing differs."""
+        return not self.divergences
+
+    @property
+    def worst(self) -> Judged | None:
+        """Pair nearest to, or farthest beyond, its limit."""
+        return max(self.judged, key=lambda each: each.score, default=None)
+
+
+def compare(
+    traces: Traces,
+    alignment: Alignment,
+    stage: Stage,
+    step_a: int,
+    step_b: int,
+    apart: Mapping[str, float] | None = None,
+) -> Comparison:
+    """Judge one stage of one step; `apart` is the result of `parameters_apart`."""
+    pairs = list(pairs_of(traces, alignment, stage, step_a, step_b))
+    scales = _scales(traces.a, pairs)
+
+    def judge(factor: float) -> list[Judged]:
+        each = zip(pairs, scales, strict=True)
+        return [_judge(traces, pair, scale, apart or {}, factor) for pair, scale in each]
+
+    judged, factor = judge(1.0), 1.0
+    if stage == "backward" and not all(each.passed for each in judged):
+        gradients = compare(traces, alignment, "gradients", step_a, step_b, apart)
+        common = _common_factor(traces, pairs)
+        if gradients.judged and gradients.passed and common and all(x.passed for x in judge(common)):
+            judged, factor = judge(common), common
+    called = {event.path for event in traces.a.of("forward", step_a)}
+    divergences = tuple(
+        _divergence(stage, judged, i, alignment, called)
+        for i, each in enumerate(judged)
+        if not each.passed
+    )
+    return Comparison(stage, step_a, tuple(judged), divergences, factor)
+
+
+def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
+    """Return the factor between B's and A's largest tensor; None if it is zero or not finite."""
+    largest = max(pairs, key=lambda pair: norm(traces.a.read(pair.a)))
+    a, b = (wide(each).ravel() for each in read_pair(traces.a, traces.b, largest))
+    with np.errstate(all="ignore"):
+        factor = float(np.vdot(a, b).real / np.vdot(a, a).real)
+    return factor if np.isfinite(factor) and factor != 0 else None
+
+
+def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[str, float]:
+    """Return the distances of the parameters that the step before left, which judged them; by A's names.
+
+    Args:
+        index: position of the step among those of each trace.
+    """
+    if traces.shadow is not None or index == 0:
+        return {}  # the shadow took the same steps; or nothing has been computed yet
+    before = traces.a.steps[index - 1], traces.b.steps[index - 1]
+    return {
+        pair.a.path: relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
+        for pair in pairs_of(traces, alignment, "updated", *before)
+    }
+
+
+def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
+    """Return the stages that a trace has of a step, in order."""
+    found = {event.stage for event in trace.events if event.step == step}
+    return tuple(stage for stage in STAGES if stage in found)
+
+
+def pairs_of(
+    traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
+) -> Iterator[Pair]:
+    """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
+    a, b = traces.a, traces.b
+    if stage in ("forward", "backward"):
+        found = []
+        for pair in alignment.pairs:
+            mine = Site(step_a, stage, *pair.a.site[2:])
+            theirs = Site(step_b, stage, *pair.b.site[2:])
+            if mine in a and theirs in b:
+                found.append(Pair(a[mine], b[theirs], pair.axes))
+        yield from found if stage == "forward" else reversed(found)
+        return
+    if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
+        for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
+            axes = layout_between(mine.shape, theirs.shape)
+            if axes is not None:
+                yield Pair(mine, theirs, None if axes == "same" else axes)
+        return
+    partners = _named(b, stage, step_b)
+    events = list(a.of(stage, step_a))
+    # gradients are computed from the last module to the first
+    for event in reversed(events) if stage == "gradients" else events:
+        module, _, leaf = event.path.rpartition(".")
+        other = alignment.path_in_b(module)
+        names = [event.path, f"{other}.{leaf}" if other else leaf] if other is not None else [event.path]
+        for name in names:
+            partner = partners.get((name, event.port, event.call))
+            axes = layout_between(event.shape, partner.shape) if partner else None
+            if partner and axes is not None:
+                yield Pair(event, partner, None if axes == "same" else axes)
+                break
+
+
+def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
+    """Return for each pair the least size relative to which its error is measured.
+
+    A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
+    ignores. Its value is the rounding noise of its layer, so it is compared on the scale of the layer's
+    other gradients, and so are the clipped gradient and the moments computed from it. Otherwise
+    the least size is 1e-16 of the largest tensor.
+    """
+    norms = [norm(a.read(pair.a)) for pair in pairs]
+    largest = max(norms, default=0.0)
+    beside: dict[tuple[str, str], float] = {}
+    for pair, size in zip(pairs, norms, strict=True):
+        key = pair.a.path.rpartition(".")[0], pair.a.port
+        beside[key] = max(beside.get(key, 0.0), size)
+    found = []
+    for pair, size in zip(pairs, norms, strict=True):
+        layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
+        noise = pair.a.stage in ("gradients", "clipped", "moments") and size < NOISE * layer
+        found.append(layer if noise else max(1e-16 * largest, _output(a, pair.a)))
+    return found
+
+
+def _output(a: Trace, loss: Event) -> float:
+    """Return the size of the output of which a loss is the weighted sum, else 0: terms of the sum may
+    cancel, and one nudge may leave it unchanged by chance."""
+    site = Site(loss.step, "forward", loss.path, loss.port)
+    return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
+
+
+def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:
+    return {(e.path, e.port, e.call): e for e in trace.of(stage, step)}
+
+
+def _judge(
+    traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float], factor: float
+) -> Judged:
+    a, b = read_pair(traces.a, traces.b, pair)
+    b = b if factor == 1 else wide(b) / factor
+    mask = told(traces.a, pair.a)
+    told_a, told_b = (a, b) if mask is None or mask.shape != a.shape else (a[mask], b[mask])
+    found = relative_error(told_b, told_a, at_least=scale, holes=True)
+    most = limit(traces, pair, scale, apart)
+    finite = bool(np.isfinite(wide(a)).all() and np.isfinite(wide(b)).all())
+    return Judged(pair.a.site, (found,), most.value, most.origin, pair.b.site, finite)
+
+
+def _divergence(
+    stage: Stage,
+    judged: list[Judged],
+    index: int,
+    alignment: Alignment,
+    called: set[str],
+) -> Divergence:
+    found = judged[index]
+    if stage not in ("forward", "backward"):
+        what = "differs" if found.finite else "is not finite in one of the two"
+        return Divergence(
+            stage, found.site.path, found.partner.path, f"{_STAGE_WORDS[stage]} {what}", found
+        )
+    before = judged[index - 1].site if index else None
+    entered = found.site.port.startswith("in")
+    own = found.site.path
+    # the calling code computed a tensor that enters a module, and a gradient that reaches its output
+    blamed = _parent(own, called) if entered == (stage == "forward") and own else own
+    after = f"after {before}" if before else "from the start"
+    gradient = "the gradient of " if stage == "backward" else ""
+    if blamed == own:
+        same, another = ("input", "output") if stage == "forward" else ("gradient", "one passed on")
+        what = f"{gradient}{found.site.port}: same {same}, another {another}"
+    else:
+        what = f"{gradient}{found.site} differs, everything {after} agrees"
+    if not found.finite:
+        what += "; not finite"
+    other = alignment.path_in_b(blamed)
+    return Divergence(stage, blamed, blamed if other is None else other, what, found)
+
+
+def _parent(path: str, called: set[str]) -> str:
+    """Return the module that calls another; a list of modules calls none."""
+    parent = path.rpartition(".")[0]
+    while parent and parent not in called:
+        parent = parent.rpartition(".")[0]
+    return parent
+
+
+_STAGE_WORDS: dict[str, str] = {
+    "batch": "the input",
+    "parameters": "the parameter",
+    "loss": "the loss",
+    "gradients": "the gradient",
+    "clipped": "the clipped gradient",
+    "learning rate": "the learning rate",
+    "moments": "the moment",
+    "updated": "the updated parameter",
+}

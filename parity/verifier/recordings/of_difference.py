@@ -1,0 +1,91 @@
+"""The report on two recordings of training."""
+
+from __future__ import annotations
+
+from parity.measure.shown import number
+from parity.verifier.recordings.diagnosis import Diagnosis
+from parity.verifier.recordings.diagnosis_report import to_dict
+from parity.verifier.recordings.difference import Difference
+from parity.verifier.recordings.judge import Divergence
+from parity.verifier.recordings.verdict import Cause
+from parity.verifier.report.comparison import Part
+from parity.verifier.report.report import Finding, Report, Table
+
+
+def report_of_diagnosis(diagnosis: Diagnosis) -> Report:
+    """Make the report on two recordings."""
+    findings = []
+    for place in diagnosis.places:
+        first, verdict = place.divergences[0], place.verdict
+        cause = verdict.causes[0] if verdict.causes else None
+        rule = cause.name if cause else "unknown-cause" if verdict.unknown else _rule(first)
+        details = _evidence(cause) if cause else ((verdict.unknown,) if verdict.unknown else ())
+        findings.append(
+            _finding(diagnosis.difference, first, len(place.divergences), rule=rule, cause=cause,
+                     details=details)
+        )  # fmt: skip
+    return _report(diagnosis.difference, findings, to_dict(diagnosis))
+
+
+def _rule(first: Divergence) -> str:
+    return f"{first.stage}-differs".replace(" ", "-")
+
+
+def _report(difference: Difference, findings: list[Finding], own: dict) -> Report:
+    nothing = Part("", ())
+    for line in (*difference.left_out, *difference.b_alone):
+        stage, _, rest = line.partition(": ")
+        said = f"not compared: {stage}"
+        findings.append(Finding("not-compared", "warning", said, nothing, nothing, details=(rest,)))
+    for flag in difference.uncertified:
+        said = f"float32 products ran at reduced precision: {flag}"
+        findings.append(Finding("reduced-precision", "warning", said, nothing, nothing))
+    summary = f"{difference.tensors} pairs of tensors compared"
+    return Report("diff", difference.name_a, difference.name_b, difference.verdict, summary,
+                  tuple(findings), _table(difference), {}, own)  # fmt: skip
+
+
+def _finding(
+    difference: Difference,
+    first: Divergence,
+    times: int,
+    *,
+    rule: str,
+    cause: Cause | None = None,
+    details: tuple[str, ...] = (),
+) -> Finding:
+    return Finding(
+        rule=rule,
+        level="error",
+        message=(f"{cause.name}: " if cause else "") + f"{first} ({first.stage})",
+        a=Part(cause.a if cause else "", (), first.where),
+        b=Part(cause.b if cause else "", (), first.where_b),
+        error=first.judged.error,
+        limit=first.judged.limit,
+        details=details,
+        times=times,
+    )
+
+
+def _evidence(cause: Cause) -> tuple[str, ...]:
+    share = [each / cause.difference if cause.difference else 0.0
+             for each in (cause.residual_a, cause.residual_b)]  # fmt: skip
+    said = f"recomputed to {share[0]:.0e} of the difference in A, {share[1]:.0e} in B"
+    return (said, *((f"change: {cause.advice}",) if cause.advice else ()))
+
+
+def _table(difference: Difference) -> Table:
+    rows = [
+        (
+            str(each.step),
+            each.stage,
+            str(len(each.judged)),
+            str(each.worst.site) if each.worst and each.worst.score else "",
+            number(each.worst.error) if each.worst else "",
+            number(each.worst.limit) if each.worst else "",
+            "ok" if each.passed else "differs",
+        )
+        for each in difference.comparisons
+    ]
+    columns = ("step", "stage", "tensors", "worst tensor", "error", "limit", "")
+    return Table(columns, tuple(rows))

@@ -1,0 +1,80 @@
+"""The envelope: how far rounding alone may move a tensor; and which elements are only noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parity.measure.error import relative_error, wide
+from parity.measure.policies import Limit, assumed, envelope
+from parity.measure.tolerance import epsilon
+from parity.measure.traces import Event, Site, Trace
+from parity.verifier.recordings.calls import Pair, read_pair
+
+_NOISE_GRAINS = 1e3
+"""Units in the last place of a leaf's largest gradient below which an element of the leaf is noise."""
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The recordings that a comparison needs."""
+
+    a: Trace
+    b: Trace
+    shadow: Trace | None
+    """Second recording of A, one unit in the last place away; None: only the type's epsilon is used."""
+
+
+def limit(traces: Traces, pair: Pair, scale: float, apart: Mapping[str, float]) -> Limit:
+    """Return the limit for the error of a tensor that rounding explains.
+
+    Args:
+        scale: the least size that the tensor counts as.
+        apart: distances of the parameters that a later step starts from, by their names in A.
+    """
+    grain, first = _grain(pair), pair.a.step == traces.a.steps[0]
+    if pair.a.stage == "batch" or (pair.a.stage == "parameters" and first):
+        return Limit(grain, "1 eps")  # nothing has been computed yet
+    if traces.shadow is not None:
+        return envelope(_moved(traces.shadow, traces.a, pair.a, scale), grain)
+    # later steps start from parameters that rounding has moved: Adam divides a gradient that is only
+    # noise by its own size, so an element may move either way, and all that is computed from it follows
+    own = pair.a.stage in ("parameters", "updated")
+    left = apart.get(pair.a.path, 0.0) if own else max(apart.values(), default=0.0)
+    return assumed(grain, 1 + pair.a.step - traces.a.steps[0], left)
+
+
+def told(a: Trace, event: Event) -> np.ndarray | None:
+    """Return a mask of the elements of a moment or updated parameter that are not noise; None for all.
+
+    Where the gradient is zero in theory, as in the third of a packed bias that belongs to the keys, it
+    is rounding noise. Adam divides it by its own size, so its steps are as large as any, in a random
+    direction.
+    """
+    if event.stage not in ("moments", "updated"):
+        return None
+    site = Site(event.step, "gradients", event.path)
+    if site not in a or a[site].spacing != event.spacing or a[site].shape != event.shape:
+        return None
+    gradient = np.abs(wide(a.read(site)))
+    if not gradient.any():
+        return None  # the loss does not depend on it: nothing could be noise
+    return gradient > _NOISE_GRAINS * epsilon(event.dtype) * gradient.max(initial=0.0)
+
+
+def _moved(shadow: Trace, a: Trace, event: Event, scale: float) -> float:
+    """Return how far one unit in the last place of parameters and inputs moves a tensor of A."""
+    if event.site not in shadow:
+        return 0.0
+    values, moved = read_pair(a, shadow, Pair(event, shadow[event.site], None))
+    found = relative_error(moved, values, at_least=scale, holes=True)
+    return found if math.isfinite(found) else 0.0
+
+
+def _grain(pair: Pair) -> float:
+    types = {pair.a.dtype, pair.b.dtype}
+    floats = [epsilon(name) for name in types if "float" in name]
+    return max(floats, default=0.0)

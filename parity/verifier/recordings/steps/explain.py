@@ -1,0 +1,250 @@
+"""Explanation of one stage of a training step: the pair of known rules that reproduces both programs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from parity.verifier.recordings.steps import clipped, gradients, learning_rate, loss, moments, updated
+from parity.verifier.recordings.steps.fitting import digits
+from parity.verifier.recordings.steps.names import CAUSES
+from parity.verifier.recordings.steps.noise import noise
+from parity.verifier.recordings.steps.segment import Hypothesis, StepSegment
+from parity.verifier.recordings.steps.sides import Side, make_sides
+from parity.verifier.recordings.verdict import Cause, Verdict
+
+RULES: dict[str, tuple[Callable[[Side], Iterable[Hypothesis]], ...]] = {
+    "loss": (loss.hypotheses,),
+    "clipped": (clipped.hypotheses,),
+    "moments": (moments.hypotheses, moments.begun_elsewhere),
+    "updated": (updated.hypotheses, updated.fitted),
+}
+"""Rules of each stage, tried one after another until both sides are explained."""
+RELATIONS = {"gradients": gradients.relations, "learning rate": learning_rate.relations}
+SHARE = 0.02
+"""Share of the difference of the sides that a residual must stay below."""
+WORSE = 10
+"""How many times the best residual the residual of another possible rule may be."""
+INVISIBLE = 1
+"""Roundings: a difference whose root mean square is no larger counts as none."""
+NUMBER = re.compile(r"-?\d+(\.\d+)?(e-?\d+)?")
+
+
+class Fit(NamedTuple):
+    """A hypothesis that reproduces a side."""
+
+    choices: Mapping[str, str]
+    residual: float
+
+
+Result = Mapping[str, np.ndarray]
+
+
+class Gap:
+    """The difference of two sides, and the test whether a recomputed value reproduces one of them."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        left, right = a.segment.result, b.segment.result
+        common = [key for key in left if key in right and left[key].shape == right[key].shape]
+        bounds = [noise(a), noise(b)]
+        visible, seen = [], []
+        for key in common:
+            apart = left[key] - right[key]
+            size = INVISIBLE * max(a.eps, b.eps) * _rms(left[key])
+            if _rms(apart) > size:
+                seen.append(key)
+                bound = np.minimum(bounds[0][key], bounds[1][key])
+                if _rms(apart / bound) > 1:
+                    visible.append(key)
+        self.common = common
+        self.keys = visible or seen
+        """Entries that differ."""
+        self.difference = _norm(left[key] - right[key] for key in self.keys)
+        self._bounds = {id(a): bounds[0], id(b): bounds[1]}
+
+    def fit(self, side: Side, hypothesis: Hypothesis) -> Fit | None:
+        """Return the residual of a side under a hypothesis; None if it is more than rounding."""
+        rest = {}
+        for key in self.common:
+            value = hypothesis.value[key]
+            if side.eps > 1e-10:  # what is stored is rounded
+                with np.errstate(over="ignore"):
+                    value = value.astype(np.float32).astype(np.float64)
+            rest[key] = value - side.segment.result[key]
+            if not _rms(rest[key] / self._bounds[id(side)][key]) <= 1:  # nor if it is not a number
+                return None
+        residual = _norm(rest[key] for key in self.keys)
+        return Fit(hypothesis.choices, residual) if residual < SHARE * self.difference else None
+
+    def fits(self, side: Side, hypotheses: Iterable[Hypothesis]) -> list[Fit]:
+        """Return the hypotheses that reproduce a side, without those much worse than the best."""
+        found = [fit for each in hypotheses if (fit := self.fit(side, each)) is not None]
+        best = min((fit.residual for fit in found), default=0.0)
+        rounding = 2 * side.eps * _norm(side.segment.result[key] for key in self.keys)
+        return [fit for fit in found if fit.residual <= WORSE * best + rounding]
+
+
+def explain_step(a: StepSegment, b: StepSegment) -> Verdict:
+    """Find why the same stage of two programs differs although everything before it agrees.
+
+    A rule reproduces a side if its residual is rounding, and less than 2 % of the difference. A cause
+    is a pair of rules that reproduce both sides and differ in as few choices as possible; among several
+    such pairs, one that differs in kind is preferred to one that differs in a number, and short numbers
+    to long ones.
+
+    Elements whose gradient is only rounding are left out: see `steps.sides`.
+
+    Args:
+        a: the stage of one program.
+        b: the same stage of the same step of the other program.
+
+    Returns:
+        The causes, or a sentence if none is known; neither if nothing differs.
+    """
+    stage = a.stage
+    if stage not in RULES and stage not in RELATIONS:
+        return Verdict(
+            unknown=f"{stage}: a stage that is recorded, not computed; there is no rule for it"
+        )
+    if stage == "updated":  # a series that one side did not record is taken to be the other's
+        a = a if a.rates else replace(a, rates=b.rates, index=b.index)
+        b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+    sides = make_sides(a, b)
+    if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
+        return Verdict(unknown=other)
+    gap = Gap(*sides)
+    if stage == "gradients" and (missing := _missing(a, b, gap.difference)):
+        return Verdict(causes=(missing,))
+    if not gap.keys:
+        return Verdict()
+    if stage in RELATIONS:
+        pairs = [
+            (first, second)
+            for left, right in RELATIONS[stage](*sides)
+            if (first := gap.fit(sides[0], left)) and (second := gap.fit(sides[1], right))
+        ]
+        return _verdict(stage, gap, pairs) or Verdict(unknown=_unknown(a, b, [], []))
+    found: tuple[list[Fit], list[Fit]] = ([], [])
+    for rules in RULES[stage]:
+        for known, side in zip(found, sides, strict=True):
+            known += gap.fits(side, rules(side))
+        pairs = [(first, second) for first in found[0] for second in found[1]]
+        if stage == "loss" and max(side.eps for side in sides) > 1e-10:
+            pairs = [pair for pair in pairs if _is_told_by_a_single(*pair)]
+        verdict = _verdict(stage, gap, pairs)
+        if verdict is not None:
+            return verdict
+    return Verdict(unknown=_unknown(a, b, *found))
+
+
+def _verdict(stage: str, gap: Gap, pairs: list[tuple[Fit, Fit]]) -> Verdict | None:
+    if not pairs:
+        return None
+    first, second = min(pairs, key=lambda pair: _cost(pair[0].choices, pair[1].choices))
+    aspects = _differing(first.choices, second.choices)
+    if not aspects:
+        return Verdict(
+            unknown=f"{stage}: both follow the same rule ({_words(first.choices)}); the difference is in"
+            " what went in, too small to be seen there"
+        )
+    return Verdict(causes=tuple(_cause(stage, gap, first, second, aspect) for aspect in aspects))
+
+
+def _is_told_by_a_single(a: Fit, b: Fit) -> bool:
+    """Return whether one loss in float32 can tell two rules apart: not if they differ in a smoothing
+    that was fitted to the loss and in something else, as some such pair makes nearly any two losses."""
+    aspects = _differing(a.choices, b.choices)
+    return "smoothing" not in aspects or len(aspects) == 1
+
+
+def _differing(a: Mapping[str, str], b: Mapping[str, str]) -> list[str]:
+    return [aspect for aspect in a if aspect in b and a[aspect] != b[aspect] and aspect not in _PLACES]
+
+
+_PLACES = ("leaves", "groups")
+
+
+def _cost(a: Mapping[str, str], b: Mapping[str, str]) -> tuple[int, int, int]:
+    """Return how unlikely it is that these are the two rules; among equals the first pair is taken."""
+    aspects = _differing(a, b)
+    numbers = sum(NUMBER.sub("", a[each]) == NUMBER.sub("", b[each]) for each in aspects)
+    texts = [text for each in (a, b) for aspect, text in each.items() if "leaves" not in aspect]
+    length = sum(digits(float(number[0])) for text in texts for number in NUMBER.finditer(text))
+    return len(aspects), numbers, length
+
+
+def _cause(stage: str, gap: Gap, a: Fit, b: Fit, aspect: str) -> Cause:
+    name, advice = CAUSES[stage, aspect]  # pyright: ignore[reportArgumentType]
+    said = [fit.choices[aspect] for fit in (a, b)]
+    where: tuple[str, ...] = ()
+    if aspect == "decayed leaves":
+        lists = [set(text.split(", ")) - {""} for text in said]
+        where = tuple(sorted(lists[0] ^ lists[1]))
+        said = [f"{', '.join(sorted(each & set(where))) or 'none of them'}" for each in lists]
+    else:
+        for key in (*_PLACES, "decayed leaves"):
+            texts = {t for fit in (a, b) if (t := fit.choices.get(key))}
+            if len(texts) == 1:
+                where = tuple(texts.pop().split(", "))
+    words = [f"{aspect} {text}" if NUMBER.fullmatch(text) else f"{aspect}: {text}" for text in said]
+    return Cause(
+        name, stage, where, words[0], words[1], gap.difference,
+        residual_a=a.residual, residual_b=b.residual, advice=advice,
+    )  # fmt: skip
+
+
+def _missing(a: StepSegment, b: StepSegment, difference: float) -> Cause | None:
+    """Return the cause that only one side has a gradient for parameters that both have; else None."""
+    if not a.result or not b.result:
+        return None
+    both = set(a.parameters) & set(b.parameters)
+    names = tuple(sorted(both & (set(a.result) ^ set(b.result))))
+    if not names:
+        return None
+    lacking = [", ".join(name for name in names if name not in each.result) for each in (a, b)]
+    words = [f"gradient: missing for {each or 'none of these'}" for each in lacking]
+    name, advice = CAUSES["gradients", "gradient"]
+    return Cause(
+        name, "gradients", names, words[0], words[1], difference,
+        residual_a=0.0, residual_b=0.0, advice=advice,
+    )  # fmt: skip
+
+
+def _other_optimizers(a: Side, b: Side) -> str | None:
+    """Return a sentence if the sides keep different moments, so that their optimisers differ."""
+    kept = [[kind for kind in moments.kinds(side) if not kind.startswith("max_")] for side in (a, b)]
+    if kept[0] == kept[1]:
+        return None
+    left, right = (", ".join(each) or "nothing" for each in kept)
+    return (
+        f"{a.segment.stage}: a's moments are {left}, b's are {right}; these are not the same"
+        " optimiser, or not all was recorded"
+    )
+
+
+def _unknown(a: StepSegment, b: StepSegment, left: list[Fit], right: list[Fit]) -> str:
+    stage, counts = a.stage, {a.count, b.count} - {None}
+    text = f"{stage}: none of the known causes"
+    if bool(left) != bool(right):
+        known, other = ("a", "b") if left else ("b", "a")
+        rule = _words((left or right)[0].choices)
+        text += f"; {known} computes {rule}, {other} is not what any known rule computes"
+    if len(counts) > 1:
+        text += f"; a's optimiser is at update {a.count}, b's at update {b.count}"
+    return text
+
+
+def _words(choices: Mapping[str, str]) -> str:
+    return "; ".join(f"{aspect} {text}" for aspect, text in choices.items())
+
+
+def _rms(array: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(array**2))) if array.size else 0.0
+
+
+def _norm(arrays: Iterable[np.ndarray]) -> float:
+    return float(np.sqrt(sum(float((each**2).sum()) for each in arrays)))

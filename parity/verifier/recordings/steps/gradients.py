@@ -1,0 +1,74 @@
+"""Rules for gradients that differ although the loss agrees: one side's in terms of the other's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from parity.verifier.recordings.steps.fitting import Flat, shared, slope, snap, text
+from parity.verifier.recordings.steps.noise import noise
+from parity.verifier.recordings.steps.segment import Hypothesis
+from parity.verifier.recordings.steps.sides import Side
+
+Pair = tuple[Hypothesis, Hypothesis]
+LARGEST_COUNT = 4096
+"""Most terms that a sum in place of an average may have."""
+
+
+def relations(a: Side, b: Side) -> Iterator[Pair]:
+    """Yield both sides under each relation between them; values cannot tell which side is right."""
+    yield from _relations(a, b)
+    yield from ((first, second) for second, first in _relations(b, a))
+
+
+def _relations(one: Side, other: Side) -> Iterator[Pair]:
+    """Yield the ways in which `other` may have changed gradients that were those of `one`."""
+    names = {k: v for k, v in other.segment.result.items() if k in one.segment.result}
+    flat = Flat(names)
+    g, made = flat.join(one.segment.result), flat.join(other.segment.result)
+    bound = flat.join(noise(other))
+    if g is None or made is None or bound is None:
+        return
+
+    def pair(aspect: str, plain: str, said: str, value: np.ndarray, **more: str) -> Pair:
+        ordinary = Hypothesis({aspect: plain}, one.segment.result)
+        return ordinary, Hypothesis({aspect: said, **more}, flat.split(value))
+
+    missing = (flat.rms(made) == 0) & (flat.rms(g / bound) > 1)
+    if missing.any():
+        where = ", ".join(name for name, yes in sorted(zip(flat.names, missing, strict=True)) if yes)
+        value = np.where(missing[flat.leaf], 0.0, g)
+        yield pair("gradient", "of every leaf", "zero on some leaves", value, leaves=where)
+    factor = slope(g, made, bound, max(one.eps, other.eps) * 16)
+    if factor is not None and factor < 0 and abs(factor + 1) < 1e-9:
+        yield pair("sign", "downhill", "reversed", -g)
+    if factor is not None and factor > 1:
+        yield pair("scale", "1", _scale(one, factor), factor * g)
+    # after clipping in place, new gradients are added to clipped ones; else to unclipped ones
+    for left in (other.segment.clipped_before, other.segment.gradients_before):
+        before = flat.join(left)
+        if before is not None and before.any():
+            yield pair("gradients of the step before", "cleared", "still in it", g + before)
+    parameters = flat.join(other.segment.parameters)
+    if parameters is not None:
+        decay = shared(flat, made - g, parameters, bound, max(one.eps, other.eps))
+        strength = snap(decay.factor, decay.uncertainty)
+        if strength > 0:
+            value = g + strength * parameters * decay.on[flat.leaf]
+            yield pair("decay in the gradient", "none", text(strength), value)
+
+
+def _scale(side: Side, factor: float) -> str:
+    """Describe a factor, with its likely origin."""
+    batch = None if side.segment.labels is None else len(side.segment.labels)
+    whole = round(factor)
+    if abs(factor - whole) > 1e-6 * factor:
+        return text(factor)
+    if whole == batch:
+        return f"{whole}: summed over the batch of {batch}, not averaged"
+    if whole >= 1024 and whole & (whole - 1) == 0:
+        return f"{whole}: the loss scale of mixed precision, not divided out"
+    if whole <= LARGEST_COUNT:
+        return f"{whole}: summed over {whole} micro-batches or devices, not averaged"
+    return text(factor)

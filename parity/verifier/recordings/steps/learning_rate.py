@@ -1,0 +1,109 @@
+"""Rules for learning rates: one side's series in terms of the other's, or both by a formula."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from parity.verifier.recordings.steps.fitting import snap, text
+from parity.verifier.recordings.steps.gradients import Pair
+from parity.verifier.recordings.steps.noise import SHARES
+from parity.verifier.recordings.steps.segment import Hypothesis
+from parity.verifier.recordings.steps.sides import Side
+
+LONGEST = 20_000
+"""Most steps of a cosine that is searched for."""
+
+
+def relations(a: Side, b: Side) -> Iterator[Pair]:
+    """Yield the relations of the two series; the hypotheses hold the rates of the differing step."""
+    keys = [key for key in a.segment.result if key in b.segment.result]
+    series = [{key: np.array(_series(side, key)) for key in keys} for side in (a, b)]
+    if not keys or any(len(s) <= a.segment.index for one in series for s in one.values()):
+        return
+    apart = [key for key in keys if (np.abs(series[0][key] - series[1][key]) > 0).any()]
+    eps = SHARES["learning rate"] * max(a.eps, b.eps)
+    for found in _of(series[0], series[1], apart or keys, eps):
+        aspect, said_a, said_b = found
+        where = {} if len(apart) == len(keys) else {"groups": ", ".join(apart)}
+        yield (
+            Hypothesis({aspect: said_a} | dict.fromkeys(where, ""), a.segment.result),
+            Hypothesis({aspect: said_b} | where, b.segment.result),
+        )
+
+
+def _series(side: Side, key: str) -> Sequence[float]:
+    rates = side.segment.group_rates.get(key, ())
+    return rates or (side.segment.rates if len(side.segment.group_rates) <= 1 else ())
+
+
+Words = tuple[str, str, str]
+"""The aspect, what A does, what B does."""
+
+
+def _of(
+    a: dict[str, np.ndarray], b: dict[str, np.ndarray], keys: list[str], eps: float
+) -> Iterator[Words]:
+    """Yield the relations that hold for all of these series."""
+    words = [dict.fromkeys(_one(a[key], b[key], eps)) for key in keys]
+    for each in words[0]:
+        if all(each in other for other in words[1:]):
+            yield each
+
+
+def _one(a: np.ndarray, b: np.ndarray, eps: float) -> Iterator[Words]:
+    if len(a) != len(b) or not len(a):
+        return
+    same = lambda x, y: bool((np.abs(x - y) <= eps * np.maximum(np.abs(x), np.abs(y))).all())  # noqa: E731
+    varied = lambda x: len(x) > 1 and not same(x[1:], x[:-1])  # noqa: E731
+    # both series must share two rates or more and vary: a peak between warm-up and decay counts, a
+    # constant that one side has for more steps does not
+    for by in (1, 2) if varied(a) and varied(b) else ():
+        if len(a) - by > 1 and same(a[:-by], b[by:]):
+            yield "shift", "this step", _late(by)
+        if len(a) - by > 1 and same(b[:-by], a[by:]):
+            yield "shift", _late(by), "this step"
+    if (a != 0).all():
+        ratio = b / a
+        if same(ratio, np.full_like(ratio, ratio[0])):
+            yield "scale", "1", text(snap(float(np.median(ratio)), 4 * eps * abs(ratio[0])))
+    said = [_formula(each, eps) for each in (a, b)]
+    if said[0] is not None and said[1] is not None and said[0] != said[1]:
+        yield "schedule", said[0], said[1]
+
+
+def _late(by: int) -> str:
+    return "the step before" if by == 1 else f"{by} steps before"
+
+
+def _formula(rates: np.ndarray, eps: float) -> str | None:
+    """Describe a series as a constant, a warm-up, or half a cosine down to zero (arXiv 1608.03983)."""
+    steps = np.arange(len(rates))
+    if len(rates) < 3:
+        return None
+    close = lambda value: bool((np.abs(value - rates) <= eps * np.abs(rates).max()).all())  # noqa: E731
+    if close(np.full_like(rates, rates[0])):
+        return f"constant {text(snap(float(rates[0]), eps * abs(rates[0])))}"
+    rise = (rates[-1] - rates[0]) / (len(rates) - 1)
+    if close(rates[0] + rise * steps):
+        start, rise = (snap(float(v), 4 * eps * np.abs(rates).max()) for v in (rates[0], rise))
+        return f"warm-up from {text(start)} by {text(rise)} per step" if rise > 0 else None
+    return _cosine(rates, eps)
+
+
+def _cosine(rates: np.ndarray, eps: float) -> str | None:
+    steps = np.arange(len(rates))
+    found = []
+    lengths = np.arange(max(len(rates) - 1, 2), LONGEST)
+    for first in (0, 1):
+        basis = 0.5 * (
+            1 + np.cos(np.pi * np.minimum((steps + first) / lengths[:, None], 1.0))
+        )  # (T, steps)
+        size = (basis**2).sum(axis=1)
+        peaks = (basis @ rates) / size
+        worst = np.abs(peaks[:, None] * basis - rates).max(axis=1)
+        for i in np.flatnonzero(worst <= eps * np.abs(rates).max()):
+            peak = snap(float(peaks[i]), 4 * eps * abs(peaks[i]))
+            found.append(f"cosine from {text(peak)} to 0 over {lengths[i]} steps, at {first} first")
+    return found[0] if len(found) == 1 else None  # of several lengths, none is known to be the right one

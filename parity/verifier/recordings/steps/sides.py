@@ -1,0 +1,146 @@
+"""Both sides of a comparison, reduced to the elements that can decide it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.verifier.recordings.steps.segment import StepSegment
+
+KEPT = 512
+"""Most elements of a leaf that are compared: half evenly spread, half where results differ most."""
+NOISE = 32
+"""Roundings of the root mean square of all gradients; a smaller gradient is only rounding, like that of
+a key's bias, which softmax ignores."""
+DISAGREE = 1e-2
+"""Relative difference of gradients between programs that agree elsewhere; beyond it both are only
+rounding, too."""
+
+MAPPINGS = (
+    "result",
+    "parameters",
+    "gradients",
+    "clipped",
+    "moments_before",
+    "moments",
+    "gradients_before",
+    "clipped_before",
+)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One program, in the form that hypotheses are tried on."""
+
+    segment: StepSegment
+    """Segment with every leaf flattened and reduced to the deciding elements."""
+    eps: float
+    """Epsilon of the type that its values are in."""
+    norms: Mapping[str, float]
+    """Norm of every whole gradient, by leaf."""
+    following: Side | None = None
+    """Same elements of `StepSegment.following`."""
+
+    @property
+    def norm(self) -> float:
+        """Norm of the gradient of all leaves."""
+        return float(np.sqrt(sum(norm**2 for norm in self.norms.values())))
+
+
+def leaf_of(key: str, stage: str) -> str:
+    """Return the parameter that an entry of a result belongs to: ``NAME exp_avg`` to ``NAME``."""
+    return key.rpartition(" ")[0] if stage == "moments" else key
+
+
+def make_sides(a: StepSegment, b: StepSegment) -> tuple[Side, Side]:
+    """Reduce both sides to the same elements of the leaves that both have in the same shape.
+
+    Elements whose gradient is zero in theory are left out. They hold rounding noise, which Adam makes as
+    large as any other update: they would dominate the difference and tell nothing about its cause.
+    """
+    eps = tuple(_eps(_values(each)) for each in (a, b))
+    norms = (_norms(a), _norms(b))
+    if a.stage in ("loss", "learning rate"):
+        return Side(a, eps[0], norms[0]), Side(b, eps[1], norms[1])
+    chosen = _chosen(a, b, max(eps), norms)
+    return _side(a, eps[0], norms[0], chosen), _side(b, eps[1], norms[1], chosen)
+
+
+def _norms(segment: StepSegment) -> dict[str, float]:
+    return {name: float(np.linalg.norm(g)) for name, g in segment.gradients.items()}
+
+
+def _side(
+    segment: StepSegment, eps: float, norms: dict[str, float], chosen: Mapping[str, np.ndarray]
+) -> Side:
+    after = segment.following
+    following = None if after is None else _side(after, eps, _norms(after), chosen)
+    return Side(_reduced(segment, chosen), eps, norms, following)
+
+
+def _values(segment: StepSegment) -> Iterable[np.ndarray]:
+    yield from (segment.result[name] for name in segment.result)
+    if segment.stage == "loss" and segment.logits is not None:
+        yield segment.logits
+
+
+def _eps(arrays: Iterable[np.ndarray]) -> float:
+    """Return the epsilon of the narrowest type, float32 or float64, that holds all values exactly."""
+    for array in arrays:
+        with np.errstate(over="ignore"):
+            if (array.astype(np.float32).astype(np.float64) != array).any():
+                return float(np.finfo(np.float64).eps)
+    return float(np.finfo(np.float32).eps)
+
+
+def _chosen(
+    a: StepSegment, b: StepSegment, eps: float, norms: tuple[dict[str, float], ...]
+) -> dict[str, np.ndarray]:
+    """Return the indices of the deciding elements, by leaf."""
+    floor = 0.0
+    if a.stage != "gradients":
+        counts = sum(a.gradients[name].size for name in norms[0])
+        floor = NOISE * eps * float(np.sqrt(sum(n**2 for n in norms[0].values()) / max(counts, 1)))
+    leaves: dict[str, list[str]] = {}
+    for key in a.result:
+        if key in b.result and a.result[key].shape == b.result[key].shape:
+            leaves.setdefault(leaf_of(key, a.stage), []).append(key)
+    chosen = {}
+    for leaf, keys in leaves.items():
+        if leaf not in a.parameters and a.stage == "updated":
+            continue
+        apart = sum(np.abs(a.result[key] - b.result[key]).reshape(-1) for key in keys)
+        size = np.size(apart)
+        trusted = np.ones(size, dtype=bool)
+        if a.stage != "gradients" and leaf in a.gradients:
+            left = a.gradients[leaf].reshape(-1)
+            right = b.gradients[leaf].reshape(-1) if leaf in b.gradients else left
+            larger = np.maximum(np.abs(left), np.abs(right))
+            trusted = (larger == 0) | (larger >= floor) & (np.abs(left - right) <= DISAGREE * larger)
+        where = np.flatnonzero(trusted)
+        if where.size > KEPT:
+            even = where[np.arange(KEPT // 2) * where.size // (KEPT // 2)]
+            largest = where[np.argpartition(np.asarray(apart)[where], -KEPT // 2)[-KEPT // 2 :]]
+            where = np.union1d(even, largest)
+        if where.size:
+            chosen[leaf] = where
+    return chosen
+
+
+def _reduced(segment: StepSegment, chosen: Mapping[str, np.ndarray]) -> StepSegment:
+    def reduce(mapping: Mapping[str, np.ndarray], moments: bool) -> dict[str, np.ndarray]:
+        found = {}
+        for key in mapping:
+            where = chosen.get(leaf_of(key, "moments" if moments else ""))
+            if where is not None:
+                values = mapping[key].reshape(-1)
+                if where[-1] < values.size:
+                    found[key] = values[where]
+        return found
+
+    kinds = {
+        name: "moments" in name or (name == "result" and segment.stage == "moments") for name in MAPPINGS
+    }
+    return replace(segment, **{name: reduce(getattr(segment, name), kinds[name]) for name in MAPPINGS})

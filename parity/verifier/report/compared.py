@@ -1,0 +1,112 @@
+"""Result of comparing two programs, forward and backward, as values, as text and as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from parity.measure.verdict import Verdict, worst
+from parity.verifier.report.comparison import MODULE_COLUMNS, Comparison, Place
+from parity.verifier.report.in_type import InType
+
+
+@dataclass(frozen=True, repr=False)
+class Compared:
+    """The outcome of `compare`."""
+
+    name_a: str
+    name_b: str
+    forward: Comparison
+    backward: Comparison | None = None
+    """Comparison of the gradients; None if the forward passes differ or no gradients were compared."""
+    no_backward: str = ""
+    """Reason why gradients were not compared although they were asked for; empty if there is none."""
+    in_type: InType | None = None
+    """Runs in a smaller type, if that was asked for."""
+
+    def __repr__(self) -> str:
+        """Return one line; `to_text` has everything."""
+        shown = self.backward if self.backward is not None and self.backward.places else self.forward
+        return f"<Compared {self.name_a} and {self.name_b}: {self.verdict}; {shown!r}>"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Verdict on the two programs."""
+        said: list[Verdict] = [self.forward.verdict]
+        if self.backward is not None and self.backward.verdict != "INCOMPLETE":
+            said.append(self.backward.verdict)  # a parameter in another form has no gradient in B
+        return worst([*said, self.in_type.verdict] if self.in_type else said)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all of A was compared and equals B up to rounding."""
+        return self.verdict == "EQUAL"
+
+    @property
+    def parts(self) -> tuple[Comparison, ...]:
+        """Comparisons that were made: forward, then backward."""
+        return (self.forward,) if self.backward is None else (self.forward, self.backward)
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Places where the two differ: forward, else backward, else in the smaller type."""
+        apart = self.in_type.apart if self.in_type else None
+        return tuple(place for each in (*self.parts, *filter(None, [apart])) for place in each.places)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """Names of the causes that were found, in order."""
+        return tuple(place.cause for place in self.places if place.cause)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Facts about a side that its author may not expect, as "A: ..."."""
+        return tuple(dict.fromkeys(each for part in self.parts for each in part.remarks))
+
+    def summary(self) -> str:
+        """Say how much was compared, and how far apart it is."""
+        said = self.forward.summary()
+        if self.backward is not None:
+            counts = self.backward.counts
+            number = (
+                f"{counts.outputs} gradient{'s' * (counts.outputs != 1)} ({counts.elements} numbers)"
+            )
+            said += f"; {number}, {self.backward.error:.2g}"
+        return said
+
+    def to_text(self) -> str:
+        """Return the report as text."""
+        lines = [f"{self.verdict}: {self.summary()}", *self.forward.details()]
+        lines += [f"gradients were not compared: {self.no_backward}"] if self.no_backward else []
+        if self.backward is not None:
+            own = [each for each in self.backward.details(brief=True) if each not in lines]
+            parts = bool(self.backward.places)
+            lines += ["", "the forward passes are the same; in the backward pass:"] * parts + own
+        lines += self.in_type.to_text() if self.in_type else []
+        return "\n".join(lines)
+
+    def module_rows(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return the head and the rows of the table of those modules of B that have results."""
+        if self.backward is None:
+            return (*MODULE_COLUMNS, ""), list(self.forward.module_rows())
+        backward = {each.path: each for each in self.backward.modules}
+        rows = []
+        for path, of_a, same, said in self.forward.module_rows():
+            each = backward.get(path)
+            then = f"{each.same} of {each.results}" if each and each.results else "-"
+            said = each.said if each and each.places else said
+            rows.append((path, of_a, same, then, said))
+        return (*MODULE_COLUMNS, "backward", ""), rows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data: the verdict on the whole, the fields of the forward
+        comparison, and the backward comparison as one field."""
+        found = self.forward.to_dict() | {
+            "verdict": self.verdict,
+            "backward": None if self.backward is None else self.backward.to_dict(),
+            "no_backward": self.no_backward,
+        }
+        if self.in_type is not None:
+            each = self.in_type
+            found["in_type"] = {"dtype": each.dtype, "errors": list(each.errors), "apart": each.side}
+        return found

@@ -1,0 +1,275 @@
+"""The outcome of comparing two programs, as values, as text and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from parity.measure.verdict import Verdict
+from parity.verifier.report.modules import Module
+from parity.verifier.search.region import Found, Kind
+
+SCHEMA = "parity.operations/1"
+"""Version of the JSON; a field is never renamed or removed within a version."""
+
+UNCOMPARED = -1.0
+"""Stands for an error where two values cannot be compared."""
+
+MODULE_COLUMNS = ("module of B", "is A's", "results that A has")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of source."""
+
+    file: str
+    line: int
+    function: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file.rpartition('/')[2]}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One side of a place."""
+
+    formula: str
+    lines: tuple[Line, ...]
+    """Lines of the operations in the formula, in the order in which they run."""
+    module: str = ""
+
+    @property
+    def where(self) -> str:
+        """The first line, and how many more there are."""
+        if len(self.lines) == 0:
+            return ""
+        more = f" (+{len(self.lines) - 1})" if len(self.lines) > 1 else ""
+        return f"{self.lines[0]}{more}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where two programs part, up to where they meet again."""
+
+    kind: Kind
+    a: Part
+    b: Part
+    error: float
+    """||a - b|| / ||a|| of the value at its end; `UNCOMPARED` where there is none."""
+    limit: float
+    """Largest error that rounding explains."""
+    message: str = ""
+    """What is known beyond the two formulas, in one sentence."""
+    cause: str = ""
+    """A name from `causes`: exchanging that one thing makes everything downstream meet. Empty where no
+    cause fits."""
+    modules: tuple[str, ...] = ()
+    """Further modules of B where the same line parts in the same way."""
+    times: int = 1
+    found: Found | None = field(default=None, repr=False, compare=False)
+    """The regions of both programs; no part of the JSON."""
+
+    @property
+    def rule(self) -> str:
+        """The cause as a slug; where none is known, the kind of the place."""
+        return (self.cause or self.kind).replace(",", "").replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much was compared."""
+
+    outputs: int
+    elements: int
+    outputs_left_out: tuple[str, ...]
+    operations_a: int
+    operations_b: int
+    met: int
+    """Values of B that A has too."""
+    comparable: int
+    """Values of B that could have met."""
+    inputs: int = 0
+    parameters: int = 0
+    unused: tuple[str, ...] = ()
+    """Parameters from which no path leads to an output that was compared."""
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """The outcome of `compare`."""
+
+    verdict: Verdict
+    error: float
+    """The largest relative distance of two outputs, in the norm."""
+    counts: Counts
+    places: tuple[Place, ...] = ()
+    """Faults, in the order in which B runs them; `notes` holds what rounding explains."""
+    notes: tuple[Place, ...] = ()
+    rounded: tuple[str, ...] = ()
+    """Leaves, and lines of constants, that were rounded to the smaller type that the other side has."""
+    types: tuple[str, ...] = ()
+    """Where one side alone asks for a smaller number type; both were compared in float64."""
+    remarks: tuple[str, ...] = ()
+    """Facts that the author of a side may not expect: what was done to it, what is random. "A: ..."."""
+    legend: dict[str, str] = field(default_factory=dict)
+    """What the letters of the formulas stand for."""
+    modules: tuple[Module, ...] = ()
+    """Modules of B, where it has any, in the order in which they begin."""
+    seconds: float = 0.0
+    backward: bool = False
+    """Whether the outputs are gradients; the forward passes were then found to be the same."""
+
+    def __repr__(self) -> str:
+        """One line; `to_text` has all."""
+        where = "; ".join(f"{each.cause or each.kind} at {each.b.where}" for each in self.places[:3])
+        more = f" and {len(self.places) - 3} more" if len(self.places) > 3 else ""
+        count = self.counts.outputs
+        size = f"{count} output{'s' * (count != 1)}, relative error {self.error:.2g}"
+        return f"<Comparison {self.verdict}: {size}" + (f"; {where}{more}>" if where else ">")
+
+    def to_json(self) -> str:
+        """Return the comparison as JSON, with `schema` first."""
+        return json.dumps(_plain(self.to_dict()), indent=2, allow_nan=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data, with `schema` first; infinities stay."""
+        bare = replace(
+            self,
+            places=tuple(replace(each, found=None) for each in self.places),
+            notes=tuple(replace(each, found=None) for each in self.notes),
+        )
+        found = asdict(bare)
+        for place in (*found["places"], *found["notes"]):
+            del place["found"]
+        return {"schema": SCHEMA, **found}
+
+    def to_text(self) -> str:
+        """Return the comparison as a text for people."""
+        return "\n".join([f"{self.verdict}: {self.summary()}", *self.details()])
+
+    def summary(self) -> str:
+        """Say how much was compared, and how far apart it is."""
+        c = self.counts
+        return (
+            f"{c.outputs} output{'s' * (c.outputs != 1)} compared ({c.elements} numbers),"
+            f" largest relative error {self.error:.2g}"
+        )
+
+    def details(self, *, brief: bool = False) -> list[str]:
+        """Return the lines of `to_text` below the first; `brief`: without counts."""
+        c = self.counts
+        lines = [
+            f"{c.operations_a} operations in A, {c.operations_b} in B;"
+            f" {c.met} of B's {c.comparable} values are also A's"
+        ][: not brief]
+        said_of_b = "B alone has a gradient of" if brief else "B alone returns"
+        said_of_a = "without a gradient in B" if brief else "not compared"
+        for said, start in ((said_of_a, "A"), (said_of_b, "B")):
+            names = [each.removeprefix("B's ") for each in c.outputs_left_out if each[0] == start]
+            names = [each.removeprefix("A's ") for each in names] if brief else names
+            shown = _some(tuple(names)) if brief else ", ".join(names)
+            lines += [f"{said}: {shown}"] if names else []
+        if c.unused and not brief:
+            lines.append(f"parameters that reach no output: {', '.join(c.unused)}")
+        if self.rounded:
+            lines.append(f"rounded to the smaller type that the other side has: {_some(self.rounded)}")
+        lines += [f"compared in float64 all the same: {each}" for each in self.types]
+        lines += self.places_to_text()
+        for note in self.notes:
+            lines += [
+                "",
+                f"rounding: {note.a.where} and {note.b.where},"
+                f" {note.error:.2g} (limit {note.limit:.2g})",
+            ]
+        return lines
+
+    def module_rows(self) -> list[tuple[str, str, str, str]]:
+        """Return a row for each module of B that has results: path, module of A, how many of its results
+        A has, and how it compares."""
+        return [
+            (each.path, each.of_a or "-", f"{each.same} of {each.results}", self.said_of(each))
+            for each in self.modules
+            if each.results
+        ]
+
+    def said_of(self, module: Module) -> str:
+        """Say how a module compares: where nothing differs, it may compute the same in another way."""
+        return "in another way" if module.said == "differs" and not self.places else module.said
+
+    def places_to_text(self) -> list[str]:
+        """Return the lines of the places alone, and of what their letters stand for."""
+        lines = []
+        for number, place in enumerate(self.places, 1):
+            lines += ["", *_place(number, place)]
+        used = {letter: text for letter, text in self.legend.items() if self._uses(letter)}
+        if used:
+            lines += ["", "where"]
+            lines += [f"  {letter} = {text}" for letter, text in used.items()]
+        return lines
+
+    def _uses(self, letter: str) -> bool:
+        from re import search
+
+        return any(
+            search(rf"\b{letter}\b", part.formula)
+            for place in self.places
+            for part in (place.a, place.b)
+        )
+
+
+KINDS = {
+    "operations": "other operations",
+    "order": "the same numbers in another order",
+    "parameter": "parameter",
+    "digits": "lost digits",
+    "rounding": "rounding",
+    "input": "input",
+    "open": "no end found",
+}
+
+
+def _place(number: int, place: Place) -> list[str]:
+    head = f"{number}. {place.cause or KINDS[place.kind]}"
+    if place.message:
+        head += f": {place.message}"
+    width = max(len(place.a.where), len(place.b.where))
+    found = [head]
+    for side, part in (("A", place.a), ("B", place.b)):
+        found.append(f"   {side} {part.where:<{width}}  {part.formula}")
+        found += [f"     {line.line:>5} | {line.text}" for line in part.lines[:4]]
+    where = f" in {place.b.module}" if place.b.module else ""
+    size = (
+        "no relative error: one of the two is zero or infinite"
+        if place.error == math.inf
+        else f"relative error {place.error:.2g}"
+        if place.error >= 0
+        else "no value of A's makes the rest meet"
+        if place.kind == "open"
+        else "no error between these shapes"
+    )
+    found.append(
+        f"   {size}{where}"
+        + (f"; {place.times} times: also {_some(place.modules)}" if place.times > 1 else "")
+    )
+    return found
+
+
+def _some(modules: tuple[str, ...]) -> str:
+    named = [each for each in dict.fromkeys(modules) if each]
+    return (
+        ", ".join(named[:3]) + (f" and {len(named) - 3} more" if len(named) > 3 else "")
+        or "in later calls"
+    )
+
+
+def _plain(tree: Any) -> Any:
+    """Turn numbers that are not finite into text: JSON has no infinity."""
+    if isinstance(tree, dict):
+        return {key: _plain(each) for key, each in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_plain(each) for each in tree]
+    return str(tree) if isinstance(tree, float) and not math.isfinite(tree) else tree

@@ -1,0 +1,173 @@
+"""One side of a place: its formula and its lines of source."""
+
+from __future__ import annotations
+
+from parity.verifier.programs.fingerprint import LEAST, MOST
+from parity.verifier.programs.program import Program, Source
+from parity.verifier.programs.sources import outside_of_frameworks
+from parity.verifier.report.comparison import Line, Part
+from parity.verifier.report.formula import Letters, formula, lines
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region
+
+
+def part_of(region: Region, letters: Letters, found: Found, *, read: bool = False) -> Part:
+    """Describe a region as one side of a place; `read`: with the line that reads its value, which may
+    be wrong as well."""
+    program, end = region.program, region.end
+    operations = list(region.operations)
+    ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
+    order = ends[0] in letters.index.meets(ends[1])
+    traced = found.traced and program is found.b.program
+    shown = _moves_before(program, end) if traced else _order_before(program, end) if order else []
+    text = formula(program, end, {*operations, *shown}, letters, layout=order)
+    sources = lines(program, [i for i in [*shown, *operations] if _matters(program, i)])
+    if region is found.b:
+        sources = [*_callers(found, letters.index), *sources]
+    if all(program.operations[i].is_layout for i in operations) and (traced or not operations):
+        made = [each for each in [_maker(program, end)] if each is not None]
+        sources += [s for s in made if s not in sources]
+    sources += [s for s in lines(program, region.readers[:2]) if s not in sources]
+    if region is found.b:
+        sources = [*(s for s in _ended(found) if s not in sources), *sources]
+    if read:
+        sources += [s for s in _reading(program, end) if s not in sources]
+    if not sources:
+        sources = lines(program, [end])
+    sources += [s for s in map(outside_of_frameworks, sources) if s is not None and s not in sources]
+    module = next((program.operations[i].module for i in [*operations, *region.readers, end]
+                   if program.operations[i].module), "")  # fmt: skip
+    return Part(text, tuple(_line(each) for each in sources), module)
+
+
+def _matters(program: Program, index: int) -> bool:
+    return program.operations[index].source is not None
+
+
+def _callers(found: Found, index: Index) -> list[Source]:
+    """Return the callers of a region's lines in B, where the same operations, called from elsewhere,
+    compute A's values: then the call is wrong, not the operations. Of an open place, all callers."""
+    program = found.b.program if found.twins or found.repaired is None else found.repaired
+    operations = found.b.program.operations
+    region = [operations[i] for i in found.b.operations]
+    if not region:  # what a line reads of its own
+        made = operations[found.b.end].source
+        region = [operations[i] for i in found.b.readers if operations[i].source == made]
+    wrong: dict[Source, set[str]] = {}
+    for op in region:
+        if op.source is not None and not op.is_layout:
+            wrong.setdefault(op.source, set()).add(op.name)
+    callers = (
+        _parting(program, source, names, index) if found.closed else source.caller
+        for source, names in wrong.items()
+    )
+    return list(dict.fromkeys(each for each in callers if each is not None))
+
+
+def _parting(program: Program, source: Source, names: set[str], index: Index) -> Source | None:
+    """Return the innermost caller of a line in whose place another caller gets A's values; None where
+    none does."""
+    alike = [
+        op for op in program.operations
+        if op.name in names and op.source is not None and op.source == source and index.meets(op)
+    ]  # fmt: skip
+    own = _callers_of(source)
+    for depth, caller in enumerate(own):
+        elsewhere = (
+            op for op in alike
+            if op.source and (chain := _callers_of(op.source))[:depth] == own[:depth]
+            and chain[depth : depth + 1] not in ([], [caller])
+        )  # fmt: skip
+        if {op.name for op in elsewhere} == names:
+            return caller
+    return None
+
+
+def _callers_of(source: Source) -> list[Source]:
+    found = []
+    while source.caller is not None:
+        source = source.caller
+        found.append(source)
+    return found
+
+
+def _reading(program: Program, end: int) -> list[Source]:
+    """Return the first line that computes with a value, moved or not."""
+    moved = {end}
+    for op in program.operations[end + 1 :]:
+        if any(i in moved for i in op.inputs):
+            if not op.is_layout and op.source is not None:
+                return [op.source]
+            moved.add(op.index)
+    return []
+
+
+_FLAT = frozenset(["round", "floor", "ceil", "sign", "stop_gradient"])
+"""Operations through which no gradient passes."""
+_GIVEN = ("parameter", "input")
+
+
+def _ended(found: Found) -> list[Source]:
+    """Return the lines at which a gradient may end, where B has zeros that depend on nothing and A a
+    computed value."""
+    program, end = found.b.program, found.b.end
+    mark = program.operations[end].mark
+    if mark is None or mark[LEAST] != 0 or mark[MOST] != 0 or _is_computed(program, end):
+        return []
+    if not _is_computed(found.a.program, found.a.end):
+        return []
+    given = (op.index for op in program.operations if op.kind in _GIVEN)
+    return lines(program, [i for i in program.behind(given) if program.operations[i].name in _FLAT])
+
+
+def _is_computed(program: Program, end: int) -> bool:
+    """Return whether a value depends on a parameter or an input."""
+    stack, seen = [end], {end}
+    while stack:
+        op = program.operations[stack.pop()]
+        if op.kind in _GIVEN:
+            return True
+        stack += (new := [i for i in op.inputs if i not in seen])
+        seen.update(new)
+    return False
+
+
+def _maker(program: Program, index: int) -> Source | None:
+    """Return the line that computed a value, layout operations skipped."""
+    while program.operations[index].is_layout and program.operations[index].inputs:
+        index = program.operations[index].inputs[0]
+    return program.operations[index].source
+
+
+def _order_before(program: Program, end: int) -> list[int]:
+    """Return the operations that gave a value its order: those that move elements, or, without any,
+    the one that made it."""
+    found: list[int] = []
+    index, moved = end, False
+    while program.operations[index].run is not None and len(found) < 12:
+        op = program.operations[index]
+        moves = op.is_layout or op.name in ("slice", "concat", "gather", "stack")
+        if not moves and (moved or len(op.inputs) != 1):
+            return found if moved else [*found, index]
+        moved |= op.name in ("transpose", "flip", "concat", "gather", "slice")
+        found.append(index)
+        index = op.inputs[0]
+    return found
+
+
+def _moves_before(program: Program, end: int) -> list[int]:
+    """Return the transposes right before a layout operation that ends in a wrong order: one of them is
+    wrong, or one is missing."""
+    found: list[int] = []
+    index = end
+    while program.operations[index].inputs:
+        op = program.operations[index]
+        if index != end and not op.is_layout:
+            break
+        found += [index] if index != end and op.name in ("transpose", "flip") else []
+        index = op.inputs[0]
+    return found
+
+
+def _line(source: Source) -> Line:
+    return Line(source.file, source.line, source.function, source.text)

@@ -1,0 +1,83 @@
+"""Values that are A's in exact arithmetic, but that B computes in a way that loses digits: a variance in
+one pass, E[x^2] - E[x]^2, of numbers far from zero.
+
+A nudge of all leaves shows it: it moves B's value much farther than A's, and the two values are no
+farther apart than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from parity.measure.tolerance import FACTOR
+from parity.verifier.programs.program import Program
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import is_weak
+from parity.verifier.search.nearness import movements
+from parity.verifier.search.pairing import Outputs, Pairs
+from parity.verifier.search.places import MOST, Search
+from parity.verifier.search.region import Found, distance
+from parity.verifier.search.round import Round
+from parity.verifier.search.trials import Trial
+
+TIMES = 16.0
+"""How many times farther than A's value a nudge must move B's."""
+BEYOND = 2.0
+"""How many times farther from A's than A's own rounding explains an output must be."""
+FARTHEST = 1e-6
+"""Largest relative distance at which two values count as the same with lost digits."""
+
+
+def loses_digits(a: Program, b: Program, pairs: Pairs) -> bool:
+    """Return whether nothing but B's own sensitivity explains how far an output of B is from A's."""
+    suspects = [
+        (x, y) for x, y in pairs if b.operations[y].near.norm >= TIMES * a.operations[x].near.norm
+    ]
+    outputs = Outputs(a, b, suspects)
+    return any(
+        outputs.error((x, y), a.values([x])[x], b.values([y])[y]) > BEYOND * a.operations[x].near.norm
+        for x, y in suspects
+    )
+
+
+def lost_digits(search: Search) -> Iterator[tuple[Found, str]]:
+    """Find the values of B that lose digits which A keeps, and put A's in their place.
+
+    Yields:
+        A place, and the message about it.
+    """
+    if not search.unequal():
+        return
+    limits = {index: FACTOR * norm for index, (_, _, norm) in movements(search.b).items()}
+    for _ in range(MOST):
+        now = search.round()
+        found = None if now is None else _first(now, limits)
+        if found is None or found[0].repaired is None:
+            return
+        search.b = found[0].repaired
+        yield found
+
+
+def _first(now: Round, limits: Mapping[int, float]) -> tuple[Found, str] | None:
+    """Return the first value of B that is A's but for the digits that it loses."""
+    for y in sorted(now.reach_b):
+        op, limit = now.b.operations[y], limits.get(y, 0.0)
+        if op.mark is None or op.is_layout or is_weak(op) or not limit <= FARTHEST:
+            continue
+        for of_a in now.index.find(op.mark, close=limit):
+            times = limit / of_a.near.norm
+            if times < TIMES or of_a.size != op.size:
+                continue
+            value = now.a.values([of_a.index])[of_a.index]
+            now.look_up([y])
+            ways = arrangements(value, op.shape)
+            way = min(ways, key=lambda way: distance(way, now.window[y]), default=None)
+            apart = np.inf if way is None else distance(way, now.window[y])
+            if way is None or not BEYOND * of_a.near.norm < apart <= limit:
+                continue
+            repair = now.repair(Trial(of_a.index, y, np.ascontiguousarray(way), ()), 1)
+            if repair is not None:
+                return now.found(repair), f"rounding moves B's value {times:.0f} times as far as A's"
+    return None

@@ -1,0 +1,97 @@
+"""Running a region again with one thing exchanged, to see whether that gives the other side's value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from parity.measure.nearness import LEAST, MOST
+from parity.verifier.programs.program import Operation
+from parity.verifier.search.meeting import Index
+from parity.verifier.search.region import Found, Region, distance
+
+Cause = tuple[str, str]
+"""Name of a cause, and one sentence."""
+
+
+def is_a(found: Found, value: Any) -> bool:
+    """Return whether a value is A's, far closer than B's own is; None is no value."""
+    return value is not None and closer(found.value, value, found.error)
+
+
+def is_b(found: Found, value: Any) -> bool:
+    """Return whether a value is B's own, far closer than A's is."""
+    return closer(found.instead, value, found.error)
+
+
+def closer(wanted: np.ndarray, value: Any, error: float) -> bool:
+    """Return whether a value is the wanted one, up to rounding and far less than an error."""
+    value = np.asarray(value)
+    limit = min(MOST.norm, max(1e-4 * error, LEAST.norm), error / 4)
+    return value.shape == np.shape(wanted) and distance(wanted, value) <= limit
+
+
+def rerun(
+    region: Region,
+    changed: Mapping[int, Operation] | None = None,
+    given: Mapping[int, Any] | None = None,
+) -> Any:
+    """Compute the value at a region's end with operations or values exchanged; None if that cannot run.
+
+    Args:
+        region: the region to run; values that it reads from outside stay.
+        changed: operations to run in the place of those with their index.
+        given: patched values, by operation, in the region or outside.
+    """
+    changed, given = changed or {}, given or {}
+    program, inside = region.program, set(region.operations)
+    needed = {i for o in region.operations for i in changed.get(o, program.operations[o]).inputs}
+    known = {**program.values(sorted(needed - inside - set(given))), **given}
+    try:
+        with np.errstate(all="ignore"):
+            for each in region.operations:
+                if each not in given:
+                    known[each] = program.apply(changed.get(each, program.operations[each]), known, {})
+    except Exception:  # other shapes may not fit what follows
+        return None
+    return known.get(region.end)
+
+
+def outside(region: Region) -> list[int]:
+    """Return the values that a region reads; its end where it computes nothing."""
+    inside = set(region.operations)
+    read = {i for o in region.operations for i in region.program.operations[o].inputs} - inside
+    return sorted(read) or [region.end]
+
+
+def computing(region: Region) -> list[Operation]:
+    """Return the operations of a region that do more than move elements."""
+    ops = (region.program.operations[i] for i in region.operations)
+    return [op for op in ops if not op.is_layout]
+
+
+def same(one: Operation, other: Operation, index: Index) -> bool:
+    """Return whether two values, of either program, hold the same numbers."""
+    a, b = index.meets(one), index.meets(other)
+    return bool({each.index for each in a} & {each.index for each in b})
+
+
+def where(operation: Operation) -> str:
+    """Name a value for a message: by its path or by its line."""
+    if operation.kind == "constant":
+        return f"a constant {list(operation.shape)}"
+    label = operation.label if operation.run is None else ""
+    return str(label or operation.source or operation.name)
+
+
+def upstream(region: Region, index: int, limit: int = 4000) -> Iterator[int]:
+    """Yield the operations that a value depends on, itself excluded."""
+    program, seen, stack = region.program, set(), list(region.program.operations[index].inputs)
+    while stack and len(seen) < limit:
+        each = stack.pop()
+        if each not in seen:
+            seen.add(each)
+            yield each
+            stack += program.operations[each].inputs

@@ -1,0 +1,57 @@
+"""The frontier of what differs: values that have A's fingerprint, compared number by number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+import numpy as np
+
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.search.meeting import reach
+from parity.verifier.search.region import distance
+
+
+def apart(
+    a: Program, b: Program, met: Mapping[int, Sequence[int]], roots: Set[int], passed: Set[int]
+) -> set[int]:
+    """Return values of B whose numbers are not A's, although their fingerprints agree.
+
+    A fingerprint's means do not show a difference that is small beside the value and large beside what
+    a norm leaves of it, as in a residual stream far from zero. So the frontier is compared number by
+    number: the computed values that are read by operations from which a path leads to a root through
+    no meeting value. Where one is not A's, the frontier moves on to what it was computed from.
+
+    Args:
+        a: the reference.
+        b: the other program.
+        met: operations of B with those of A that have the same fingerprint.
+        roots: outputs of B that differ.
+        passed: further values of B at which a path ends.
+    """
+    found: set[int] = set()
+    checked: set[int] = set()
+    while True:
+        reached = reach(b, roots, (met.keys() | passed) - found - roots)
+        frontier = {i for each in reached for i in b.operations[each].inputs} - reached - checked
+        new = sorted(i for i in frontier if i in met and b.operations[i].run is not None)
+        checked |= frontier
+        own, of_a = b.values(new), a.values(sorted({x for y in new for x in met[y]}))
+        others = {
+            y
+            for y in new
+            if not any(_has(b.operations[y], own[y], a.operations[x], of_a[x]) for x in met[y])
+        }
+        if not others:
+            return found
+        found |= others
+
+
+def _has(op: Operation, value: np.ndarray, other: Operation, numbers: np.ndarray) -> bool:
+    """Whether a value has the numbers of another, in any order, up to rounding."""
+    mine, theirs = (np.sort(each, axis=None) for each in (value, numbers))
+    if mine.size != theirs.size:  # one is the other, repeated
+        small, large = sorted((mine, theirs), key=len)
+        if large.size % small.size:
+            return True
+        mine, theirs = np.repeat(small, large.size // small.size), large
+    return distance(theirs, mine) <= op.near.or_more(other.near).norm

@@ -1,0 +1,180 @@
+"""Values of two programs that meet: they hold the same numbers, in any order, up to rounding."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence, Set
+
+import numpy as np
+
+from parity.measure.nearness import MOST as FARTHEST
+from parity.measure.nearness import Nearness
+from parity.verifier.programs.fingerprint import HUGE, LEAST, MOST, SQUARE, is_plain, same
+from parity.verifier.programs.program import Operation, Program
+
+
+class Index:
+    """The values of a program, or some of them, found by their fingerprints."""
+
+    def __init__(self, program: Program, among: Set[int] | None = None) -> None:
+        self.program = program
+        marked = [op for op in program.operations if op.mark is not None and op.size]
+        marked = marked if among is None else [op for op in marked if op.index in among]
+        marked.sort(key=lambda op: float(op.mark[SQUARE]))  # type: ignore[index]
+        self.operations = marked
+        self.squares = [float(op.mark[SQUARE]) for op in marked]  # type: ignore[index]
+        self.plain = {op.index for op in marked if is_weak(op)}
+
+    def find(
+        self, mark: np.ndarray, near: Nearness | None = None, *, close: float | None = None
+    ) -> list[Operation]:
+        """Return the operations whose values have a fingerprint.
+
+        Args:
+            mark: the fingerprint.
+            near: what rounding may do to the value of that fingerprint, in addition to the operations'
+                own limits.
+            close: how far apart means may be instead, for numbers that are rounded to a smaller type.
+        """
+        given = Nearness(close, 100 * close, close) if close is not None else None
+        square = float(mark[SQUARE])
+        slack = _slack(square, close or FARTHEST.means)
+        found = []
+        for position in range(bisect_left(self.squares, square - slack), len(self.squares)):
+            if self.squares[position] > square + slack:
+                break
+            op = self.operations[position]
+            assert op.mark is not None
+            if same(op.mark, mark, given or (op.near if near is None else op.near.or_more(near))):
+                found.append(op)
+        return found
+
+    def may_have(self, value: np.ndarray) -> bool:
+        """Return whether some operation may have a value's numbers, by their mean of squares, which is
+        quickly taken."""
+        if value.dtype != np.float64 or not value.size:
+            return True
+        flat = value.ravel(order="K")
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = float(np.dot(flat, flat)) / flat.size
+        if not square < HUGE:  # infinities are counted apart
+            return True
+        slack = _slack(square, FARTHEST.means)
+        position = bisect_left(self.squares, square - slack)
+        return position < len(self.squares) and self.squares[position] <= square + slack
+
+    def meets(self, op: Operation, mark: np.ndarray | None = None) -> list[Operation]:
+        """The operations whose values an operation of the other program meets.
+
+        Numbers such as many values have (zeros, masks, counts) meet only where they are made alike.
+        """
+        mark = op.mark if mark is None else mark
+        if mark is None or not op.size:
+            return []
+        found = self.find(mark, op.near)
+        if is_weak(op, mark):
+            return [
+                a for a in found if a.size == op.size and (a.name == op.name or a.kind != "operation")
+            ]
+        return [a for a in found if a.index not in self.plain]
+
+
+def _slack(square: float, close: float) -> float:
+    """Return how far apart the mean squares of equal numbers may be."""
+    return max(4 * close * square, 1e-300)
+
+
+def is_weak(op: Operation, mark: np.ndarray | None = None) -> bool:
+    """Whether a value proves nothing by meeting another one: integers, booleans, simple constants."""
+    mark = op.mark if mark is None else mark
+    return mark is None or op.dtype[:3] in ("int", "uin", "boo") or is_plain(mark)
+
+
+def noise(program: Program) -> set[int]:
+    """Return the values that are nothing but the round-off of their operands, such as a difference of
+    equals."""
+    found = set()
+    for op in program.operations:
+        if op.mark is None or not op.inputs:
+            continue
+        size = max(abs(op.mark[LEAST]), abs(op.mark[MOST]))
+        if size and size <= grain(program, op):
+            found.add(op.index)
+    return found
+
+
+def grain(program: Program, op: Operation) -> float:
+    """Return the size up to which a value is nothing but the round-off of its operands."""
+    if op.name not in ("sub", "add", "sum", "matmul", "mean"):
+        return 0.0
+    marks = [program.operations[i].mark for i in op.inputs]
+    scales = [float(np.sqrt(m[SQUARE])) for m in marks if m is not None]
+    return 1e-14 * (float(np.prod(scales)) if op.name == "matmul" else max(scales, default=0.0))
+
+
+def meet(
+    operations: Sequence[Operation], index: Index, marks: dict[int, np.ndarray] | None = None
+) -> dict[int, list[int]]:
+    """Return, for every operation that meets any, the operations of the other program that it meets."""
+    marks = marks or {}
+    found = {}
+    for op in operations:
+        partners = index.meets(op, marks.get(op.index))
+        if partners:
+            found[op.index] = [each.index for each in partners]
+    return found
+
+
+def idle(a: Program, b: Program, met: Mapping[int, Sequence[int]], reached: Iterable[int]) -> set[int]:
+    """Find operations of B that meet because they change nothing, such as a sum with a mask of zeros,
+    where A's operation on the same value yields another: what B's add is what is wrong."""
+    of_a = {(a.operations[each].name, i) for each in reached for i in a.operations[each].inputs}
+    found = set()
+    for index in met:
+        op = b.operations[index]
+        if op.name not in ("add", "sub", "mul", "div") or len(set(op.inputs)) != 2 or op.mark is None:
+            continue
+        marks = [b.operations[i].mark for i in op.inputs]
+        kept = [m is not None and same(m, op.mark, op.near) for m in marks]
+        if sum(kept) != 1:
+            continue
+        value, other = op.inputs if kept[0] else op.inputs[::-1]
+        made = b.operations[other]
+        while made.is_layout and made.inputs:
+            made = b.operations[made.inputs[0]]
+        partners = met.get(value, ())
+        if made.inputs and any((op.name, i) in of_a for i in partners):
+            found.add(index)
+    return found
+
+
+def repeated(a: Program, b: Program, met: Mapping[int, Sequence[int]]) -> set[int]:
+    """Find operations of B that join equal parts and so meet one part alone: cosines beside cosines."""
+    return {
+        index
+        for index, partners in met.items()
+        if b.operations[index].name in ("concat", "stack")
+        and all(a.operations[each].size != b.operations[index].size for each in partners)
+    }
+
+
+def moved(program: Program, values: Set[int]) -> set[int]:
+    """Return values, and the layout operations that move them."""
+    found = set(values)
+    for op in program.operations[min(found, default=len(program)) :]:
+        if op.is_layout and any(i in found for i in op.inputs):
+            found.add(op.index)
+    return found
+
+
+def reach(program: Program, roots: Iterable[int], met: set[int]) -> set[int]:
+    """Return the roots, and the operations from which a path leads to one through no meeting value."""
+    found: set[int] = set()
+    stack = list(roots)
+    while stack:
+        index = stack.pop()
+        if index in found or index in met or program.operations[index].run is None:
+            continue
+        found.add(index)
+        stack += program.operations[index].inputs
+    return found

@@ -1,0 +1,290 @@
+"""Pairing the outputs of two programs, and the layouts in which the two of a pair may be equal."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter, deque
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.measure.nearness import MOST as FARTHEST
+from parity.verifier.programs.fingerprint import INFINITE, LEAST, MOST, SQUARE
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.search.layouts import Way, conventional, ways
+from parity.verifier.search.meeting import Index, grain, is_weak, meet
+from parity.verifier.search.region import distance
+
+Named = tuple[str, int]
+"""Path and operation of an output."""
+
+Pairs = list[tuple[int, int]]
+"""Pairs of outputs, of A and of B, that are compared."""
+
+
+def pair_outputs(a: Program, b: Program) -> tuple[Pairs, list[str]]:
+    """Return the pairs of outputs to compare, and the names of the outputs without a counterpart."""
+    of_a, of_b = list(a.outputs), list(b.outputs)
+    pairs: Pairs = []
+
+    def take(x: tuple[str, int], y: tuple[str, int]) -> None:
+        pairs.append((x[1], y[1]))
+        of_a.remove(x)
+        of_b.remove(y)
+
+    def fits(x: tuple[str, int], y: tuple[str, int]) -> bool:
+        return a.operations[x[1]].size == b.operations[y[1]].size
+
+    for x in list(of_a):  # by name
+        same = [y for y in of_b if y[0] == x[0] and x[0] and fits(x, y)]
+        if same:
+            take(x, same[0])
+    index = Index(a)
+    for y in list(of_b):  # by value
+        partners = {each.index for each in index.meets(b.operations[y[1]])}
+        same = [x for x in of_a if x[1] in partners and fits(x, y)]
+        if same:
+            take(same[0], y)
+    for x, y in _kin(a, b, index, of_a, of_b):  # by what they are made of
+        take(x, y)
+    for x in list(of_a):  # by size, in order
+        same = [y for y in of_b if fits(x, y)]
+        if same:
+            take(x, same[0])
+    alone = len(a.outputs) == len(b.outputs) == 1
+    for x in list(of_a):  # of one name or the only ones, of other sizes: they differ
+        same = [y for y in of_b if alone or (y[0] == x[0] and x[0])]
+        if same:
+            take(x, same[0])
+    left = [f"A's {n or 'output'}" for n, _ in of_a] + [f"B's {n or 'output'}" for n, _ in of_b]
+    return pairs, left
+
+
+def _kin(
+    a: Program, b: Program, index: Index, of_a: Sequence[Named], of_b: Sequence[Named]
+) -> list[tuple[Named, Named]]:
+    """Pair outputs that are computed from the same values, where there are several of a size.
+
+    First those made of one parameter, element by element, as the outputs of a training step are; then
+    those that share most of the values nearest before them.
+    """
+    sizes = Counter([a.operations[i].size for _, i in of_a] + [b.operations[i].size for _, i in of_b])
+    several = {size for size, count in sizes.items() if count > 2}
+    if not several:
+        return []
+    met = meet(b.operations, index)
+    class_a: dict[int, int] = {}
+    for partners in met.values():  # a value may be held by several operations
+        first = min(class_a.get(each, each) for each in partners)
+        class_a.update(dict.fromkeys(partners, first))
+    class_b = {i: class_a[partners[0]] for i, partners in met.items() if not is_weak(b.operations[i])}
+    found: list[tuple[Named, Named]] = []
+    for made in (made_of, _read):
+        rest_a = [
+            x for x in of_a if a.operations[x[1]].size in several and x not in (p for p, _ in found)
+        ]
+        rest_b = [
+            y for y in of_b if b.operations[y[1]].size in several and y not in (q for _, q in found)
+        ]
+        kin_a = [{class_a[i] for i in made(a, x, class_a) if i in class_a} for _, x in rest_a]
+        kin_b = [{class_b[i] for i in made(b, y, class_b) if i in class_b} for _, y in rest_b]
+        ranked = sorted(
+            (-len(mine & theirs) / len(mine | theirs), abs(i - j), i, j)
+            for i, mine in enumerate(kin_a)
+            for j, theirs in enumerate(kin_b)
+            if mine & theirs and a.operations[rest_a[i][1]].size == b.operations[rest_b[j][1]].size
+        )
+        taken: set[tuple[str, int]] = set()
+        for *_, i, j in ranked:
+            if not {("A", i), ("B", j)} & taken:
+                taken |= {("A", i), ("B", j)}
+                found.append((rest_a[i], rest_b[j]))
+    return found
+
+
+def _read(program: Program, output: int, met: Container[int]) -> set[int]:
+    """Return the values nearest before an output that the other program has as well."""
+    found: set[int] = set()
+    seen, stack = {output}, list(program.operations[output].inputs)
+    while stack:
+        i = stack.pop()
+        if i not in seen:
+            seen.add(i)
+            if i in met:
+                found.add(i)
+            else:
+                stack += program.operations[i].inputs
+    return found
+
+
+class Outputs:
+    """The compared pairs of outputs, each with the layouts in which the two may be equal.
+
+    An output that is made of one parameter, element by element, as a step's new parameters are, has
+    the layout of that parameter in either program. Other outputs of one shape are compared as they
+    are, those of two shapes with channels first or last. Where that does not bring one shape to the
+    other, any change of axes is tried, so that further faults are found; but it is a difference.
+
+    Two outputs are equal up to what rounding may do to either. An output of A that is nothing but
+    round-off, such as a gradient that is zero in theory, equals anything of its size.
+    """
+
+    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
+        self.pairs = pairs
+        leaves = list(_alike(a, b))
+        self._limits: dict[tuple[int, int], float] = {}
+        """Largest relative distance at which a pair is equal."""
+        self._grains: dict[tuple[int, int], float] = {}
+        """Size up to which the outputs of a pair are nothing but round-off."""
+        self._ways: dict[tuple[int, int], list[Way]] = {}
+        self.unlike: Pairs = []
+        """Pairs between whose shapes there is no conventional change of layout."""
+        for x, y in pairs:
+            self._limits[x, y] = a.operations[x].near.or_more(b.operations[y].near).norm
+            self._grains[x, y] = _grain(a, b, (x, y))
+            given, shape = a.operations[x].shape, b.operations[y].shape
+            found = _known(a, b, (x, y), leaves) or list(conventional(given, shape))
+            if not found:
+                self.unlike.append((x, y))
+                found = list(ways(given, shape))
+            self._ways[x, y] = found
+
+    def of(self, renamed: Mapping[int, int]) -> Outputs:
+        """Return the same pairs with B's outputs renumbered; `renamed` maps old to new operations."""
+        other = copy.copy(self)
+        other.pairs, other.unlike = (
+            [(x, renamed[y]) for x, y in pairs] for pairs in (self.pairs, self.unlike)
+        )
+        for name in ("_ways", "_limits", "_grains"):
+            of_pairs = getattr(self, name)
+            setattr(other, name, {(x, renamed[y]): found for (x, y), found in of_pairs.items()})
+        return other
+
+    def ways(self, pair: tuple[int, int], of_a: Any) -> Iterator[np.ndarray]:
+        """Yield A's output in the layouts in which it may be B's."""
+        of_a = np.asarray(of_a)
+        return (way.of(of_a) for way in self._ways[pair])
+
+    def equal(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        """Return whether two outputs are equal up to rounding and a known change of layout."""
+        of_b = np.asarray(of_b)
+        if self._is_rounding(pair, of_a, of_b):
+            return True
+        return any(distance(each, of_b) <= self._limits[pair] for each in self.ways(pair, of_a))
+
+    def error(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> float:
+        """Return the relative distance of two outputs; infinite between shapes that cannot be compared,
+        0 between outputs that are nothing but round-off."""
+        if pair in self.unlike:
+            return np.inf
+        of_b = np.asarray(of_b)
+        if self._is_rounding(pair, of_a, of_b):
+            return 0.0
+        return min((distance(each, of_b) for each in self.ways(pair, of_a)), default=np.inf)
+
+    def _is_rounding(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> bool:
+        largest = self._grains[pair]
+        return largest > 0 and all(_size(each) <= largest for each in (of_a, of_b))
+
+    def nearest(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> Way | None:
+        """Return the change of layout that brings A's output closest to B's; None if there is none."""
+        found = [(distance(way.of(np.asarray(of_a)), np.asarray(of_b)), way) for way in self._ways[pair]]
+        return min(found, key=lambda each: each[0], default=(0.0, None))[1]
+
+    def axes(self, pair: tuple[int, int], of_a: Any, of_b: Any) -> tuple[int, ...]:
+        """Return A's axes in the order of B's output; empty where no order of whole axes is B's."""
+        for way in self._ways[pair]:
+            whole = way.split == np.shape(of_a) and way.merged == way.shape
+            if whole and distance(way.of(np.asarray(of_a)), np.asarray(of_b)) <= self._limits[pair]:
+                return way.axes
+        return ()
+
+    def unequal(self, a: Program, b: Program) -> Pairs:
+        """Return the pairs that differ between two programs, either of which may be patched."""
+        return [(x, y) for x, y in self.pairs
+                if not self.equal((x, y), a.values([x])[x], b.values([y])[y])]  # fmt: skip
+
+
+def _unmoved(program: Program, index: int) -> Operation:
+    """Return the operation that made a value, layout operations skipped."""
+    op = program.operations[index]
+    while op.is_layout and op.inputs:
+        op = program.operations[op.inputs[0]]
+    return op
+
+
+def _grain(a: Program, b: Program, pair: tuple[int, int]) -> float:
+    """Return the size up to which an output of A, or B's where A's is all zero, is nothing but
+    round-off; 0 where A's is larger."""
+    x, y = _unmoved(a, pair[0]), _unmoved(b, pair[1])
+    if x.mark is None or x.mark[INFINITE]:
+        return 0.0
+    largest = grain(a, x) if x.mark[SQUARE] else grain(b, y)
+    return largest if max(-x.mark[LEAST], x.mark[MOST]) <= largest else 0.0
+
+
+def _size(value: Any) -> float:
+    return float(np.abs(value).max(initial=0.0))
+
+
+def _known(
+    a: Program, b: Program, pair: tuple[int, int], leaves: list[tuple[Operation, Operation]]
+) -> list[Way]:
+    """Return the changes of layout between equal parameters from which the two outputs are made; without
+    any, between equal parameters of the outputs' shapes, unless these two shapes are one."""
+    x, y = pair
+    given, shape = a.operations[x].shape, b.operations[y].shape
+    fitting = [(p, q) for p, q in leaves if (p.shape, q.shape) == (given, shape)]
+    if not fitting:
+        return []
+    made_a, made_b = made_of(a, x), made_of(b, y)
+    own = [(p, q) for p, q in fitting if p.index in made_a and q.index in made_b]
+    if not own and given == shape:
+        return []
+    found: dict[Way, None] = {}
+    for p, q in own or fitting:
+        mine, theirs = a.kept[p.index], b.kept[q.index]
+        found.update(
+            (w, None) for w in ways(given, shape) if distance(w.of(mine), theirs) <= FARTHEST.norm
+        )
+    return list(found)
+
+
+def _alike(a: Program, b: Program) -> Iterator[tuple[Operation, Operation]]:
+    """Yield pairs of parameters with more than one axis that hold the same numbers."""
+    index = Index(a, {op.index for op in a.operations if _is_held(op)})
+    for q in b.operations:
+        if _is_held(q) and sum(n > 1 for n in q.shape) > 1:
+            yield from ((p, q) for p in index.meets(q) if p.size == q.size)
+
+
+def _is_held(op: Operation) -> bool:
+    """Return whether a value is a parameter, or a constant, as which a parameter is recorded that a
+    function finds outside its arguments."""
+    return op.run is None and op.kind in ("parameter", "constant")
+
+
+def made_of(program: Program, output: int, _: Container[int] = ()) -> set[int]:
+    """Return the leaves that the fewest operations turn, element by element, into an output of their
+    size: for a parameter after a step, the parameter before it."""
+    size = program.operations[output].size
+    found: set[int] = set()
+    seen, near, depth = {output}, deque([(output, 0)]), -1
+    while near:
+        index, steps = near.popleft()
+        if depth >= 0 and steps > depth:
+            break
+        op = program.operations[index]
+        if op.run is None:
+            if op.size == size and not is_weak(op):
+                found.add(index)
+                depth = steps
+            continue
+        for i in op.inputs:
+            each = program.operations[i]
+            if i not in seen and (each.size == size or each.mark is None):
+                seen.add(i)
+                entry = i, steps + (not op.is_layout)
+                near.appendleft(entry) if op.is_layout else near.append(entry)
+    return found

@@ -1,0 +1,285 @@
+"""The places where two programs part: small regions downstream of which everything meets again.
+
+Every value of B that does not meet, and every value that such an operation reads, is patched with values
+of A, to see whether everything downstream then meets. The pair with the fewest operations before it is
+the end of the fault; patched with A's value, B goes on to the next fault. A fault that is found later
+but lies upstream of a place had made that place too large: the place is looked for again, with the
+other fault repaired.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parity.measure.nearness import LEAST
+from parity.verifier.programs.program import Operation, Program
+from parity.verifier.search.ends import pairs_of
+from parity.verifier.search.layouts import arrangements
+from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.origin import origin
+from parity.verifier.search.pairing import Outputs, Pairs
+from parity.verifier.search.region import Found, before_of, distance
+from parity.verifier.search.round import Round
+from parity.verifier.search.stages import stages
+from parity.verifier.search.trials import Repair, Trial
+
+ORDER_ROOM = 12
+"""Operations by which a better repair may be larger than one that mends an order alone: an order that
+changes here and back further on may be one operation along another axis between the two."""
+ROOM = 1
+LARGE = 16
+"""Size of a place, in operations, from which values of B that meet shortly before it are tried, too."""
+SAME = LEAST.norm
+"""Relative distance up to which patching B with A's value changes nothing."""
+WORK = 400_000
+"""Operations run in trials for the end of one fault, as `Round.work` counts them; about 20 seconds of
+one processor. What is found hangs on no clock."""
+MOST = 32
+"""Most repairs that are made one after the other."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A place, and how it was found."""
+
+    before: Program
+    """B, not yet patched with A's value there."""
+    repair: Repair
+    found: Found
+    outputs: Outputs
+    """The outputs upstream of which it was found."""
+
+
+class Search:
+    """Two programs, B patched with more and more of A's values."""
+
+    def __init__(self, a: Program, b: Program, pairs: Pairs) -> None:
+        self.a, self.b = a, b
+        self.outputs = Outputs(a, b, pairs)
+        self.index = Index(a)
+        self.repairs = 0
+        """How many were made one after the other."""
+
+    def unequal(self, b: Program | None = None) -> Pairs:
+        """Return the pairs of outputs that differ."""
+        return self.outputs.unequal(self.a, b or self.b)
+
+    def places(self) -> list[Found]:
+        """Return the places where B parts from A, in B's order, each repaired before the next is found.
+
+        Of several training steps, those of the first come first.
+        """
+        steps: list[_Step] = []
+        ends: list[Found] = []
+        updates = [*stages(self.a, self.b, self.index)] if self.unequal() else []
+        for outputs in [Outputs(self.a, self.b, pairs) for pairs in updates]:
+            ends += self._stage(steps, outputs)
+            self.b = self._level(outputs)
+        ends += self._stage(steps, self.outputs)
+        return [*sorted((step.found for step in steps), key=lambda found: found.b.end), *ends]
+
+    def round(self, b: Program | None = None, outputs: Outputs | None = None) -> Round | None:
+        """Return a round of B as it is now, or of `b`; None if the outputs, all or given, are equal."""
+        b, outputs = b or self.b, outputs or self.outputs
+        unequal = outputs.unequal(self.a, b)
+        return Round(self.a, b, self.index, outputs, unequal) if unequal else None
+
+    def _stage(self, steps: list[_Step], outputs: Outputs) -> list[Found]:
+        """Add the places upstream of some outputs to `steps`; return a place for which no end is found.
+
+        What is wrong with the update of one parameter is wrong with others: all are repaired at once.
+
+        Args:
+            steps: the places so far.
+            outputs: the outputs upstream of which to look.
+        """
+        best: Repair | None = None
+        while self.repairs < MOST and (now := self.round(outputs=outputs)):
+            self.repairs += 1
+            best = best and _alike(now, best)
+            best = best or _of_an_update(now) or _best(now)
+            if best is None:
+                return [now.open_end()]
+            found = now.found(best)
+            steps[:] = [*self._behind(found, steps), _Step(self.b, best, found, outputs)]
+            self.b = best.fed
+            for each in _others(now, best):
+                steps.append(_Step(now.b, each, now.found(each), outputs))
+                self.b = each.fed
+        return []
+
+    def _level(self, outputs: Outputs) -> Program:
+        """Return B patched with A's values at the outputs that do not meet: the rest of a difference, or
+        one too small to count, is not carried on."""
+        a, b = self.a, self.b
+        left = [
+            (x, y) for x, y in outputs.pairs if a.operations[x] not in self.index.meets(b.operations[y])
+        ]
+        given = {}
+        for x, y in left:
+            own = b.values([y])[y]
+            ways = outputs.ways((x, y), a.values([x])[x])
+            given[y] = min(ways, key=lambda way, own=own: distance(way, own))
+        return replace(b.fed(given, {}), repaired=frozenset()) if given or b.repaired else b
+
+    def _behind(self, front: Found, steps: list[_Step]) -> list[_Step]:
+        """Return the places, looking again for those that have a fault upstream, with it repaired."""
+        front = origin(front, self.index) if steps else front
+        if not front.closed:
+            return steps
+        return [each for step in steps if (each := self._smaller(front, step)) is not None]
+
+    def _smaller(self, front: Found, step: _Step) -> _Step | None:
+        """Look for a place again with another repaired: return it unchanged if that one does not lead to
+        it, None if that one was all that was wrong."""
+        b, y = step.before, front.b.end
+        if y >= len(b) or step.repair.trial.y not in b.behind({y}):
+            return step
+        b = Trial(front.a.end, y, front.value, tuple(front.b.readers), front.twins).feed(b)
+        inside = {*step.found.b.operations, *step.found.b.readers}
+        now = self.round(b, step.outputs)
+        if now is None or not inside & now.reach_b:
+            return None
+        best = _best(now, among=inside)
+        if best is None or best.size >= step.repair.size:
+            return step
+        return _Step(b, best, now.found(best), step.outputs)
+
+
+def _of_an_update(now: Round) -> Repair | None:
+    """Return the repair of an output that parts from A by element-wise operations alone, as a parameter
+    does whose gradient is right; it is looked for among these alone."""
+    for y, x in now.roots.items():
+        if not _is_of_update(now, y):
+            continue
+        of_a, of_b = before_of(now.a, x, now.reach_a), before_of(now.b, y, now.reach_b)
+        best = _best(now, _with_inputs(now.b, of_b), _with_inputs(now.a, of_a))
+        if best is not None:
+            return best
+    return None
+
+
+def _others(now: Round, first: Repair) -> list[Repair]:
+    """Return repairs of the outputs that are computed, element by element, as the one repaired first:
+    between the same lines, and of as many operations. B is patched with all of them."""
+    program, trials = now.b, [first.trial]
+    behind = now.b.behind(first.trial.places)
+    if first.trial.readers or not any(_is_of_update(now, y) for y in behind & now.roots.keys()):
+        return []
+    of_a, of_b = now.a.operations[first.trial.x], program.operations[first.trial.y]
+    for y, x in now.roots.items():
+        if y in behind or not _is_of_update(now, y):
+            continue
+        ends = [
+            [each for each in ends if each[0] in among and _is_again(of.operations[each[0]], op)]
+            for of, ends, among, op in (
+                (now.a, now.ends_a, set(before_of(now.a, x, now.reach_a)), of_a),
+                (program, now.ends_b, set(before_of(program, y, now.reach_b)), of_b),
+            )
+        ]
+        tried = _trials(now, ends[1], set(), ends[0]) if all(ends) else ()
+        trial = next((t for size, t in tried if size == first.size and now.closes(t)), None)
+        trials += [trial] if trial is not None else []
+    given = {i: trial.at(program, i) for trial in trials for i in trial.places}
+    fed = program.fed(given, {}) if len(trials) > 1 else first.fed
+    return [
+        replace(first, trial=each, own=now.window[each.y], fed=fed, order=False) for each in trials[1:]
+    ]
+
+
+def _is_of_update(now: Round, y: int) -> bool:
+    """Return whether an output parts from A by element-wise operations alone."""
+    size, operations = now.b.operations[y].size, now.b.operations
+    return size > 1 and all(
+        operations[i].size in (1, size) and operations[i].name not in ("matmul", "conv")
+        for i in before_of(now.b, y, now.reach_b)
+    )
+
+
+def _with_inputs(program: Program, operations: list[int]) -> set[int]:
+    return {*operations, *(i for each in operations for i in program.operations[each].inputs)}
+
+
+def _best(now: Round, among: set[int] | None = None, of_a: set[int] | None = None) -> Repair | None:
+    """Return the repair that leaves the least of B apart from A, among the smallest; `among` limits the
+    values of B that are tried, `of_a` those of A."""
+    until = now.work + WORK
+    best: Repair | None = None
+    tried: set[tuple[int, ...]] = set()
+    ends = [each for each in now.ends_b if among is None or each[0] in among]
+    ends_a = [each for each in now.ends_a if of_a is None or each[0] in of_a]
+    for size, trial in _trials(now, ends, tried, ends_a):
+        if best is not None:
+            room = ORDER_ROOM if best.order and best.left else ROOM
+            if not best.left or size > best.size + room:
+                break
+        best = _better(now, trial, size, best)
+        if now.work > until:
+            break
+    if among is None and (best is None or best.size > LARGE):
+        for size, trial in _trials(now, now.before_b(), tried):
+            if (best is not None and size >= best.size) or now.work > until:
+                break
+            best = _better(now, trial, size, best)
+    return best
+
+
+def _alike(now: Round, last: Repair) -> Repair | None:
+    """Return the last repair, repeated for another parameter or layer: between the same lines, and of
+    as many operations."""
+    before_a, before_b = now.a.operations[last.trial.x], now.b.operations[last.trial.y]
+    ends_a = [each for each in now.ends_a if _is_again(now.a.operations[each[0]], before_a)]
+    ends_b = [each for each in now.ends_b if _is_again(now.b.operations[each[0]], before_b)]
+    for size, trial in _trials(now, ends_b, set(), ends_a) if ends_a and ends_b else ():
+        if size == last.size and (found := _better(now, trial, size, None)) is not None:
+            return found
+    return None
+
+
+def _is_again(op: Operation, before: Operation) -> bool:
+    return op.index != before.index and (op.name, op.source) == (before.name, before.source)
+
+
+def _better(now: Round, trial: Trial, size: int, best: Repair | None) -> Repair | None:
+    """Return the repair that a trial makes, or the best so far if that one is no worse."""
+    own = now.window[trial.y]
+    if not now.closes(trial) or distance(trial.value, own) <= SAME:
+        return best
+    repair = now.repair(trial, size)
+    if repair is None or (best is not None and best.rank <= repair.rank):
+        return best
+    return repair
+
+
+def _trials(
+    now: Round,
+    ends_b: list[tuple[int, int]],
+    tried: set[tuple[int, ...]],
+    ends_a: list[tuple[int, int]] | None = None,
+) -> Iterator[tuple[int, Trial]]:
+    """Yield A's values in every order that B's may have, those with few operations before them first.
+
+    The same numbers in the same place are tried once: A has them in several layouts.
+    """
+    ends_a = now.ends_a if ends_a is None else ends_a
+    values = now.a.values([each for each, _ in ends_a])
+    for size_a, size_b, x, y in pairs_of(now.a, now.b, ends_a, ends_b):
+        value, own = values[x], now.window.get(y)
+        if own is None or not isinstance(value, np.ndarray):
+            continue
+        if value.size == 1 and is_weak(now.a.operations[x]) and not is_weak(now.b.operations[y]):
+            continue  # a one in the place of a norm undoes the division by it, and mends nothing
+        if 1 < value.size < own.size and (value == value.flat[0]).all():
+            continue  # a number does not stand for many
+        for way in arrangements(value, np.shape(own)):
+            if np.array_equal(way, own, equal_nan=way.dtype.kind in "fc"):
+                continue
+            numbers = hash(way.tobytes()), x if is_weak(now.a.operations[x]) else -1
+            for trial in now.trials(x, y, way):
+                key = (y, hash(trial.readers), len(trial.twins), *numbers)
+                if key not in tried:
+                    tried.add(key)
+                    yield size_a + size_b, trial

@@ -1,0 +1,112 @@
+"""Places at which two programs part: a region of each, and a value downstream of which all meets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from parity.verifier.programs.fingerprint import infinite_from
+from parity.verifier.programs.program import Program
+
+Kind = Literal["operations", "order", "parameter", "digits", "rounding", "input", "open"]
+"""Kind of a place at which two programs part."""
+
+
+@dataclass
+class Region:
+    """The operations of one side that belong to a fault, and what they read from outside."""
+
+    program: Program
+    end: int
+    """The value downstream of which all meets."""
+    operations: list[int]
+    readers: list[int] = field(default_factory=list)
+    """The operations that read a wrong value, where nothing was computed wrongly."""
+
+
+@dataclass
+class Found:
+    """One place at which the programs part."""
+
+    a: Region
+    b: Region
+    value: np.ndarray
+    """A's value in B's layout."""
+    instead: np.ndarray
+    """B's own."""
+    closed: bool = True
+    repaired: Program | None = None
+    """B patched with A's value here."""
+    twins: tuple[int, ...] = ()
+    """Further, equal values of B that the same line makes, patched as well."""
+    traced: bool = False
+    """Whether it was moved to where an order arose."""
+
+    @property
+    def error(self) -> float:
+        """||a - b|| / ||a||."""
+        return distance(self.value, self.instead)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Return the relative distance in the norm; infinite unless infinities stand at the same places."""
+    if np.shape(a) != np.shape(b):
+        return np.inf
+    huge = min(infinite_from(np.asarray(a)), infinite_from(np.asarray(b)))
+    a, b = (np.asarray(each, np.complex128 if np.iscomplexobj(each) else np.float64) for each in (a, b))
+    big_a, big_b = ~(np.abs(a) < huge), ~(np.abs(b) < huge)
+    if (big_a != big_b).any() or ((a > huge) != (b > huge)).any():
+        return np.inf
+    a, b = np.where(big_a, 0, a), np.where(big_b, 0, b)
+    norm = float(np.linalg.norm(a))
+    apart = float(np.linalg.norm(a - b))
+    return 0.0 if not apart else apart / norm if norm else np.inf
+
+
+def first(program: Program, reached: set[int]) -> list[int]:
+    """Return the operations of `reached` that read nothing in it; only those with operands, if any."""
+    found = [
+        i for i in sorted(reached) if not any(each in reached for each in program.operations[i].inputs)
+    ]
+    written = [i for i in found if program.operations[i].operands]
+    return written or found
+
+
+def before_of(program: Program, end: int, reached: set[int]) -> list[int]:
+    """Return the operations of `reached` that lead to a value, itself included, in order."""
+    found: set[int] = set()
+    stack = [end]
+    while stack:
+        index = stack.pop()
+        if index in found or index not in reached:
+            continue
+        found.add(index)
+        stack += program.operations[index].inputs
+    return sorted(found)
+
+
+def recurrent(program: Program, readers: Sequence[Sequence[int]]) -> set[int]:
+    """The parameters that one line reads several times in the same way, as in a loop over time."""
+    found = set()
+    for op in program.operations:
+        if op.kind != "parameter":
+            continue
+        seen: set[tuple[object, ...]] = set()
+        stack: list[tuple[int, tuple[str, ...]]] = [(op.index, ())]
+        while stack:
+            index, moves = stack.pop()
+            for reader in readers[index]:
+                each = program.operations[reader]
+                if each.is_layout:
+                    stack.append((reader, (*moves, each.name)))
+                    continue
+                shapes = tuple(program.operations[i].shape for i in each.inputs)
+                axes = str(each.extra.get("params", {}).get("dimension_numbers", ""))
+                key = each.name, each.source, each.label, shapes, axes, moves
+                if key in seen:
+                    found.add(op.index)
+                seen.add(key)
+    return found

@@ -1,0 +1,83 @@
+"""Numbers that are written in both programs, and that one program holds in a smaller type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from parity.verifier.programs.program import Operation, Program, Ref
+
+TYPES = {2.0**-8: "bfloat16", 2.0**-11: "float16", 2.0**-24: "float32"}
+"""Names of the smaller types, by their rounding."""
+FLOAT32 = 2.0**-24
+POWERS = (-2.0, -1.0, -0.5, 0.5, 2.0)
+NEXT = 2.0
+"""Most roundings by which a number that was computed in a smaller type may be off: the root of a
+width."""
+
+
+def rounded(value: np.ndarray, epsilon: float) -> np.ndarray:
+    """Round numbers to a smaller type; the result is float64."""
+    import ml_dtypes
+
+    name = TYPES[epsilon]
+    return value.astype(getattr(ml_dtypes, name) if name == "bfloat16" else name).astype(np.float64)
+
+
+def restore(program: Program, other: Program) -> tuple[Program, list[str]]:
+    """Return a program with its rounded numbers restored from the other, and the lines where they stand.
+
+    A number is restored only where the other program has one that rounds to it, or in float32 one
+    whose inverse, square or root does: a scale of logits may be divided by, or be applied to queries
+    and keys. So nothing is forgiven that is not written in both.
+    """
+    exact = sorted({each for op in other.operations for each in _numbers(other, op)})
+    powers = sorted({each**p for each in exact if 2.0**-32 < each < 2.0**32 for p in POWERS})
+    changed: dict[int, Operation] = {}
+    given: dict[int, np.ndarray] = {}
+    for op in program.operations:
+        if op.epsilon not in TYPES:
+            continue
+        if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
+            own = np.asarray(program.kept[op.index])
+            found = _exact(float(own.ravel()[0]), op.epsilon, exact, powers)
+            if found is not None:
+                given[op.index] = np.full(own.shape, found)
+            continue
+        operands = tuple(_restored(each, op.epsilon, exact, powers) for each in op.operands)
+        if any(new is not old for new, old in zip(operands, op.operands, strict=True)):
+            changed[op.index] = replace(op, operands=operands)
+    if not changed and not given:
+        return program, []
+    lines = [str(op.source or op.name) for op in changed.values()]
+    return program.fed(given, {}, changed), [*lines, *("a constant" for _ in given)]
+
+
+def _restored(each: object, epsilon: float, exact: list[float], powers: list[float]) -> object:
+    if not isinstance(each, (float, np.floating)):
+        return each
+    found = _exact(float(each), epsilon, exact, powers)
+    return each if found is None else found
+
+
+def _exact(own: float, epsilon: float, exact: list[float], powers: list[float]) -> float | None:
+    """Return the exact number that rounds to `own`; None where there is none, or `own` is exact."""
+    if not np.isfinite(own) or own in exact:
+        return None
+    near = [each for each in exact if abs(each - own) <= NEXT * epsilon * abs(own)]
+    same = [e for e in near if rounded(np.asarray(e), epsilon) == rounded(np.asarray(own), epsilon)]
+    far = near if epsilon == FLOAT32 else []  # smaller types have too few numbers to tell
+    if epsilon == FLOAT32 and not near and own * 2**10 % 1:  # nor is a half the root of a quarter
+        far = [each for each in powers if abs(each - own) <= NEXT * epsilon * abs(own)]
+    return min(same or far, key=lambda each: abs(each - own), default=None)
+
+
+def _numbers(program: Program, op: Operation) -> Iterator[float]:
+    """Yield the numbers that an operation is written with, or that a constant holds."""
+    if op.kind == "constant" and op.size == 1 and op.dtype[:3] == "flo":
+        yield float(np.ravel(program.kept[op.index])[0])
+    for each in op.operands:
+        if isinstance(each, (float, np.floating)) and not isinstance(each, Ref):
+            yield float(each)

@@ -1,0 +1,131 @@
+"""What a cause may say and what it may not: only what is known of both sides."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from parity.verifier.locate import compare
+
+RNG = np.random.default_rng(5)
+
+
+def test_a_table_that_every_layer_adds_is_a_term_and_no_residual():
+    w = RNG.normal(size=(2, 6, 6)) / 3
+    x, at = RNG.normal(size=(5, 6)), RNG.normal(size=(5, 6))
+
+    def function(skipped):
+        def of(w, x, at):
+            at = jnp.tanh(at)
+            for i, each in enumerate(w):
+                x = jnp.tanh(x @ each) + (0 if i == skipped else at)
+            return x @ w[0]
+
+        return lambda w, x: of(w, x, at), (w, x)
+
+    found = compare(function(None), function(1))
+    assert [place.cause for place in found.places] == ["term left out"]
+
+
+def test_how_a_given_number_was_computed_is_not_said():
+    def function(p, x):
+        return jax.nn.softmax(x * p["slopes"]) @ p["kernel"]
+
+    def port(p, x):
+        return jax.nn.softmax(x * 2.0 ** (-8 * jnp.arange(4) / 4)) @ p["kernel"]
+
+    p = {"slopes": 2.0 ** (-8 * (np.arange(4) + 1) / 4), "kernel": RNG.normal(size=(4, 3))}
+    x = RNG.normal(size=(5, 4))
+    found = compare((function, (p, x)), (port, (p, x)))
+    assert [place.cause for place in found.places] == ["factor"]
+
+
+def test_of_a_factor_the_line_that_reads_it_is_shown():
+    # gradients summed over two parts: the sum is right, the step should have taken their mean
+    def loss(w, x, y):
+        return ((jnp.tanh(x @ w) - y) ** 2).mean()
+
+    def whole(w, x, y):
+        return w - 0.1 * jax.grad(loss)(w, x, y)
+
+    def parts(w, x, y):
+        def one(total, batch):
+            return total + jax.grad(loss)(w, *batch), None
+
+        batches = x.reshape(2, 4, 6), y.reshape(2, 4, 4)
+        total, _ = jax.lax.scan(one, jnp.zeros_like(w), batches)
+        return w - 0.1 * total  # wrong
+
+    given = RNG.normal(size=(6, 4)), RNG.normal(size=(8, 6)), RNG.normal(size=(8, 4))
+    (place,) = compare((whole, given), (parts, given)).places
+    assert place.cause == "factor"
+    assert "# wrong" in place.b.lines[-1].text
+
+
+def test_a_rate_is_a_factor_of_one_term_whether_it_writes_in_place_or_not():
+    p, g = (torch.from_numpy(each) for each in RNG.normal(size=(2, 5, 3)))
+
+    def in_place(p, g):
+        m = (0.3 * g).lerp_(g * g, 0.1)
+        return p.mul_(0.99).addcdiv_(m, g.square() + 1, value=-0.05)
+
+    def sums(p, g):
+        m = 0.9 * (0.3 * g) + 0.1 * g**2
+        return p * 0.99 - 0.02 * m / (g**2 + 1)  # 0.05 in the other
+
+    def signed(p, g):
+        return p.add(g.sin(), alpha=-0.2)
+
+    def plus(p, g):
+        return p * torch.ones(3, dtype=p.dtype) + 0.2 * torch.sin(g)
+
+    (place,) = compare((in_place, (p.clone(), g)), (sums, (p, g))).places
+    assert (place.cause, "0.4 times" in place.message) == ("factor", True)
+    (place,) = compare((signed, (p, g)), (plus, (p, g))).places
+    assert (place.cause, place.message) == ("number", "0.2 where A has -0.2")
+
+
+def test_what_is_made_of_numbers_alone_does_not_tell_where_a_value_is_read():
+    # two norms are alike up to their gains: the branch between them is not one too many
+    w, g, x = RNG.normal(size=(2, 6, 6)) / 2, RNG.normal(size=6), RNG.normal(size=(5, 6))
+
+    def function(activation):
+        def normed(x, g):
+            centred = x - x.mean(-1, keepdims=True)
+            small = jnp.full((len(x), 1), 1e-3)  # an epsilon that is an array
+            return centred * (g * jax.lax.rsqrt((centred**2).mean(-1, keepdims=True) + small))
+
+        def of(w, g, x):
+            return normed(x + activation(normed(x, g) @ w[0]) @ w[1], 2 * g) @ w[0]
+
+        return of, (w, g, x)
+
+    found = compare(function(jax.nn.gelu), function(lambda x: jax.nn.gelu(x, approximate=False)))
+    assert [place.cause for place in found.places] == ["activation"]
+
+
+def test_an_error_that_is_no_number_is_said_in_words():
+    x = np.random.default_rng(8).normal(size=(3, 5))
+    keep = np.array([True, True, True, False, False])
+    masked = compare((lambda x: jax.nn.softmax(jnp.where(keep, x, -jnp.inf)), x), (jax.nn.softmax, x))
+    assert masked.verdict == "DIFFERENT"
+    assert "error inf" not in masked.to_text()
+    assert "one of the two is zero or infinite" in masked.to_text()
+
+
+def test_hidden_states_a_layer_off_are_another_value_returned():
+    weights = RNG.normal(size=(4, 5, 5)) / 2
+
+    def states(w, x):
+        found = [x]
+        for each in w:
+            x = x + jnp.tanh(x @ each)
+            found.append(x)
+        return found
+
+    x = RNG.normal(size=(3, 5))
+    found = compare(
+        (lambda w, x: states(w, x)[-2], (weights, x)), (lambda w, x: states(w, x)[-1], (weights, x))
+    )
+    assert [place.cause for place in found.places] == ["other value returned"]
+    assert found.places[0].message.startswith("A computes B's value at test_names.py:")

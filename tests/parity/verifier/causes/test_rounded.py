@@ -1,0 +1,180 @@
+"""What one program holds or computes in fewer bits is compared with what it was rounded from."""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from flax import linen, nnx
+
+from parity.verifier.locate import compare
+from tests.support import operations_models as models
+
+
+def test_bfloat16_weights_are_compared_with_those_they_were_rounded_from():
+    wide, _, x = models.torch_model()
+    model, _, _ = models.torch_model()
+    found = compare((wide, x), (model.bfloat16(), torch.from_numpy(x).bfloat16()))
+    assert found.verdict == "EQUAL"
+    assert len(found.rounded) > 10
+    assert not model.training
+    assert model.head.weight.dtype == torch.bfloat16
+
+
+def test_a_weight_that_is_an_argument_of_its_own_is_rounded_too():
+    rng = np.random.default_rng(1)
+    weight, x = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 4), (3, 5)))
+    model = torch.nn.Linear(5, 4, bias=False)
+    model.weight.data = torch.from_numpy(weight.T.copy())
+    a = model.bfloat16(), torch.from_numpy(x).bfloat16()
+    found = compare(a, (lambda w, x: x @ w, (weight, x)))
+    assert found.verdict == "EQUAL"
+    assert found.rounded == ("w", "x")
+    port = functools.partial(lambda w, x: x @ w, jnp.asarray(weight))
+    for b in ((port, x), (lambda x: x @ weight, x)):  # bound; found outside
+        assert compare(a, b).verdict == "EQUAL"
+
+
+class Rotary(torch.nn.Module):
+    """Turns tokens by frequencies that it made in float32, as transformers does."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.register_buffer("frequencies", base ** -(torch.arange(3) / 3), persistent=False)
+
+    def forward(self, x):
+        angles = torch.arange(5)[:, None] * self.frequencies
+        return x * torch.cat([angles, angles], -1).cos()
+
+
+@pytest.mark.parametrize(("base", "verdict"), [(1000.0, "EQUAL"), (1001.0, "DIFFERENT")])
+def test_constants_that_one_side_has_in_float32_are_compared_with_what_they_were_rounded_from(
+    base, verdict
+):
+    def port(x):
+        angles = jnp.arange(5)[:, None] / 1000.0 ** (jnp.arange(3) / 3)
+        return jnp.concatenate([x[:, :3] * jnp.cos(angles), x[:, 3:] * jnp.cos(angles)], -1)
+
+    x = np.random.default_rng(3).normal(size=(5, 6))
+    found = compare((Rotary(base), x), (port, x))
+    assert found.verdict == verdict
+    assert not found.notes
+    if verdict == "EQUAL":
+        assert [each.partition(":")[0] for each in found.rounded] == ["test_rounded.py"]
+        assert found.error < 1e-14
+
+
+def test_what_computes_in_float32_is_compared_in_float64():
+    def plain(x):
+        return jax.nn.softmax(x * 0.1) * (1 / 3)
+
+    def mixed(x):
+        return (jax.nn.softmax(x.astype(jnp.float32) * 0.1) * jnp.float32(1 / 3)).astype(x.dtype)
+
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    found = compare((plain, x), (mixed, x))
+    assert found.verdict == "EQUAL"
+    assert found.error < 1e-7
+
+
+def test_a_module_that_remembers_the_type_of_its_parameters_in_front_of_a_loop():
+    """`nnx.Embed` returns float32, which `jax.lax.scan` refuses beside layers in float64."""
+    embed = nnx.Embed(11, 6, rngs=nnx.Rngs(0))
+    weights = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6, 6)), jnp.float32)
+
+    class Model(nnx.Module):
+        def __init__(self):
+            self.embed, self.weights = embed, nnx.Param(weights)
+
+        def __call__(self, ids):
+            layer = lambda x, w: (x + jnp.tanh(x @ w), None)  # noqa: E731
+            return jax.lax.scan(layer, self.embed(ids), self.weights[...])[0]
+
+    def unrolled(table, weights, ids):
+        x = table[ids]
+        for w in weights:
+            x = x + jnp.tanh(x @ w)
+        return x
+
+    ids = np.arange(8).reshape(2, 4)
+    found = compare((Model(), ids), (unrolled, (embed.embedding[...], weights, ids)))
+    assert (found.verdict, found.error < 1e-14) == ("EQUAL", True)
+
+
+class Bfloat16(linen.Module):
+    """A perceptron that computes in bfloat16."""
+
+    approximate: bool = True
+    factor: float = 1.0
+
+    @linen.compact
+    def __call__(self, x):
+        x = linen.Dense(7, dtype=jnp.bfloat16, name="wide")(x)
+        x = linen.gelu(x, approximate=self.approximate)
+        x = x if self.factor == 1 else x * self.factor
+        return linen.Dense(3, dtype=jnp.bfloat16, name="narrow")(x)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [({}, ""), ({"approximate": False}, "activation"), ({"factor": 1.01}, "one scale too many")],
+    ids=["clean", "activation", "factor"],
+)
+def test_what_computes_in_bfloat16_hides_no_fault(wrong, cause):
+    rng = np.random.default_rng(5)
+    weights = {
+        name: {
+            "kernel": rng.normal(size=shape).astype("f4"),
+            "bias": rng.normal(size=shape[1:]).astype("f4"),
+        }
+        for name, shape in {"wide": (5, 7), "narrow": (7, 3)}.items()
+    }
+    wide, narrow = torch.nn.Linear(5, 7), torch.nn.Linear(7, 3)
+    for layer, held in ((wide, weights["wide"]), (narrow, weights["narrow"])):
+        layer.weight.data = torch.from_numpy(held["kernel"].T.copy())
+        layer.bias.data = torch.from_numpy(held["bias"])
+    model = torch.nn.Sequential(wide, torch.nn.GELU(approximate="tanh"), narrow)
+    x = rng.normal(size=(4, 5)).astype("f4")
+    found = compare((model, torch.from_numpy(x)), (Bfloat16(**wrong), {"params": weights}, x))
+    assert [place.cause for place in found.places] == ([cause] if cause else [])
+    assert found.verdict == ("DIFFERENT" if cause else "EQUAL")
+    assert not found.notes
+    assert cause or found.error < 1e-14
+
+
+def test_weights_that_were_merged_in_float32_are_those_of_their_parts():
+    """An adapter that is merged into its weights, as everybody does; with the wrong factor it is
+    another."""
+    rng = np.random.default_rng(6)
+    w, down, up = (rng.normal(size=shape).astype("f4") for shape in ((6, 5), (6, 2), (2, 5)))
+    x = rng.normal(size=(4, 6))
+    apart = (lambda w, down, up, x: x @ w + x @ down @ up * 4.0, (w, down, up, x))
+    for factor, verdict in ((4.0, "EQUAL"), (4.001, "DIFFERENT")):
+        merged = (w.astype("f8") + down.astype("f8") @ up * factor).astype("f4")
+        found = compare(apart, (jax.tree_util.Partial(lambda w, x: x @ w, merged), x))
+        assert found.verdict == verdict
+        assert len(found.notes) == (verdict == "EQUAL")
+
+
+def test_a_scale_in_a_smaller_type_is_the_product_of_its_roots():
+    """Logits scaled, or divided, by a number that was computed in the type; or queries and keys by its
+    root."""
+    rng = np.random.default_rng(7)
+    q, k = (rng.normal(size=(3, 8)).astype("f4") for _ in "qk")
+    roots = (lambda q, k: (q * 8**-0.25) @ (k * 8**-0.25).T, (q, k))
+
+    def said(number, dtype, operator=operator.mul):
+        def whole(q, k):
+            return operator((q @ k.T).astype(dtype), jnp.asarray(number, dtype)).astype(q.dtype)
+
+        found = compare(roots, (whole, (q, k)))
+        return found.verdict, len(found.notes), found.error < 1e-15
+
+    assert said(0.35355338, "float32") == ("EQUAL", 0, True)
+    assert said(2.828427, "float32", operator.truediv) == ("EQUAL", 0, True)
+    assert said(0.3535, "float32") == ("DIFFERENT", 0, False)
+    assert said(8**-0.5, "bfloat16") == ("UNCERTIFIED", 1, False)
+    assert said(0.35, "bfloat16") == ("DIFFERENT", 0, False)

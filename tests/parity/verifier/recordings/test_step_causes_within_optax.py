@@ -1,0 +1,90 @@
+"""What optax does inside of its chain - clipping, a schedule in float32 - hides no other fault."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import optax
+import pytest
+import torch
+from torch import nn
+
+from tests.parity.verifier.recordings.test_step_causes import (
+    RATE,
+    STEPS,
+    adamw,
+    of_optax,
+    only,
+    run_jax,
+    run_torch,
+    verdict,
+)
+from tests.parity.verifier.recordings.test_step_causes_early import norm_clip, torch_clip
+
+MOST = 0.1
+"""A norm that every gradient of these programs is larger than."""
+BETAS = (0.9, 0.95)
+
+
+def reference(path, clip):
+    return run_torch(path, "float64", lambda model: adamw(model, betas=BETAS), clip=clip)
+
+
+def with_betas(model: nn.Module) -> torch.optim.Optimizer:
+    return adamw(model, betas=BETAS)
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize(
+    ("name", "stage", "options"),
+    [
+        ("beta2", "moments", {"b2": 0.9989}),
+        ("epsilon-place", "updated", {"b2": 0.95, "eps": 0.0, "eps_root": 1e-8}),
+        ("weight-decay", "updated", {"b2": 0.95, "decay": 0.1}),
+    ],
+)
+def test_clipping_of_both_hides_nothing(tmp_path, name, stage, options):
+    a = reference(tmp_path / "a.trace", norm_clip(MOST, 0.0))
+    tx = of_optax(optax.clip_by_global_norm(MOST), **options)
+    only(a, run_jax(tmp_path / "b.trace", "float64", tx), name, stage)
+
+
+@pytest.mark.usefixtures("x64")
+def test_what_torch_adds_to_the_norm_is_named_in_the_moments(tmp_path):
+    a = reference(tmp_path / "a.trace", torch_clip(MOST))
+    b = run_jax(tmp_path / "b.trace", "float64", of_optax(optax.clip_by_global_norm(MOST), b2=0.95))
+    cause = only(a, b, "clip-epsilon", "moments")
+    assert (cause.a, cause.b) == ("added to the norm 1e-06", "added to the norm 0")
+
+
+@pytest.mark.usefixtures("x64")
+def test_each_value_clipped_within_optax(tmp_path):
+    a = reference(tmp_path / "a.trace", norm_clip(MOST, 0.0))
+    b = run_jax(tmp_path / "b.trace", "float64", of_optax(optax.clip(0.005), b2=0.95))
+    cause = only(a, b, "moments-gradient", "moments")
+    assert cause.b == "gradient: each value clipped to 0.005"
+
+
+@pytest.mark.usefixtures("x64")
+def test_decay_in_a_gradient_that_is_clipped_before(tmp_path):
+    a = reference(tmp_path / "a.trace", norm_clip(MOST, 0.0))
+    decayed = optax.add_decayed_weights(0.1)
+    tx = of_optax(optax.clip_by_global_norm(MOST), decayed, b2=0.95)
+    found = verdict(a, run_jax(tmp_path / "b.trace", "float64", tx))
+    assert [(cause.name, cause.b) for cause in found.causes] == [
+        ("coupled-decay", "decay in the gradient 0.1")
+    ]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("decay", [0.05, 0.1])
+def test_a_schedule_in_float32_stands_behind_what_is_wrong(tmp_path, decay):
+    def rate(count: jax.Array) -> jax.Array:
+        return RATE * jnp.minimum(1.0, (count + 1) / 7)
+
+    rates = [RATE * min(1.0, (i + 1) / 7) for i in range(STEPS)]
+    a = run_torch(tmp_path / "a.trace", "float64", rates=rates)
+    tx = of_optax(rate=rate, decay=decay)
+    b = run_jax(tmp_path / "b.trace", "float64", tx, rates=None)
+    names = [cause.name for cause in verdict(a, b).causes]
+    assert names == [*(["weight-decay"] if decay != 0.05 else []), "rate-rounded"]

@@ -1,0 +1,166 @@
+"""Places written as programs of their own: each is run, and prints the difference that was found."""
+
+import ast
+import re
+import runpy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from parity.cli import run
+from parity.verifier.locate import compare, compare_programs
+from parity.verifier.programs.sides import record
+from parity.verifier.repro import write_repro
+from parity.verifier.repro.script import _npz, script
+from tests.parity.verifier.museum.rooms import exhibits, judge
+from tests.parity.verifier.museum.test_museum import REPRESENTATIVES
+from tests.support import operations_models as models
+from vit_config import ConfigError, InputError
+
+FAULTS = ("tanh", "causal", "unscaled", "exchanged", "no residual", "last token", "transposed attention",
+          "untransposed weight")  # fmt: skip
+ALLOWED = {"__future__", "pathlib", "numpy", "torch", "jax"}
+
+
+@pytest.fixture(scope="module")
+def sides():
+    model, weights, x = models.torch_model()
+    torch_side = record((model, x), "A")
+    jax_side = record((models.jax_model(), (weights, x)), "A")
+    return torch_side, jax_side, weights, x
+
+
+def executed(found, tmp_path, capsys):
+    """What the program of the first place prints, run in this process, and its text."""
+    place = found.places[0]
+    text, held = script(place, place.found, "place.npz", "A", "B")
+    path = tmp_path / "place.py"
+    path.write_text(text)
+    (tmp_path / "place.npz").write_bytes(_npz(held))
+    imported = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in ([node.module] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names])
+    }
+    assert imported <= ALLOWED
+    before = jax.config.jax_enable_x64
+    try:
+        runpy.run_path(str(path))
+    finally:
+        jax.config.update("jax_enable_x64", before)
+    return difference(capsys.readouterr().out), text
+
+
+def difference(printed):
+    return float(re.search(r"relative difference (\S+),", printed)[1])
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("framework", [0, 1], ids=["torch-jax", "jax-jax"])
+def test_it_prints_the_difference_that_was_found(sides, fault, framework, tmp_path, capsys):
+    *of_a, weights, x = sides
+    found = compare_programs(of_a[framework], record((models.jax_model(fault), (weights, x)), "B"))
+    printed, text = executed(found, tmp_path, capsys)
+    assert printed == pytest.approx(found.places[0].found.error, rel=0.01)
+    assert "operations_models.py:" in text
+
+
+def reproduces(name, tmp_path, capsys):
+    _, found = judge(exhibits()[name])
+    expected = found.places[0].found.error
+    printed, _ = executed(found, tmp_path, capsys)
+    assert printed == expected == np.inf or printed == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_a_mistake_made_in_public(name, tmp_path, capsys):
+    reproduces(name, tmp_path, capsys)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.filterwarnings("ignore:divide by zero")
+@pytest.mark.parametrize("name", [name for name in exhibits() if name not in REPRESENTATIVES])
+def test_another_mistake_made_in_public(name, tmp_path, capsys):
+    reproduces(name, tmp_path, capsys)
+
+
+class Attention(nn.Module):
+    def __init__(self, *, tanh=False, causal=False, scale=6**-0.5):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(30, 90), nn.Linear(30, 30)
+        self.tanh, self.causal, self.scale = tanh, causal, scale
+
+    def forward(self, x):
+        q, k, v = self.qkv(x).reshape(2, 7, 3, 5, 6).permute(2, 0, 3, 1, 4)
+        scores = q @ k.transpose(-1, -2) * self.scale
+        if self.causal:
+            hidden = torch.ones(7, 7, dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -1e9)
+        x = (scores.softmax(-1) @ v).transpose(1, 2).reshape(2, 7, 30)
+        return nn.functional.gelu(self.out(x), approximate="tanh" if self.tanh else "none")
+
+
+@pytest.mark.parametrize("fault", [{"tanh": True}, {"causal": True}, {"scale": 1.0}], ids=str)
+def test_torch_against_torch(fault, tmp_path, capsys):
+    torch.manual_seed(0)
+    right, wrong = Attention(), Attention(**fault)
+    wrong.load_state_dict(right.state_dict())
+    x = torch.randn(2, 7, 30)
+    found = compare((right, x), (wrong, x))
+    printed, text = executed(found, tmp_path, capsys)
+    assert printed == pytest.approx(found.places[0].found.error, rel=0.01)
+    assert "import jax" not in text
+
+
+def test_writing_in_place_and_scans(tmp_path, capsys):
+    def in_place(x, wrong):
+        x = x * 1.5
+        x[:, 1] += 0.5 if wrong else 0.25
+        return x.cumsum(0)
+
+    x = np.random.default_rng(0).normal(size=(3, 7))
+    torch_x = torch.from_numpy(x)
+    found = compare((lambda x: in_place(x, False), torch_x), (lambda x: in_place(x, True), torch_x))
+    assert executed(found, tmp_path, capsys)[0] == pytest.approx(found.places[0].found.error, rel=0.01)
+
+    def scanned(x, power):
+        return jax.lax.scan(lambda c, row: (c + row**power, jnp.sin(c)), jnp.zeros(7), x)
+
+    found = compare((lambda x: scanned(x, 2), x), (lambda x: scanned(x, 3), x))
+    assert executed(found, tmp_path, capsys)[0] == pytest.approx(found.places[0].found.error, rel=0.01)
+
+
+def test_the_command_writes_and_runs_it(tmp_path, capsys):
+    """Small arrays are in the text; the others lie beside it."""
+    sides = [f"docs/port.py:{name}" for name in ("original", "port", "corrected")]
+    path = tmp_path / "place.py"
+    assert run("diff", [*sides[:2], "--repro", str(path)], prog="parity diff") == 1
+    out = capsys.readouterr().out
+    assert difference(out) == pytest.approx(2.21e-4, rel=0.01)
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["place.npz", "place.py"]
+    path.unlink()
+    assert run("diff", [*sides[1:], "--repro", str(tmp_path / "place.txt")], prog="parity diff") == 2
+    assert "give a name that ends in .py" in capsys.readouterr().err
+
+
+def test_what_cannot_be_written_leaves_nothing(tmp_path):
+    x = np.linspace(0.1, 1, 7)
+    found = compare((np_free, x), (lambda x: jnp.sin(x) * 2, x))
+    path = tmp_path / "place.py"
+    with pytest.raises(ConfigError, match=r"ends in \.py"):
+        write_repro(found.places[0], tmp_path / "place")
+    place = found.places[0].__class__(**{**vars(found.places[0]), "found": None})
+    with pytest.raises(InputError, match="no region to write"):
+        write_repro(place, path)
+    assert not list(tmp_path.iterdir())
+    assert difference(write_repro(found.places[0], path)) > 0
+    assert [each.name for each in tmp_path.iterdir()] == ["place.py"]
+
+
+def np_free(x):
+    return jnp.sin(x) * 3

@@ -1,0 +1,122 @@
+"""Limits are measured: a fault of ten roundings is one, and what is ill-conditioned alike in both is
+none."""
+
+from types import SimpleNamespace
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from parity.verifier.causes.numbers import ratio_of
+from parity.verifier.locate import compare
+
+
+class Block(torch.nn.Module):
+    """A residual branch with a norm."""
+
+    def __init__(self, epsilon=1e-6, factor=1.0):
+        super().__init__()
+        torch.manual_seed(1)
+        self.norm = torch.nn.LayerNorm(30, eps=epsilon)
+        self.wide, self.narrow = torch.nn.Linear(30, 17), torch.nn.Linear(17, 30)
+        self.factor = factor
+
+    def forward(self, x):
+        y = self.wide(self.norm(x))
+        y = y if self.factor == 1 else y * self.factor
+        return x + self.narrow(torch.tanh(y))
+
+
+X = torch.from_numpy(np.random.default_rng(2).normal(size=(3, 7, 30)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "cause"),
+    [
+        ({"factor": 1 + 3e-10}, "one scale too many"),
+        ({"epsilon": 1.00001e-6}, "epsilon"),
+        ({"epsilon": 1.0000001e-6}, "epsilon"),
+    ],
+    ids=["6e-11", "2e-12", "2e-14"],
+)
+def test_a_fault_near_rounding_is_found_and_named(wrong, cause):
+    found = compare((Block(), X), (Block(**wrong), X))
+    assert found.verdict == "DIFFERENT"
+    assert [place.cause for place in found.places] == [cause]
+
+
+@pytest.mark.parametrize(
+    ("times", "found"), [(1.0, None), (1 + 1e-13, None), (1 + 3e-10, 1 + 3e-10), (2, 2)]
+)
+def test_once_is_no_multiple(times, found):
+    """Which of two values is rounded otherwise, ill-conditioned as they may be, is no factor."""
+    value = X.numpy() + np.pi
+    ratio = ratio_of(SimpleNamespace(value=value, instead=value * times))
+    assert ratio == found if found is None else abs(ratio - found) <= 1e-15
+
+
+def fast(x):
+    """The variance in one pass, of which few digits are left where means are large."""
+    return (x * x).mean(-1) - x.mean(-1) ** 2
+
+
+def slow(x):
+    return jnp.var(x, -1)
+
+
+FAR = np.random.default_rng(3).normal(size=(5, 31)) + 1e3
+"""The two variances of these numbers are 1e-9 apart."""
+
+
+def test_a_value_that_rounding_moves_far_may_be_as_far_from_the_others():
+    found = compare((fast, FAR), (slow, FAR))
+    assert found.verdict == "EQUAL"
+    assert found.error > 1e-12
+
+
+def test_what_loses_digits_that_the_reference_keeps_differs():
+    found = compare((slow, FAR), (fast, FAR))
+    assert found.verdict == "DIFFERENT"
+    (place,) = found.places
+    assert (place.kind, place.cause) == ("digits", "")
+    assert place.b.lines[0].text.startswith("return (x * x)")
+
+
+def test_lost_digits_are_found_behind_a_value_that_only_seems_to_meet():
+    """A stream far from zero differs by less than its fingerprint shows, and by more than the next norm
+    leaves of it."""
+    rng = np.random.default_rng(5)
+    weights = rng.normal(size=(2, 31, 31)) / 6
+
+    def model(first, second):
+        def norm(x, variance):
+            return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(variance(x)[..., None] + 1e-6)
+
+        def run(weights, x):
+            x = x + jnp.tanh(norm(x, first) @ weights[0])
+            x = x + jnp.tanh(norm(x, second) @ weights[1])
+            return norm(x, slow)
+
+        return run, (weights, FAR)
+
+    for wrong in ((fast, slow), (slow, fast), (fast, fast)):
+        found = compare(model(slow, slow), model(*wrong))
+        assert found.verdict == "DIFFERENT"
+        (place,) = found.places
+        assert place.kind == "digits"
+        assert place.times == wrong.count(fast)
+        assert place.b.lines[0].text.startswith("return (x * x)")
+
+
+def test_what_is_zero_in_theory_is_not_compared_with_its_rounding():
+    """Every sum of these is nothing but rounding, and the two add up in other orders."""
+    x = np.random.default_rng(4).normal(size=(6, 40))
+
+    def centred(x, axis):
+        return (x - x.mean(axis, keepdims=True)).sum(axis)
+
+    found = compare((lambda x: centred(x, 1), x), (lambda x: centred(x[:, ::-1], 1), x))
+    assert (found.verdict, found.error) == ("EQUAL", 0.0)
+    found = compare((lambda x: centred(x, 1), x), (lambda x: x.sum(1), x))
+    assert found.verdict == "DIFFERENT"

@@ -1,0 +1,70 @@
+"""Where two programs part when more than one thing is wrong, and where a chance meeting tempts."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from parity.verifier.locate import compare
+from tests.support import operations_models as models
+
+B, N, H, D = 2, 5, 3, 21
+"""Images, tokens, heads, width."""
+
+
+def attention(packing, scale, p, x):
+    """(B, N, D); what is packed comes as (q k v, head) or as (head, q k v), `packing`."""
+    qkv = (x @ p["qkv"]).reshape((B, N, 3, H, D // H) if packing else (B, N, H, 3, D // H))
+    q, k, v = jnp.moveaxis(qkv, 2 if packing else 3, 0).swapaxes(2, 3)  # (B, H, N, D / H) each
+    weights = jax.nn.softmax(q @ k.swapaxes(-1, -2) / scale)
+    x = x + (weights @ v).swapaxes(1, 2).reshape(B, N, D) @ p["proj"]
+    return x + jax.nn.gelu(x @ p["fc1"]) @ p["fc2"]
+
+
+def test_two_faults_in_one_attention_are_two_places():
+    """The scores read both: they are placed again once the packing in front of them is known."""
+    rng = np.random.default_rng(7)
+    p = {"qkv": (D, 3 * D), "proj": (D, D), "fc1": (D, 35), "fc2": (35, D)}
+    p = {name: rng.normal(size=shape) / 5 for name, shape in p.items()}
+    x = rng.normal(size=(B, N, D))
+    right = functools.partial(attention, True, (D // H) ** 0.5)
+    found = compare((right, (p, x)), (functools.partial(attention, False, D**0.5), (p, x)))
+    packing, number = found.places
+    assert packing.cause == "transposed"
+    assert "packing" in packing.b.lines[-1].text
+    assert number.cause == "number"
+    assert [line.text for line in number.b.lines] == [
+        "weights = jax.nn.softmax(q @ k.swapaxes(-1, -2) / scale)"
+    ]
+
+
+def test_faults_in_two_blocks_are_one_place_twice():
+    model, weights, x = models.torch_model(depth=2)
+    found = compare((model, x), (models.jax_model("scaled twice", 2), (weights, x)))
+    assert [place.times for place in found.places] == [2]
+
+
+def normed(x):
+    x = x - x.mean(-1, keepdims=True)
+    return x / jnp.sqrt((x * x).mean(-1, keepdims=True) + 1e-6)
+
+
+def post_norm(p, x, branch):
+    x = normed(x) * p[0, 0]
+    for i in (1, 2):
+        x = normed(x + branch(p[i], x)) * p[0, i]  # B without the branch
+    return x
+
+
+def test_a_norm_of_any_value_is_no_repair():
+    """normed(x + x) is normed(x), which both have before."""
+    p, x = np.random.default_rng(4).normal(size=(3, 7, 7)), np.random.default_rng(5).normal(size=(5, 7))
+    sides = [
+        (functools.partial(post_norm, branch=each), (p, x))
+        for each in (lambda p, x: jnp.tanh(x @ p) @ p, lambda p, x: x)
+    ]
+    found = compare(*sides)
+    assert [place.cause for place in found.places] == ["left out"]
+    assert found.places[0].times == 2
+    assert "without the branch" in found.places[0].b.lines[-1].text
