@@ -11,8 +11,7 @@ import numpy as np
 
 from parity.measure.nearness import CERTAIN, LEAST
 from parity.measure.verdict import Verdict
-from parity.verifier.causes import Cause, cause_of
-from parity.verifier.causes.collectives import CAUSES as COLLECTIVES
+from parity.verifier.causes import Said, cause_of, collectives
 from parity.verifier.causes.collectives import collective_faults
 from parity.verifier.causes.loops import turned_loops
 from parity.verifier.causes.norms import moved_norms
@@ -36,6 +35,7 @@ from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Kind, Region
 from parity.verifier.search.rounding import align, is_rounded_number, limit_of
 
+_COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
 Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
 """Finds the outputs that are compared, and the names of those that have no counterpart."""
 
@@ -158,7 +158,7 @@ def _counts(
     )
 
 
-def _known(kind: Kind, found: Found, said: Cause, letters: Letters, others: Sequence[int] = ()) -> Place:
+def _known(kind: Kind, found: Found, said: Said, letters: Letters, others: Sequence[int] = ()) -> Place:
     """Make the place of a fault whose cause is known; `others` are further values of B that have it."""
     a, b = part_of(found.a, letters, found), part_of(found.b, letters, found)
     modules = tuple(found.b.program.operations[each].module for each in others)
@@ -250,7 +250,7 @@ def _together(places: list[Place]) -> list[Place]:
     """What B computes at a place, and the key of the first place where it does."""
     for place in places:
         key: Any = (place.kind, place.a.lines, place.b.lines, place.cause)
-        if place.cause in COLLECTIVES:  # of every parameter's gradient
+        if place.cause in _COLLECTIVES:  # of every parameter's gradient
             key = (place.cause, place.message, place.b.lines[-1:])
         inside = place.found.b.operations if place.found is not None else []
         if place.cause.endswith("left out") and not inside:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from parity.verifier.causes import (
     activations,
     branches,
+    collectives,
     epsilons,
     masks,
+    norms,
     numbers,
     operators,
     order,
@@ -24,9 +26,15 @@ from parity.verifier.causes import (
     terms,
     windows,
 )
-from parity.verifier.search.exchange import Cause
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
+
+_FILES = (activations, collectives, epsilons, masks, norms, numbers, operators, order, pairs, reads,
+          reductions, rounded, skips, slopes, windows)  # fmt: skip
+CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
+"""Every cause that a place may be given. Operations that one side alone has on some rows are called "of
+a part"."""
 
 _JUDGES = (
     slopes.nothing,
@@ -54,10 +62,11 @@ _JUDGES = (
 """The judges, from those that say most to those that say least."""
 
 
-def cause_of(found: Found, index: Index) -> Cause:
+def cause_of(found: Found, index: Index) -> Said:
     """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
-        return masks.diagonal(found) or order.judge(found, index) or ("", "")
+        judges = masks.diagonal, numbers.judge, order.judge
+        return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
     read = reads.other_value(found, index) or reads.returned(found, index)
     if read is not None:
         return read
@@ -70,4 +79,4 @@ def cause_of(found: Found, index: Index) -> Cause:
     return branches.judge(found, index, _JUDGES) or ("", "")
 
 
-__all__ = ["Cause", "cause_of"]
+__all__ = ["Said", "cause_of"]

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause, is_a, outside
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import is_a, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
 from parity.verifier.search.written import TYPES, rounded
@@ -63,7 +64,7 @@ ACTIVATIONS: dict[str, Function] = {
 _KINDS = (PARTS, ACTIVATIONS, {n: lambda x, held, f=f: 1 + f(x, held) for n, f in PARTS.items()})
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise another activation of the same value."""
     own, wanted = _held(found.b), _held(found.a)
     for x in _read(found.b, found):
@@ -100,3 +101,14 @@ def _read(region: Region, found: Found) -> Iterator[np.ndarray]:
             and value.dtype.kind == "f"
         ):
             yield value.reshape(found.value.shape)
+
+
+CAUSES = (
+    Cause(
+        "activation",
+        "B applies another activation to the same value, or its gradient.",
+        judge,
+        "nn.gelu(x @ w, approximate=False) @ v",
+        "nn.gelu(x @ w) @ v",
+    ),
+)

@@ -8,9 +8,10 @@ from itertools import islice
 
 import numpy as np
 
+from parity.verifier.causes.cause import Said
 from parity.verifier.causes.several import VAGUE
 from parity.verifier.programs.program import Operation
-from parity.verifier.search.exchange import Cause, is_a, rerun
+from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, before_of
@@ -22,15 +23,15 @@ LARGEST = 96
 
 
 def judge(
-    found: Found, index: Index, judges: tuple[Callable[[Found, Index], Cause | None], ...]
-) -> Cause | None:
+    found: Found, index: Index, judges: tuple[Callable[[Found, Index], Said | None], ...]
+) -> Said | None:
     """Return the one cause of both operands of the last operation; None where there is none."""
     if max(len(found.a.operations), len(found.b.operations)) > LARGEST:
         return None
     pair = _operands(found)
     if pair is None:
         return None
-    said: list[Cause] = []
+    said: list[Said] = []
     for branch in pair:
         causes = (each for judge in judges if (each := judge(branch, index)) is not None)
         cause = next(causes, None)

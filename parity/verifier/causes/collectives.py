@@ -13,6 +13,7 @@ from itertools import combinations
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause
 from parity.verifier.programs.fingerprint import fingerprint
 from parity.verifier.programs.jaxprs.exchanges import Collective
 from parity.verifier.programs.jaxprs.mesh import Devices
@@ -23,7 +24,6 @@ from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region, distance
 
 LEFT_OUT, TWICE, SUM, MEAN = "collective left out", "collective twice", "sum for mean", "mean for sum"
-CAUSES = frozenset([LEFT_OUT, TWICE, SUM, MEAN])
 _SUMS = {"psum": "psum", "reduce_scatter": "psum_scatter"}
 ALIKE = 1e-9
 """Relative distance up to which devices hold the same."""
@@ -152,3 +152,35 @@ def _alike(devices: Devices, axes: tuple[str, ...], stacked: np.ndarray) -> bool
         for group in devices.groups(axes)
         for each in group[1:]
     )
+
+
+CAUSES = (
+    Cause(
+        "collective left out",
+        "B does not sum or average over devices.",
+        collective_faults,
+        "jnp.tanh(x).mean(0) @ w",
+        "over_two_devices(lambda x: jnp.tanh(x).mean(0) @ w)(x)",
+    ),
+    Cause(
+        "collective twice",
+        "B sums over devices what they already hold alike.",
+        collective_faults,
+        "x.sum(0) @ w",
+        "over_two_devices(lambda x: lax.psum(lax.psum(x.sum(0), 'data'), 'data') @ w)(x)",
+    ),
+    Cause(
+        "sum for mean",
+        "B sums over devices where A averages.",
+        collective_faults,
+        "jnp.tanh(x @ w).mean()",
+        "over_two_devices(lambda x: lax.psum(jnp.tanh(x @ w).mean(), 'data'))(x)",
+    ),
+    Cause(
+        "mean for sum",
+        "B averages over devices where A sums.",
+        collective_faults,
+        "x.sum(0) @ w",
+        "over_two_devices(lambda x: lax.pmean(x.sum(0), 'data') @ w)(x)",
+    ),
+)

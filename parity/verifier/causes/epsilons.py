@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.program import Operation, Ref
-from parity.verifier.search.exchange import Cause, is_a, rerun
+from parity.verifier.search.exchange import is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 
@@ -17,7 +18,7 @@ SMALL = 0.01
 """Numbers below are added to keep a divisor from zero."""
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise a small number of B's that, moved to the other side of its root, gives A's value."""
     for changed, number, outside in _moved(found.b):
         if is_a(found, rerun(found.b, changed)):
@@ -69,3 +70,21 @@ def _unmoved(region: Region, index: int) -> int:
     while op.is_layout and op.inputs:
         op = region.program.operations[op.inputs[0]]
     return op.index
+
+
+CAUSES = (
+    Cause(
+        "epsilon outside the root",
+        "B adds the small number to the root, A under it.",
+        judge,
+        "x / jnp.sqrt(x.var(-1, keepdims=True) + 1e-3)",
+        "x / (jnp.sqrt(x.var(-1, keepdims=True)) + 1e-3)",
+    ),
+    Cause(
+        "epsilon inside the root",
+        "B adds the small number under the root, A to it.",
+        judge,
+        "x / (jnp.sqrt(x.var(-1, keepdims=True)) + 1e-3)",
+        "x / jnp.sqrt(x.var(-1, keepdims=True) + 1e-3)",
+    ),
+)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from parity.verifier.causes.cause import Said
 from parity.verifier.programs.program import Program
-from parity.verifier.search.exchange import Cause
 from parity.verifier.search.meeting import is_weak
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region
@@ -15,7 +15,7 @@ from parity.verifier.search.region import Found, Region
 _ROWS = ("slice", "gather", "unbind")
 
 
-def turned_loops(search: Search) -> Iterator[tuple[Found, Cause]]:
+def turned_loops(search: Search) -> Iterator[tuple[Found, Said]]:
     """Yield a loop of B that takes its rows in A's order backwards; B is then patched with A's order.
 
     No single value of A's shows it: the first step alone, with its own parameters, is one of A's last.

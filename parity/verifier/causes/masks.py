@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, distance
 
 
-def diagonal(found: Found) -> Cause | None:
+def diagonal(found: Found, _: Index) -> Said | None:
     """Recognise triangles of truth values that end at different diagonals."""
     a, b = found.value, found.instead
     if a.dtype != bool or a.shape != b.shape or a.ndim < 2:
@@ -41,7 +41,7 @@ def _shut_later(found: Found) -> np.ndarray | None:
     return None
 
 
-def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
+def _others(of_a: np.ndarray, of_b: np.ndarray) -> Said:
     """Name the difference of two masks that shut different elements."""
     ends = _diagonal(of_a), _diagonal(of_b)
     if ends[0] is None or ends[1] is None or ends[0][1] != ends[1][1]:
@@ -49,7 +49,7 @@ def _others(of_a: np.ndarray, of_b: np.ndarray) -> Cause:
     return "causal mask", f"it ends at diagonal {ends[1][0]} where A's ends at {ends[0][0]}"
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise scores that are masked on one side only, or at other elements."""
     a, b = found.value, found.instead
     if a.ndim < 2 or a.dtype.kind != "f":
@@ -73,3 +73,21 @@ def judge(found: Found, _: Index) -> Cause | None:
     future = ~np.tri(a.shape[-1], dtype=bool)
     name = "causal mask" if np.array_equal(shut, np.broadcast_to(future, shut.shape)) else "mask"
     return name, "only A has it" if shut_a.any() else "only B has it"
+
+
+CAUSES = (
+    Cause(
+        "mask",
+        "Scores are masked on one side only, or at other elements.",
+        judge,
+        "nn.softmax(jnp.where(jnp.arange(5) < 4, x @ x.mT, -1e9)) @ x",
+        "nn.softmax(x @ x.mT) @ x",
+    ),
+    Cause(
+        "causal mask",
+        "A causal mask is on one side only, or ends at another diagonal.",
+        judge,
+        "nn.softmax(jnp.where(jnp.tri(5, dtype=bool), x @ x.mT, -1e9)) @ x",
+        "nn.softmax(jnp.where(jnp.tri(5, k=1, dtype=bool), x @ x.mT, -1e9)) @ x",
+    ),
+)

@@ -12,12 +12,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.residual_norms import Kind, Norm, residual_norms
 from parity.verifier.programs.program import Program, Ref
-from parity.verifier.search.exchange import Cause
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Region
@@ -32,7 +33,7 @@ _OF: dict[Kind, str] = {
 }
 
 
-def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Cause]]:
+def moved_norms(search: Search) -> Iterator[tuple[Found, tuple[int, ...], Said]]:
     """Find norms that B has at another point of its residual connections than A; the search goes on
     with B's norms moved to where A's are.
 
@@ -99,7 +100,7 @@ def _lines(search: Search) -> set[object]:
     return found
 
 
-def _said(a: Kind, b: Kind) -> Cause:
+def _said(a: Kind, b: Kind) -> Said:
     return f"{b}-norm for {a}-norm", f"B normalises {_OF[b]}, A {_OF[a]}"
 
 
@@ -172,3 +173,20 @@ def _moved(program: Program, norms: Sequence[Norm], kind: Kind) -> Program:
     other.outputs = [(name, new[final((i, -1))]) for name, i in program.outputs]
     other.refresh([op.index for op in other.operations if op.run is not None])
     return other
+
+
+_BLOCKS: dict[Kind, str] = {
+    "pre": "(x + jnp.tanh(norm(x, g, b) @ w)) @ v",
+    "post": "norm(x + jnp.tanh(x @ w), g, b) @ v",
+    "res-post": "(x + norm(jnp.tanh(x @ w), g, b)) @ v",
+}
+CAUSES = tuple(
+    Cause(
+        f"{b}-norm for {a}-norm",
+        f"B normalises {_OF[b]}, A {_OF[a]}.",
+        moved_norms,
+        _BLOCKS[a],
+        _BLOCKS[b],
+    )
+    for a, b in permutations(_BLOCKS, 2)
+)

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Operation, Ref
-from parity.verifier.search.exchange import Cause, closer, is_a, rerun
+from parity.verifier.search.exchange import closer, is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
 
@@ -43,7 +44,7 @@ class Slot:
         return text if flat.size == 1 else f"[{text}{', …' if flat.size > 3 else ''}]"
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find a number of B's formula that, exchanged for one of A's, gives A's value; or exchange all."""
     found = replace(found, a=_with_idle(found.a), b=_with_idle(found.b))
     own, wanted = list(slots(found.b)), list(slots(found.a))
@@ -64,7 +65,7 @@ def judge(found: Found, _: Index) -> Cause | None:
     return _everywhere(found, own, wanted)
 
 
-def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Cause | None:
+def _everywhere(found: Found, held: list[Slot], wanted: list[Slot]) -> Said | None:
     """Find a number to exchange wherever B has it, along with one minus it: a decay rate, of which both
     are written."""
     of_a, of_b = (
@@ -170,7 +171,7 @@ def is_multiple(found: Found) -> bool:
     return ratio_of(found) is not None
 
 
-def factor(found: Found, _: Index) -> Cause | None:
+def factor(found: Found, _: Index) -> Said | None:
     """Recognise one factor for all elements."""
     ratio = ratio_of(found)
     if ratio is None:
@@ -218,3 +219,56 @@ def _reduced(found: Found) -> list[int]:
             if op.name in ("sum", "mean", "var", "std") and op.size and of.dtype[:3] == "flo":
                 sizes.add(of.size // op.size)  # else it counts
     return sorted(size for size in sizes if size > 1)
+
+
+CAUSES = (
+    Cause(
+        "epsilon",
+        "B adds another small number, which keeps a root or a divisor from zero.",
+        judge,
+        "x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)",
+        "x / jnp.sqrt((x**2).mean(-1, keepdims=True) + 1e-5)",
+    ),
+    Cause(
+        "number",
+        "B has another number where A has one, in the formula or in a constant.",
+        judge,
+        "jnp.tanh(x / 2.5) @ w",
+        "jnp.tanh(x / 2) @ w",
+    ),
+    Cause(
+        "numbers",
+        "B has other numbers, of which no single one explains the difference.",
+        judge,
+        "(x - 0.485) / 0.229 @ w",
+        "(x - 0.5) / 0.25 @ w",
+    ),
+    Cause(
+        "sign",
+        "B's value, or one term of it, has the other sign.",
+        factor,
+        "jnp.exp(x @ w - x @ v)",
+        "jnp.exp(x @ v - x @ w)",
+    ),
+    Cause(
+        "n - 1 for n",
+        "B divides by n - 1 where A divides by n, as in a variance.",
+        factor,
+        "(x**2).mean(-1) - x.mean(-1) ** 2",
+        "x.var(-1, ddof=1)",
+    ),
+    Cause(
+        "n for n - 1",
+        "B divides by n where A divides by n - 1.",
+        factor,
+        "x.var(-1, ddof=1)",
+        "(x**2).mean(-1) - x.mean(-1) ** 2",
+    ),
+    Cause(
+        "factor",
+        "B's value, or one term of it, is a multiple of A's.",
+        factor,
+        "x.sum(1) @ w",
+        "(x @ w).repeat(2, 1).sum(1)",
+    ),
+)

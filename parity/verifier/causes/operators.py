@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.program import Operation
-from parity.verifier.search.exchange import Cause, computing, is_a, rerun
+from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
@@ -20,7 +21,7 @@ _REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "pr
 _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
-def judge(found: Found, index: Index) -> Cause | None:
+def judge(found: Found, index: Index) -> Said | None:
     """Find an operation of B's that, exchanged for one of A's on the same operands, gives A's value."""
     if len(found.a.operations) > LARGEST or len(found.b.operations) > LARGEST:
         return None
@@ -70,14 +71,19 @@ def _ways(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
         yield from arrangements(value, shape)
 
 
-def _name(a: Operation, b: Operation) -> Cause:
+def _name(a: Operation, b: Operation) -> Said:
     if a.name != b.name:
         return "operation", f"{b.name} where A has {a.name}"
     if a.name in ("matmul", "conv"):
         return "", ""
     if a.name in _SLICES:
         return "slice", f"{b.name}({b.label}) where A has {a.name}({a.label})"
-    return "arguments", f"{b.name}({_said(b)}) where A has {a.name}({_said(a)})"
+    own, wanted = _said(b), _said(a)
+    if own == wanted:
+        own, wanted = (
+            f"{own}, {rest}".strip(", ") for own, rest in ((own, _unlike(b, a)), (wanted, _unlike(a, b)))
+        )
+    return "arguments", f"{b.name}({own}) where A has {a.name}({wanted})"
 
 
 def _said(op: Operation) -> str:
@@ -85,7 +91,13 @@ def _said(op: Operation) -> str:
     return ", ".join([*numbers, op.label] if op.label else numbers)
 
 
-def axes(found: Found, _: Index) -> Cause | None:
+def _unlike(op: Operation, other: Operation) -> str:
+    """Write the parameters of one of JAX's operations that the other has otherwise."""
+    own, theirs = (each.extra.get("params", {}) for each in (op, other))
+    return ", ".join(f"{name}={value}" for name, value in own.items() if theirs.get(name) != value)
+
+
+def axes(found: Found, _: Index) -> Said | None:
     """Find another axis along which all reductions of B's region give A's value."""
     region = found.b
     reductions = [op for op in computing(region) if op.name in _REDUCTIONS and len(op.inputs) == 1]
@@ -121,3 +133,35 @@ def _free(found: Found, changed: dict[int, Operation]) -> dict[int, Operation]:
         elif op.size in reduced:  # a guard of what was reduced, such as the largest logit and -inf
             touched.add(index)
     return free
+
+
+CAUSES = (
+    Cause(
+        "operation",
+        "B applies another operation to the same values.",
+        judge,
+        "jnp.maximum(x @ w, x @ v)",
+        "jnp.minimum(x @ w, x @ v)",
+    ),
+    Cause(
+        "slice",
+        "B takes other elements of a value.",
+        judge,
+        "jnp.tanh(x @ w)[:, 1:] @ v",
+        "jnp.tanh(x @ w)[:, :-1] @ v",
+    ),
+    Cause(
+        "arguments",
+        "B gives the same operation other arguments.",
+        judge,
+        "lax.cumsum(x @ w, 1) @ v",
+        "lax.cumsum(x @ w, 1, reverse=True) @ v",
+    ),
+    Cause(
+        "axis",
+        "B reduces along another axis.",
+        axes,
+        "nn.softmax(x @ w, 1) @ v",
+        "nn.softmax(x @ w, 2) @ v",
+    ),
+)

@@ -7,7 +7,8 @@ from itertools import combinations, permutations
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause, is_a, is_b, same
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import is_a, is_b, same
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 
@@ -19,7 +20,7 @@ STEPS = 6
 """Operations before the end within which the axes of values are tried in another order."""
 
 
-def judge(found: Found, index: Index) -> Cause | None:
+def judge(found: Found, index: Index) -> Said | None:
     """Name the order in which B holds A's numbers."""
     ends = found.a.program.operations[found.a.end], found.b.program.operations[found.b.end]
     b = found.instead
@@ -47,7 +48,7 @@ def judge(found: Found, index: Index) -> Cause | None:
     return said or _permuted(found)
 
 
-def _permuted(found: Found) -> Cause | None:
+def _permuted(found: Found) -> Said | None:
     """Recognise the rows along one axis in another order."""
     a, b = found.value, found.instead
     if a.shape != b.shape:
@@ -67,7 +68,7 @@ def _permuted(found: Found) -> Cause | None:
     return None
 
 
-def _split(found: Found) -> Cause | None:
+def _split(found: Found) -> Said | None:
     """Recognise an axis split into two, the outer of which should have been the inner."""
     b = found.instead
     for source in _sources(found.b):
@@ -90,7 +91,7 @@ def _has_axis(shape: tuple[int, ...], before: int, size: int, rest: int) -> bool
     return any(n in wanted and math.prod(shape[:i]) == before for i, n in enumerate(shape))
 
 
-def _shifted(found: Found) -> Cause | None:
+def _shifted(found: Found) -> Said | None:
     """Recognise elements rolled along axes, by the shift at which A and B correlate most."""
     a, b = found.value, found.instead
     if a.shape != b.shape or a.dtype.kind != "f":
@@ -113,7 +114,7 @@ def _shifted(found: Found) -> Cause | None:
     return "shifted", f"axis {axes[0]} of {list(b.shape)} is shifted by {by}"
 
 
-def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
+def _along(found: Found, b: np.ndarray, axis: int) -> Said | None:
     n = b.shape[axis]
     for split in (k for k in range(2, n) if n % k == 0):
         parts = b.reshape(*b.shape[:axis], split, -1, *b.shape[axis + 1 :])
@@ -122,7 +123,7 @@ def _along(found: Found, b: np.ndarray, axis: int) -> Cause | None:
     return None
 
 
-def _moved(found: Found, index: Index) -> Cause | None:
+def _moved(found: Found, index: Index) -> Said | None:
     """Recognise two reshapes of one value, with its axes in two orders."""
     end = found.b.program.operations[found.b.end]
     partners = (index.program.values([each.index])[each.index] for each in index.meets(end))
@@ -159,3 +160,56 @@ def _sources(region: Region) -> list[np.ndarray]:
         if isinstance(value, np.ndarray):
             found.append(value)
     return found
+
+
+CAUSES = (
+    Cause(
+        "reversed",
+        "B takes an axis, or the steps of a loop, backwards.",
+        judge,
+        "jnp.tanh(x @ w)",
+        "jnp.tanh(x[..., ::-1] @ w)",
+    ),
+    Cause(
+        "shifted",
+        "B's elements are shifted along an axis.",
+        judge,
+        "jnp.tanh(jnp.roll(x @ w, 1, 1)) @ v + x",
+        "jnp.tanh(jnp.roll(x @ w, -1, 1)) @ v + x",
+    ),
+    Cause(
+        "halves exchanged",
+        "Both halves of an axis have changed places.",
+        judge,
+        "nn.silu(x @ w) @ v",
+        "jnp.concatenate([nn.silu(x @ w[:, 3:]), nn.silu(x @ w[:, :3])], -1) @ v",
+    ),
+    Cause(
+        "transposed",
+        "Axes are exchanged, those of a parameter too.",
+        judge,
+        "x @ w",
+        "x @ w.T",
+    ),
+    Cause(
+        "axis split the other way round",
+        "B splits an axis into inner times outer, A into outer times inner.",
+        judge,
+        "jnp.tanh(x @ w) @ v",
+        "jnp.tanh((x @ w).reshape(2, 5, 3, 2).mT.reshape(2, 5, 6)) @ v",
+    ),
+    Cause(
+        "reshaped without moving axes",
+        "B reshapes a value without the transposition that A does first.",
+        judge,
+        "(x @ w).reshape(2, 5, 2, 3).swapaxes(1, 2).reshape(2, 5, 6) @ v",
+        "(x @ w).reshape(2, 2, 5, 3).reshape(2, 5, 6) @ v",
+    ),
+    Cause(
+        "permuted",
+        "B has A's rows of an axis in another order.",
+        judge,
+        "x[:, jnp.array([2, 0, 1, 4, 3])] @ w + table",
+        "x @ w + table",
+    ),
+)

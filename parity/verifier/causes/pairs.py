@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause, computing, is_b, outside, rerun, upstream
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import computing, is_b, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise B's value as that of A's operations on reordered channels, in which halves are
     neighbours, or neighbours halves."""
     if sum(op.name == "mul" for op in computing(found.a)) < 2:
@@ -39,3 +40,14 @@ def _is_computed(found: Found, index: int) -> bool:
     """Return whether a value comes from an input: tables of sines do not, and keep their order."""
     ops = found.a.program.operations
     return any(ops[i].kind == "input" for i in (index, *upstream(found.a, index)))
+
+
+CAUSES = (
+    Cause(
+        "rotary pairs",
+        "Rotary positions turn other pairs of channels: neighbours, or the two halves.",
+        judge,
+        "turned_neighbours(x @ w) @ v",
+        "turned_halves(x @ w) @ v",
+    ),
+)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.causes.numbers import is_multiple
 from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Operation, Program, Ref
-from parity.verifier.search.exchange import Cause, computing, is_a, outside, rerun, where
+from parity.verifier.search.exchange import computing, is_a, outside, rerun, where
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index, is_weak
 from parity.verifier.search.region import Found, Region, before_of, distance
@@ -20,7 +21,7 @@ LARGEST = 24
 MOST_TRIALS = 120
 
 
-def other_value(found: Found, index: Index) -> Cause | None:
+def other_value(found: Found, index: Index) -> Said | None:
     """Recognise that B computes nothing wrongly, but its next operation reads another of its values."""
     if computing(found.b) or computing(found.a) or not found.b.readers:
         return None
@@ -37,7 +38,7 @@ def other_value(found: Found, index: Index) -> Cause | None:
     return "other value read", _instead("", b, held)
 
 
-def returned(found: Found, index: Index) -> Cause | None:
+def returned(found: Found, index: Index) -> Said | None:
     """Recognise an output of B that A computes, too, behind or beside its own: hidden states a layer
     off."""
     program, end = found.b.program, found.b.end
@@ -78,7 +79,7 @@ def _held(program: Program, wanted: Operation, index: Index) -> Operation | None
     return None
 
 
-def operand(found: Found, index: Index) -> Cause | None:
+def operand(found: Found, index: Index) -> Said | None:
     """Find an operand of B that, exchanged for a value that A's region reads, gives A's value."""
     region = found.b
     if not region.operations or len(region.operations) > LARGEST:
@@ -122,7 +123,7 @@ def _ways(value: Any, shape: tuple[int, ...]) -> list[np.ndarray]:
     return [value]
 
 
-def row(found: Found, _: Index) -> Cause | None:
+def row(found: Found, _: Index) -> Said | None:
     """Recognise another row of the same table."""
     for x in found.b.program.values(_sources(found.b)).values():
         if not isinstance(x, np.ndarray) or x.size > 1 << 22:
@@ -153,3 +154,28 @@ def _sources(region: Region) -> list[int]:
         index = op.inputs[0]
         found.append(index)
     return found
+
+
+CAUSES = (
+    Cause(
+        "index",
+        "B reads another row of the same value.",
+        row,
+        "jnp.tanh(x @ w)[:, 0] @ v",
+        "jnp.tanh(x @ w)[:, 1] @ v",
+    ),
+    Cause(
+        "other value read",
+        "An operation of B reads another of its values.",
+        operand,
+        "x @ w + jnp.tanh(x @ w) @ v",
+        "x @ w + jnp.tanh(x) @ v",
+    ),
+    Cause(
+        "other value returned",
+        "B returns a value that A computes and does not return.",
+        returned,
+        "[h := x + jnp.tanh(x @ w), h + jnp.tanh(h @ v)][0]",
+        "[h := x + jnp.tanh(x @ w), h + jnp.tanh(h @ v)][1]",
+    ),
+)

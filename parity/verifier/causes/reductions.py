@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause, is_a, is_b, outside
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import is_a, is_b, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 
@@ -19,7 +20,7 @@ _KINDS: dict[str, Callable[..., np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise another reduction of the same rows, or one of other rows."""
     shape = tuple(n for n in found.value.shape if n > 1)
     if found.value.dtype.kind != "f":
@@ -56,3 +57,14 @@ def _reduced(x: np.ndarray, axis: int) -> Iterator[tuple[str, np.ndarray]]:
             yield f"the {name} of {which}", reduce(rows[start:], axis=0)
     for i, row in enumerate(rows[:64]):
         yield f"row {i}", row
+
+
+CAUSES = (
+    Cause(
+        "reduction",
+        "B takes the mean, sum or extreme of other rows, or another of these.",
+        judge,
+        "(x @ w).mean(1) @ v",
+        "(x @ w)[:, 1:].mean(1) @ v",
+    ),
+)

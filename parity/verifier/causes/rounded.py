@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from parity.verifier.search.exchange import Cause, closer, outside, rerun
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import closer, outside, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
@@ -36,7 +37,7 @@ TYPES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }  # fmt: skip
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find the type to which one side rounds its operands: the other's rounded ones give its product."""
     for region, wanted, side in ((found.a, found.instead, "B"), (found.b, found.value, "A")):
         if not _is_product(region):
@@ -55,3 +56,14 @@ def judge(found: Found, _: Index) -> Cause | None:
 def _is_product(region: Region) -> bool:
     ops = [region.program.operations[i] for i in region.operations]
     return len(ops) <= LARGEST and any(op.name in ("matmul", "conv") for op in ops)
+
+
+CAUSES = (
+    Cause(
+        "rounded operands",
+        "One side rounds the operands of a product to a smaller type.",
+        judge,
+        "jnp.tanh(x @ w) @ v",
+        "jnp.tanh(rounded(x) @ rounded(w)) @ v",
+    ),
+)

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from parity.verifier.causes.skips import named, skips
+from parity.verifier.causes.alone import named
+from parity.verifier.causes.cause import Said
+from parity.verifier.causes.skips import skips
 from parity.verifier.programs.program import Ref
-from parity.verifier.search.exchange import Cause, closer, rerun
+from parity.verifier.search.exchange import closer, rerun
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
@@ -22,7 +24,7 @@ VAGUE = ("left out", "one step too many")
 _Skip = tuple[list[int], int]
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find operations of the same names that, skipped together on one side, give the other's value."""
     for region, side, wanted in ((found.a, "A", found.instead), (found.b, "B", found.value)):
         alike: dict[tuple[str, ...], list[_Skip]] = {}

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from parity.verifier.programs.program import Operation, Ref
-from parity.verifier.search.exchange import Cause, closer, outside, rerun, upstream, where
+from parity.verifier.causes.alone import named
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import closer, outside, rerun, upstream
 from parity.verifier.search.layouts import arrangements
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
@@ -18,12 +19,9 @@ MOST_TRIALS = 150
 WHOLE = 0.9
 """Share of the elements of some rows that must differ for whole rows to count as different, unless
 the same elements of each row do."""
-SMALL = 0.01
-"""Numbers below are added to keep a divisor from zero."""
-_NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find the fewest operations that, skipped on one side, give the value of the other."""
     for region, side, wanted in (
         (found.a, "A", found.instead),
@@ -40,7 +38,7 @@ def judge(found: Found, _: Index) -> Cause | None:
     return _partly(found, found.a, "A")
 
 
-def kept_as_it_was(found: Found, index: Index) -> Cause | None:
+def kept_as_it_was(found: Found, index: Index) -> Said | None:
     """Recognise a parameter that B returns as it was given, where A returns what it computes from it."""
     program = found.b.program
     outputs = program.values([each for _, each in program.outputs]).values()
@@ -54,12 +52,12 @@ def kept_as_it_was(found: Found, index: Index) -> Cause | None:
     return None
 
 
-def too_many_of_a_part(found: Found, _: Index) -> Cause | None:
+def too_many_of_a_part(found: Found, _: Index) -> Said | None:
     """Find operations that B runs on rows on which A does not."""
     return _partly(found, found.b, "B")
 
 
-def _partly(found: Found, region: Region, side: str) -> Cause | None:
+def _partly(found: Found, region: Region, side: str) -> Said | None:
     """Find operations that one side runs on rows on which the other does not."""
     a, b = found.value, found.instead
     apart = ~np.isclose(a, b, rtol=1e-9, atol=1e-12)
@@ -149,88 +147,117 @@ def _skipped(region: Region, end: int, kept: int) -> np.ndarray | None:
     return rerun(region, given={end: value})
 
 
-def named(region: Region, side: str, steps: list[int], kept: int) -> Cause:
-    """Name operations that one side alone has, and say where they are."""
-    program = region.program
-    ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
-    names = {op.name for op in ops}
-    lines = ", ".join(dict.fromkeys(str(op.source) for op in ops if op.source is not None))
-    if len(ops) == 1 and ops[0].name in ("add", "sub", "rsub", "mul", "div"):
-        return _one(region, side, ops[0], kept)
-    norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
-    if norm and not _dropped(region, steps, kept) & _NO_NORM:
-        return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
-    return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
-
-
-def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
-    """Return the names of operations whose results no longer count where some are skipped."""
-    program = region.program
-    dropped = set(steps)
-    if steps[-1] == region.end:
-        dropped |= set(region.operations) - {kept, *upstream(region, kept)}
-    return {program.operations[i].name for i in dropped}
-
-
-def _one(region: Region, side: str, op: Operation, kept: int) -> Cause:
-    """Name a sum or a product that one side alone has."""
-    program, too_many = region.program, side == "B"
-    sums = op.name in ("add", "sub", "rsub")
-    number = [each for each in op.operands if not isinstance(each, Ref)]
-    others = [program.operations[i] for i in op.inputs if not _leads(region, i, kept)]
-    if not others and not number:  # x + x is twice x
-        said = f"only {side} has {op.name} of a value and itself{_at(op)}"
-        return ("one factor too many" if too_many else "factor left out"), said
-    if number or (others and others[0].size == 1):
-        what = "term" if sums else "scale"
-        if sums and number and abs(float(np.ravel(number[0])[0])) < SMALL and _guards(region, op):
-            return "epsilon", f"only {side} adds {float(np.ravel(number[0])[0]):.10g}{_at(op)}"
-        text = f"{op.name} {float(np.ravel(number[0])[0]):.10g}" if number else op.name
-        said = f"only {side} has {text}{_at(op)}"
-        return (f"one {what} too many" if too_many else f"{what} left out"), said
-    base = others[0]
-    while base.is_layout and base.inputs:
-        base = program.operations[base.inputs[0]]
-    if base.kind == "parameter":
-        name = "one parameter too many" if too_many else f"{'bias' if sums else 'gain'} left out"
-        return name, f"only {side} has {op.name} {base.label}"
-    what = "factor"
-    if sums:
-        own = base.index in {kept, *upstream(region, kept)} and _from_input(region, base)
-        what = "residual" if own else "term"
-    return (f"one {what} too many" if too_many else f"{what} left out"), (
-        f"only {side} {'adds' if sums else 'multiplies by'} the value of {where(base)}"
-    )
-
-
-def _from_input(region: Region, op: Operation) -> bool:
-    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
-    program = region.program
-    return op.kind == "input" or any(
-        program.operations[i].kind == "input" for i in upstream(region, op.index)
-    )
-
-
-def _guards(region: Region, op: Operation) -> bool:
-    """Return whether a sum keeps a root or a divisor from zero."""
-    program = region.program
-    for reader in program.operations[op.index + 1 : op.index + 12]:
-        if op.index in reader.inputs:
-            return reader.name in ("sqrt", "rsqrt", "div", "reciprocal", "log", "pow", "maximum")
-    return False
-
-
-def _leads(region: Region, index: int, kept: int) -> bool:
-    """Return whether an operand is the value that is kept, moved at most."""
-    program = region.program
-    while True:
-        if index == kept:
-            return True
-        op = program.operations[index]
-        if not op.is_layout or not op.inputs:
-            return False
-        index = op.inputs[0]
-
-
-def _at(op: Operation) -> str:
-    return f" at {op.source}" if op.source is not None else ""
+CAUSES = (
+    Cause(
+        "not updated",
+        "B returns a parameter as it was given, A what it computes from it.",
+        kept_as_it_was,
+        "descent(lambda p: jnp.tanh(x @ p['w'] + p['b']).sum(), w=w, b=b)",
+        "descent(lambda p: jnp.tanh(x @ p['w'] + lax.stop_gradient(p['b'])).sum(), w=w, b=b)",
+    ),
+    Cause(
+        "left out",
+        "B leaves out operations that A has.",
+        judge,
+        "(x @ w).cumsum(1) @ v",
+        "x @ w @ v",
+    ),
+    Cause(
+        "one step too many",
+        "B has operations that A has not.",
+        judge,
+        "x @ w @ v",
+        "(x @ w).cumsum(1) @ v",
+    ),
+    Cause(
+        "norm left out",
+        "B does not normalise a value.",
+        judge,
+        "nn.standardize(x @ w) @ v",
+        "x @ w @ v",
+    ),
+    Cause(
+        "one norm too many",
+        "B normalises a value, A does not.",
+        judge,
+        "x @ w @ v",
+        "nn.standardize(x @ w) @ v",
+    ),
+    Cause(
+        "bias left out",
+        "B does not add a parameter.",
+        judge,
+        "nn.relu(x @ w + b) @ v",
+        "nn.relu(x @ w) @ v",
+    ),
+    Cause(
+        "gain left out",
+        "B does not multiply by a parameter.",
+        judge,
+        "nn.silu(norm(x, g, b)) @ w",
+        "nn.silu(norm(x, 1, b)) @ w",
+    ),
+    Cause(
+        "one parameter too many",
+        "B adds or multiplies by a parameter, A does not.",
+        judge,
+        "nn.relu(x @ w) @ v",
+        "nn.relu(x @ w + b) @ v",
+    ),
+    Cause(
+        "residual left out",
+        "B does not add the value in front of a branch.",
+        judge,
+        "jnp.tanh(x + nn.silu(x @ w)) @ v",
+        "jnp.tanh(nn.silu(x @ w)) @ v",
+    ),
+    Cause(
+        "one residual too many",
+        "B adds the value in front of a branch, A does not.",
+        judge,
+        "jnp.tanh(nn.silu(x @ w)) @ v",
+        "jnp.tanh(x + nn.silu(x @ w)) @ v",
+    ),
+    Cause(
+        "term left out",
+        "B does not add a value or a number.",
+        judge,
+        "jnp.tanh(x @ w + table) @ v",
+        "jnp.tanh(x @ w) @ v",
+    ),
+    Cause(
+        "one term too many",
+        "B adds a value or a number, A does not.",
+        judge,
+        "jnp.tanh(x @ w) @ v",
+        "jnp.tanh(x @ w + table) @ v",
+    ),
+    Cause(
+        "factor left out",
+        "B does not multiply by a value.",
+        judge,
+        "(x @ w) * nn.silu(x @ v) @ w",
+        "nn.silu(x @ v) @ w",
+    ),
+    Cause(
+        "one factor too many",
+        "B multiplies by a value, A does not.",
+        judge,
+        "nn.silu(x @ v) @ w",
+        "(x @ w) * nn.silu(x @ v) @ w",
+    ),
+    Cause(
+        "scale left out",
+        "B does not multiply or divide by a number.",
+        judge,
+        "nn.softmax(x @ x.mT / 6**0.5) @ x",
+        "nn.softmax(x @ x.mT) @ x",
+    ),
+    Cause(
+        "one scale too many",
+        "B multiplies or divides by a number, A does not.",
+        judge,
+        "nn.softmax(x @ x.mT) @ x",
+        "nn.softmax(x @ x.mT / 6**0.5) @ x",
+    ),
+)

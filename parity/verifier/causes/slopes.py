@@ -8,7 +8,8 @@ from itertools import permutations
 import numpy as np
 
 from parity.verifier.causes.activations import PARTS
-from parity.verifier.search.exchange import Cause, is_a, is_b, outside
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import is_a, is_b, outside
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region
 
@@ -47,7 +48,7 @@ SLOPES: dict[str, _Slope] = {
 
 
 @np.errstate(all="ignore")  # of masked values, of which most slopes are no number
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Recognise the arriving gradient times the slope of another activation."""
     if found.value.dtype.kind != "f":
         return None
@@ -62,7 +63,7 @@ def judge(found: Found, _: Index) -> Cause | None:
     return None
 
 
-def nothing(found: Found, _: Index) -> Cause | None:
+def nothing(found: Found, _: Index) -> Said | None:
     """Recognise a gradient that does not pass."""
     backward = any(path.startswith("gradient") for path, _ in found.b.program.outputs)
     if not backward or found.instead.any() or not found.value.any():
@@ -74,3 +75,14 @@ def _read(region: Region, found: Found) -> list[np.ndarray]:
     values = region.program.values(outside(region)).values()
     fits = [np.asarray(v) for v in values if np.size(v) == found.value.size and np.ndim(v)]
     return [v.reshape(found.value.shape) for v in fits[:MOST_READ] if v.dtype.kind == "f"]
+
+
+CAUSES = (
+    Cause(
+        "detached",
+        "No gradient passes where A's does.",
+        nothing,
+        "jnp.tanh(x @ w)",
+        "jnp.tanh(lax.stop_gradient(x @ w))",
+    ),
+)

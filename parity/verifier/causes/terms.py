@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from parity.verifier.causes.cause import Said
 from parity.verifier.causes.numbers import Slot, exchanged, slots
-from parity.verifier.search.exchange import Cause, is_a
+from parity.verifier.search.exchange import is_a
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 
@@ -16,7 +17,7 @@ LEAST_NUMBERS = 3
 """Fewest elements that one unknown factor must explain."""
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find the one factor of a term of B's that, exchanged for another number, gives A's value."""
     if found.value.size < LEAST_NUMBERS or len(found.b.operations) > LARGEST:
         return None

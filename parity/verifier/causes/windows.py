@@ -1,4 +1,4 @@
-"""Convolutions of B with another padding, stride, dilation or number of groups than A's."""
+"""Convolutions of B with another padding, stride or dilation than A's."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
+from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.jaxprs.equations import bind
 from parity.verifier.programs.program import Operation
 from parity.verifier.programs.windows import WINDOW, Window
-from parity.verifier.search.exchange import Cause, computing, is_a, rerun
+from parity.verifier.search.exchange import computing, is_a, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 
-_NAMES = ("padding", "stride", "dilation", "groups")
-_OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_dilation",
-           "groups": "feature_group_count"}  # fmt: skip
-_OF_TORCH = {"stride": 3, "padding": 4, "dilation": 5, "groups": 8}
+_NAMES = ("padding", "stride", "dilation")
+_OF_JAX = {"padding": "padding", "stride": "window_strides", "dilation": "rhs_dilation"}
+_OF_TORCH = {"stride": 3, "padding": 4, "dilation": 5}
 """Positions among the arguments of `aten.convolution`."""
 MOST = 4
 """Most convolutions of a region that are tried."""
 
 
-def judge(found: Found, _: Index) -> Cause | None:
+def judge(found: Found, _: Index) -> Said | None:
     """Find the fewest arguments of a convolution of B's that, exchanged for those of one of A's, give
     A's value."""
     of_a, of_b = (
@@ -79,3 +79,49 @@ def _padded(run: Callable[[Sequence[Any]], Any], sizes: Sequence[Any], operands:
     """Run a convolution on its input padded with zeros along the last axes."""
     x, *rest = operands
     return run([np.pad(x, [(0, 0), (0, 0), *sizes]), *rest])
+
+
+CAUSES = (
+    Cause(
+        "padding",
+        "A convolution of B is padded otherwise.",
+        judge,
+        "conv(x, k, (1,), [(1, 1)], rhs_dilation=None)",
+        "conv(x, k, (1,), [(0, 2)], rhs_dilation=None)",
+    ),
+    Cause(
+        "stride",
+        "A convolution of B has another stride.",
+        judge,
+        "conv(x, k, (2,), [(0, 0)], rhs_dilation=None)",
+        "conv(x, k, (3,), [(0, 0)], rhs_dilation=None)",
+    ),
+    Cause(
+        "dilation",
+        "A convolution of B has another dilation.",
+        judge,
+        "conv(x, k, (4,), [(0, 0)], rhs_dilation=(2,))",
+        "conv(x, k, (4,), [(0, 0)], rhs_dilation=(1,))",
+    ),
+    Cause(
+        "padding and stride",
+        "A convolution of B has another padding and another stride.",
+        judge,
+        "conv(x, k, (2,), [(0, 1)], rhs_dilation=None)",
+        "conv(x, k, (3,), [(2, 2)], rhs_dilation=None)",
+    ),
+    Cause(
+        "padding and dilation",
+        "A convolution of B has another padding and another dilation.",
+        judge,
+        "conv(x, k, (1,), [(1, 1)], rhs_dilation=(1,))",
+        "conv(x, k, (1,), [(2, 2)], rhs_dilation=(2,))",
+    ),
+    Cause(
+        "stride and dilation",
+        "A convolution of B has another stride and another dilation.",
+        judge,
+        "conv(x, k, (1,), [(0, 0)], rhs_dilation=(2,))",
+        "conv(x, k, (2,), [(0, 0)], rhs_dilation=(1,))",
+    ),
+)

@@ -12,9 +12,6 @@ from parity.verifier.programs.program import Operation
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
 
-Cause = tuple[str, str]
-"""Name of a cause, and one sentence."""
-
 
 def is_a(found: Found, value: Any) -> bool:
     """Return whether a value is A's, far closer than B's own is; None is no value."""

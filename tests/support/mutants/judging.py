@@ -32,7 +32,7 @@ _STEPS = {"left out", "one step too many", "norm left out", "one norm too many",
           "activation", "term left out of a part"}  # fmt: skip
 _READS = {"other value read", "term left out of a part"}
 _ROWS = {"reduction"}
-_WINDOWS = {"padding", "stride", "dilation", "groups", "padding and stride", "padding and dilation"}
+_WINDOWS = {"padding", "stride", "dilation", "padding and stride", "padding and dilation"}
 KINDS = {
     "operator": _SUMS | _FACTORS | {"mask", "causal mask"},
     "number or axis": _ORDERS | _FACTORS | _SUMS | _STEPS | _READS | _ROWS | _WINDOWS,

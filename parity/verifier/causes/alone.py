@@ -1,0 +1,101 @@
+"""Names of operations that one side alone has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parity.verifier.causes.cause import Said
+from parity.verifier.programs.program import Operation, Ref
+from parity.verifier.search.exchange import upstream, where
+from parity.verifier.search.region import Region
+
+SMALL = 0.01
+"""Numbers below are added to keep a divisor from zero."""
+_NO_NORM = frozenset(["matmul", "conv", "exp", "tanh", "erf", "erfc"])
+
+
+def named(region: Region, side: str, steps: list[int], kept: int) -> Said:
+    """Name operations that one side alone has, and say where they are."""
+    program = region.program
+    ops = [program.operations[i] for i in steps if not program.operations[i].is_layout]
+    names = {op.name for op in ops}
+    lines = ", ".join(dict.fromkeys(str(op.source) for op in ops if op.source is not None))
+    if len(ops) == 1 and ops[0].name in ("add", "sub", "rsub", "mul", "div"):
+        return _one(region, side, ops[0], kept)
+    norm = names & {"rsqrt", "sqrt"} and names & {"mean", "sum", "var"}
+    if norm and not _dropped(region, steps, kept) & _NO_NORM:
+        return ("norm left out" if side == "A" else "one norm too many"), f"only {side} has {lines}"
+    return ("left out" if side == "A" else "one step too many"), f"only {side} has {lines}"
+
+
+def _dropped(region: Region, steps: list[int], kept: int) -> set[str]:
+    """Return the names of operations whose results no longer count where some are skipped."""
+    program = region.program
+    dropped = set(steps)
+    if steps[-1] == region.end:
+        dropped |= set(region.operations) - {kept, *upstream(region, kept)}
+    return {program.operations[i].name for i in dropped}
+
+
+def _one(region: Region, side: str, op: Operation, kept: int) -> Said:
+    """Name a sum or a product that one side alone has."""
+    program, too_many = region.program, side == "B"
+    sums = op.name in ("add", "sub", "rsub")
+    number = [each for each in op.operands if not isinstance(each, Ref)]
+    others = [program.operations[i] for i in op.inputs if not _leads(region, i, kept)]
+    if not others and not number:  # x + x is twice x
+        said = f"only {side} has {op.name} of a value and itself{_at(op)}"
+        return ("one factor too many" if too_many else "factor left out"), said
+    if number or (others and others[0].size == 1):
+        what = "term" if sums else "scale"
+        if sums and number and abs(float(np.ravel(number[0])[0])) < SMALL and _guards(region, op):
+            return "epsilon", f"only {side} adds {float(np.ravel(number[0])[0]):.10g}{_at(op)}"
+        text = f"{op.name} {float(np.ravel(number[0])[0]):.10g}" if number else op.name
+        said = f"only {side} has {text}{_at(op)}"
+        return (f"one {what} too many" if too_many else f"{what} left out"), said
+    base = others[0]
+    while base.is_layout and base.inputs:
+        base = program.operations[base.inputs[0]]
+    if base.kind == "parameter":
+        name = "one parameter too many" if too_many else f"{'bias' if sums else 'gain'} left out"
+        return name, f"only {side} has {op.name} {base.label}"
+    what = "factor"
+    if sums:
+        own = base.index in {kept, *upstream(region, kept)} and _from_input(region, base)
+        what = "residual" if own else "term"
+    return (f"one {what} too many" if too_many else f"{what} left out"), (
+        f"only {side} {'adds' if sums else 'multiplies by'} the value of {where(base)}"
+    )
+
+
+def _from_input(region: Region, op: Operation) -> bool:
+    """Return whether a value depends on an input: a table of positions that each layer adds does not."""
+    program = region.program
+    return op.kind == "input" or any(
+        program.operations[i].kind == "input" for i in upstream(region, op.index)
+    )
+
+
+def _guards(region: Region, op: Operation) -> bool:
+    """Return whether a sum keeps a root or a divisor from zero."""
+    program = region.program
+    for reader in program.operations[op.index + 1 : op.index + 12]:
+        if op.index in reader.inputs:
+            return reader.name in ("sqrt", "rsqrt", "div", "reciprocal", "log", "pow", "maximum")
+    return False
+
+
+def _leads(region: Region, index: int, kept: int) -> bool:
+    """Return whether an operand is the value that is kept, moved at most."""
+    program = region.program
+    while True:
+        if index == kept:
+            return True
+        op = program.operations[index]
+        if not op.is_layout or not op.inputs:
+            return False
+        index = op.inputs[0]
+
+
+def _at(op: Operation) -> str:
+    return f" at {op.source}" if op.source is not None else ""

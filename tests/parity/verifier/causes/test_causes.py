@@ -1,0 +1,36 @@
+"""Each cause's example is given that cause and no other."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from parity.verifier import causes
+from parity.verifier.causes import CAUSES
+from parity.verifier.causes.examples import sides
+from parity.verifier.compare import compare
+
+NAMES = {cause.name for cause in CAUSES}
+
+
+@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.rule)
+def test_an_example_has_its_cause_and_no_other(cause):
+    found = compare(*sides(cause))
+    assert set(found.causes) == {cause.name}
+    assert all(place.cause for place in found.places)
+    assert found.places[0].message
+
+
+def test_every_name_that_a_judge_gives_is_listed():
+    """As far as names are written out: those put together, such as "bias left out", are not read."""
+    assert len(NAMES) == len(CAUSES)
+    given = set()
+    for path in Path(causes.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            value = node.value if isinstance(node, ast.Return) else None
+            if isinstance(value, ast.Tuple) and len(value.elts) == 2:
+                name = value.elts[0]
+                if isinstance(name, ast.Constant) and isinstance(name.value, str) and name.value:
+                    given.add(name.value)
+    assert given - {"parameter", "operations"} <= NAMES  # kinds of a wrong parameter's place
+    assert len(given) > 20
