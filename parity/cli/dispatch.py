@@ -22,6 +22,7 @@ COMMANDS = {
     "faults": "list the deliberate mistakes that the checks must catch",
     "verify-certificate": "run the check of a certificate again: does it still hold?",
     "diff": "find whether two programs are the same, forward and backward, and why not",
+    "causes": "list the causes that diff can name, each with an example",
     "diagnose": "another name of diff, for one release",
     "locate": "another name of diff, for one release",
     "match": "find which parameter of one file or trace is which of another",

@@ -299,7 +299,7 @@ def test_what_is_no_program():
 
 
 def test_the_command_prints_the_line_and_writes_json(tmp_path, capsys):
-    root = Path(__file__).parents[4]
+    root = Path(__file__).parents[3]
     sides = [f"{root}/docs/port.py:{name}" for name in ("original", "port")]
     path = tmp_path / "found.json"
     assert run("diff", [*sides, "--json", str(path)], prog="parity diff") == 1

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from parity.cli.dispatch import main
 from parity.verifier import causes
 from parity.verifier.causes import CAUSES
 from parity.verifier.causes.examples import sides
 from parity.verifier.compare import compare
+from tools.causes_page import PAGE, page
 
 NAMES = {cause.name for cause in CAUSES}
 
@@ -34,3 +36,18 @@ def test_every_name_that_a_judge_gives_is_listed():
                     given.add(name.value)
     assert given - {"parameter", "operations"} <= NAMES  # kinds of a wrong parameter's place
     assert len(given) > 20
+
+
+def test_the_page_is_that_of_the_records():
+    assert PAGE.read_text() == page()
+
+
+def test_the_command_lists_all_and_shows_one(capsys):
+    assert main(["causes"]) == 0
+    shown = capsys.readouterr().out
+    assert all(cause.rule in shown for cause in CAUSES)
+    assert "weight-decay" in shown
+    assert main(["causes", "causal mask"]) == 0
+    assert "  B  nn.softmax" in capsys.readouterr().out
+    assert main(["causes", "causal-masc"]) == 2
+    assert capsys.readouterr().err.endswith("did you mean 'causal-mask'?\n")
