@@ -41,7 +41,7 @@ def compare(
     """Find whether two programs compute the same function and the same gradients, and where they differ.
 
     Args:
-        a: the reference; see `operations.sides.record` for what a side may be, or `remote.Away`.
+        a: the reference; see `programs.sides.record` for what a side may be, or `remote.Away`.
         b: the program to compare with A, in the same form.
         names: the user's names of the two sides.
         gradients: whether the programs run backward themselves, as a training step does.

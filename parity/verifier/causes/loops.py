@@ -1,4 +1,4 @@
-"""Loops whose steps run in the opposite order: over layers, or over time."""
+"""Loops whose steps run in another order: over layers, or over time."""
 
 from __future__ import annotations
 
@@ -15,39 +15,49 @@ from parity.verifier.search.region import Found, Region
 _ROWS = ("slice", "gather", "unbind")
 
 
-def turned_loops(search: Search) -> Iterator[tuple[Found, Said]]:
-    """Yield a loop of B that takes its rows in A's order backwards; B is then patched with A's order.
+def loops_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
+    """Yield a loop of B that takes its rows in another order than A does; B is then patched with A's.
 
-    No single value of A's shows it: the first step alone, with its own parameters, is one of A's last.
+    No single value of A's shows it: the first step alone, with its own parameters, is another of A's.
     All rows that a line reads are exchanged at once, which must leave less of B apart from A.
     """
     now = search.round()
     if now is None:
         return
     b = search.b
-    turned = [rows for rows in _rows(b) if _is_turned(search, rows)]
-    for line in dict.fromkeys(b.operations[rows[0]].source for rows in turned):
-        together = [rows for rows in turned if b.operations[rows[0]].source == line]
+    orders = [(b.operations[rows[0]].source, rows, _order(search, rows)) for rows in _rows(b)]
+    for line, order in dict.fromkeys((line, order) for line, _, order in orders if order):
+        together = [
+            rows
+            for at, rows, own in orders
+            if at == line and (own == order or (own is None and len(rows) == len(order)))
+        ]
         values = b.values([i for rows in together for i in rows])
-        given = {i: values[j] for rows in together for i, j in zip(rows, rows[::-1], strict=True)}
+        given = {i: values[rows[j]] for rows in together for i, j in zip(rows, order, strict=True)}
         fed = b.fed(given, {})
         left = search.round(fed)
         if left is not None and len(left.reach_b) >= len(now.reach_b):
             continue
-        first, last = together[0][0], together[0][-1]
-        end = search.index.meets(b.operations[last])[0].index
-        inside = sorted(given)
-        said = f"the {len(together[0])} rows of {_names(b, together)} are taken backwards"
+        first = next(i for i, j in zip(together[0], order, strict=True) if i != together[0][j])
+        end = search.index.meets(b.operations[together[0][order[together[0].index(first)]]])[0].index
         found = Found(
             Region(search.a, end, []),
-            Region(b, first, inside),
-            values[last],
+            Region(b, first, sorted(given)),
+            given[first],
             values[first],
             repaired=fed,
         )
         search.b = fed
-        yield found, ("reversed", said)
+        yield found, _said(_names(b, together), len(order), order)
         return
+
+
+def _said(names: str, count: int, order: tuple[int, ...]) -> Said:
+    if order == tuple(range(count))[::-1]:
+        return "reversed", f"the {count} rows of {names} are taken backwards"
+    taken = [order.index(i) for i in range(min(count, 8))]
+    text = ", ".join(map(str, taken)) + (", ..." if count > 8 else "")
+    return "permuted", f"the {count} rows of {names} are taken in A's order {text}"
 
 
 def _rows(b: Program) -> Iterator[list[int]]:
@@ -59,15 +69,17 @@ def _rows(b: Program) -> Iterator[list[int]]:
     yield from (rows for rows in groups.values() if len(rows) > 1)
 
 
-def _is_turned(search: Search, rows: list[int]) -> bool:
-    """Return whether A computes with the same rows in the opposite order."""
+def _order(search: Search, rows: list[int]) -> tuple[int, ...] | None:
+    """Return the row that A takes at each step, as a number of B's; nothing if it takes them in B's
+    order; None if A has no such rows, as where its parameters are packed."""
     found = []
     for row in rows:
         uses = [_first_use(search, each.index) for each in search.index.meets(search.b.operations[row])]
         if not uses:
-            return False
+            return None
         found.append(min(uses))
-    return bool(np.all(np.diff(found) < 0))
+    order = tuple(map(int, np.argsort(found)))
+    return () if len(set(found)) < len(found) or order == tuple(range(len(rows))) else order
 
 
 def _first_use(search: Search, index: int) -> int:

@@ -41,7 +41,14 @@ def is_module(value: Any) -> bool:
 
 
 def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype")
+    return _has(value, "shape") and _has(value, "dtype")
+
+
+def _has(value: Any, name: str) -> bool:
+    try:
+        return hasattr(value, name)
+    except ImportError:  # a module that loads when it is used, of a library that is not installed
+        return False
 
 
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
@@ -56,7 +63,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
         yield from (("", each) for each in (value.__self__, value.__func__))
     elif inspect.isfunction(value):
         yield from _of_function(value)
-    elif hasattr(value, "__wrapped__"):
+    elif _has(value, "__wrapped__"):
         yield "", value.__wrapped__
     elif is_dataclass(value) and not isinstance(value, type):
         yield from ((each.name, getattr(value, each.name)) for each in fields(value))

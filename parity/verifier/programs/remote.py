@@ -59,7 +59,7 @@ class Away:
         weakref.finalize(self, _end, self._process)
 
     def record(self, name: str, **options: Any) -> Program:
-        """Record the program, as `operations.sides.record` does."""
+        """Record the program, as `sides.record` does."""
         return self._here(self._ask("record", self._order, name, options))
 
     def differentiate(self, weights: Weights, name: str) -> Program:

@@ -22,38 +22,51 @@ def rounded_constants(fine: Program, coarse: Program) -> dict[int, np.ndarray]:
     """Return constants of one program as the other has them: equal up to the rounding of a smaller type.
 
     The programs need not split them alike: one may hold rounded frequencies where the other computes
-    the angles.
+    the angles, or complex numbers where the other has cosines and sines.
     """
     rounding: dict[int, float] = {}
-    for i in sorted(constants_of(coarse)):
+    tables = {op.index for op in coarse.operations if op.kind == "parameter"}  # buffers of a module
+    for i in sorted(constants_of(coarse) | tables):
         op = coarse.operations[i]
-        own = op.epsilon if op.kind == "constant" else 0.0
+        own = op.epsilon if op.run is None else 0.0
         rounding[i] = max([own, *(rounding[each] for each in op.inputs)])
     index = Index(coarse, {i for i, epsilon in rounding.items() if epsilon})
     if not index.operations:
         return {}
+    complex_ones = [op for op in index.operations if op.dtype[:3] == "com"]
     found: dict[int, np.ndarray] = {}
     for i in sorted(constants_of(fine)):
         op = fine.operations[i]
-        if op.mark is None or op.is_layout or op.dtype[:3] != "flo" or index.find(op.mark):
+        if op.mark is None or op.is_layout or op.dtype[:3] not in ("flo", "com") or index.find(op.mark):
             continue
-        own = fine.values([i])[i]
-        for partner in index.find(op.mark, close=MARGIN * max(rounding.values())):
-            way = _rounded(own, coarse, partner, MARGIN * rounding[partner.index])
-            if way is not None:
-                found[i] = way
-                break
+        own, size = fine.values([i])[i], _size(fine, op)
+        near = index.find(op.mark, close=MARGIN * max(rounding.values()))
+        parts = [each for each in complex_ones if each.size == op.size and op.dtype[:3] == "flo"]
+        for partner in (*near, *parts):
+            value = coarse.values([partner.index])[partner.index]
+            limit = MARGIN * rounding[partner.index] * size
+            for each in (value.real, value.imag) if partner in parts else (value,):
+                way = _rounded(own, each, limit)
+                if way is not None and i not in found:
+                    found[i] = way
     return found
+
+
+def _size(program: Program, op: Operation) -> np.ndarray:
+    """Return what a rounding of a constant is relative to: its size, or, of cosines and sines, that of
+    the angle, which was rounded first."""
+    if op.name in ("cos", "sin") and op.inputs:
+        return 1 + np.abs(program.values([op.inputs[0]])[op.inputs[0]])
+    return np.abs(program.values([op.index])[op.index])
 
 
 MARGIN = 4.0
 """Roundings by which two constants may differ: of the number, and of those it was computed from."""
 
 
-def _rounded(own: np.ndarray, coarse: Program, op: Operation, limit: float) -> np.ndarray | None:
-    """Return the other program's value in the shape of `own`, if all elements are within `limit`."""
-    value = coarse.values([op.index])[op.index]
+def _rounded(own: np.ndarray, value: np.ndarray, limit: np.ndarray) -> np.ndarray | None:
+    """Return the other program's value in the shape of `own`, if each element is within its limit."""
     for way in arrangements(value, own.shape):
-        if np.all(np.abs(way - own) <= limit * np.abs(own)) and not np.array_equal(way, own):
+        if np.all(np.abs(way - own) <= limit) and not np.array_equal(way, own):
             return way
     return None

@@ -119,13 +119,18 @@ class _Cast:
             return self._copy(each)
         if not isinstance(each, torch.Tensor):
             return each
-        made = each.detach().to(self._dtype or each.dtype) if each.is_floating_point() else each
+        made = self._converted(each.detach()) if _is_inexact(each) else each
         self._epsilons[id(made)] = rounding_of(each.dtype)
         return made
 
+    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+        dtype = self._dtype or tensor.dtype
+        return tensor.to(dtype.to_complex() if tensor.is_complex() else dtype)
+
     def _copy(self, module: torch.nn.Module) -> torch.nn.Module:
         own = copied(module)
-        own = own.to(self._dtype) if self._dtype else own
+        for each in (*own.parameters(), *own.buffers()):
+            each.data = self._converted(each.data) if _is_inexact(each) else each.data
         self.modules.update((id(inner), path) for path, inner in own.named_modules())
         held = [*own.named_parameters(), *own.named_buffers()]
         before = [*module.parameters(), *module.buffers()]
@@ -150,6 +155,10 @@ class _Cast:
         for path, each in named_tensors(value):
             whole = ".".join(filter(None, (label, path)))
             self.leaves.append((kind, whole, each, self._epsilons.get(id(each), 0.0)))
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
 
 
 def _kind(path: str, loaded: Container[str]) -> Kind:

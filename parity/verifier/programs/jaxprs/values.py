@@ -35,7 +35,7 @@ def rounding_of(dtype: Any) -> float:
     """Return half the distance of 1 to the next number; 0 for float64 and for other kinds of types."""
     import ml_dtypes
 
-    name = getattr(dtype, "name", str(dtype)).removeprefix("torch.")
+    name = getattr(dtype, "name", str(dtype)).removeprefix("torch.").replace("complex64", "float32")
     if "float" not in name or name == "float64":
         return 0.0
     return float(ml_dtypes.finfo(name).eps) / 2
@@ -54,7 +54,9 @@ def widened(value: Any) -> Any:
     """Replace a parameter that is a small floating point type by float64."""
     if isinstance(value, (np.dtype, type)) and not isinstance(value, bool):
         try:
-            return np.dtype(np.float64) if rounding_of(np.dtype(value)) else value
+            dtype = np.dtype(value)
+            wide = np.dtype(np.complex128 if dtype.kind == "c" else np.float64)
+            return wide if rounding_of(dtype) else value
         except TypeError:
             return value
     return value
