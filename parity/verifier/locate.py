@@ -33,9 +33,10 @@ from parity.verifier.search.origin import origin
 from parity.verifier.search.pairing import pair_outputs
 from parity.verifier.search.places import Search
 from parity.verifier.search.region import Found, Kind, Region
-from parity.verifier.search.rounding import align, is_rounded_number, limit_of
+from parity.verifier.search.rounding import align, is_rounded_number, limit_of, limit_of_tables
 
 _COLLECTIVES = frozenset(each.name for each in collectives.CAUSES)
+_TABLE = "a table that one program holds in float32"
 Pairing = Callable[[Program, Program], tuple[list[tuple[int, int]], list[str]]]
 """Finds the outputs that are compared, and the names of those that have no counterpart."""
 
@@ -96,12 +97,17 @@ def compare_programs(
                 notes.append(place)
             else:
                 faults.append(place)
+    only_open = bool(faults) and all(place.kind == "open" for place in faults)
+    tables = limit_of_tables(a, b, search.outputs) if only_open else 0.0
+    if tables:
+        notes += [replace(p, kind="rounding", error=error, limit=tables, message=_TABLE) for p in faults]
+        faults = []
     for outputs in search.outputs.unlike:
         place = _unlike(search, outputs, letters)
         faults += [place] if place.cause or not faults else []
     then = meet(search.b.operations, search.index) if faults else met
     parted = [module for place in faults for module in (place.b.module, *place.modules)]
-    left = search.unequal() if not faults else True
+    left = not tables and search.unequal() if not faults else True
     lacking = any(each.startswith("A") for each in left_out)  # B may return more than A
     vague = bool(notes) and error > CERTAIN  # there may be more in it than rounding
     verdict: Verdict = (

@@ -14,6 +14,7 @@ from parity.verifier.causes import (
     masks,
     norms,
     numbers,
+    operands,
     operators,
     order,
     pairs,
@@ -23,6 +24,7 @@ from parity.verifier.causes import (
     several,
     skips,
     slopes,
+    tables,
     terms,
     windows,
 )
@@ -30,8 +32,8 @@ from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found
 
-_FILES = (activations, collectives, epsilons, masks, norms, numbers, operators, order, pairs, reads,
-          reductions, rounded, skips, slopes, windows)  # fmt: skip
+_FILES = (activations, collectives, epsilons, masks, norms, numbers, operands, operators, order, pairs,
+          reads, reductions, rounded, skips, slopes, tables, windows)  # fmt: skip
 CAUSES: tuple[Cause, ...] = tuple(cause for file in _FILES for cause in file.CAUSES)
 """Every cause that a place may be given. Operations that one side alone has on some rows are called "of
 a part"."""
@@ -56,6 +58,9 @@ _JUDGES = (
     reductions.judge,
     terms.judge,
     rounded.judge,
+    operands.exchanged,
+    operands.moved,
+    tables.judge,
     several.judge,
     pairs.judge,
 )
@@ -65,7 +70,7 @@ _JUDGES = (
 def cause_of(found: Found, index: Index) -> Said:
     """Return the first cause that explains a place, or two empty strings."""
     if found.instead.dtype.kind not in "fc":
-        judges = masks.diagonal, numbers.judge, order.judge
+        judges = masks.diagonal, numbers.judge, order.judge, tables.judge
         return next(filter(None, (judge(found, index) for judge in judges)), ("", ""))
     read = reads.other_value(found, index) or reads.returned(found, index)
     if read is not None:
@@ -79,4 +84,4 @@ def cause_of(found: Found, index: Index) -> Said:
     return branches.judge(found, index, _JUDGES) or ("", "")
 
 
-__all__ = ["Said", "cause_of"]
+__all__ = ["CAUSES", "Cause", "Said", "cause_of"]

@@ -64,8 +64,10 @@ def _names() -> dict[str, Any]:
     over = partial(jax.shard_map, mesh=AbstractMesh((2,), ("data",)), in_specs=PartitionSpec("data"),
                    out_specs=PartitionSpec(), check_vma=False)  # fmt: skip
     table = np.sin(np.arange(30.0).reshape(5, 6))
+    other_table = np.sin(1.1 * np.arange(30.0).reshape(5, 6))
     cos, sin = np.cos(table[:, :3]), np.sin(table[:, :3])
     conv = partial(lax.conv_with_general_padding, lhs_dilation=None)
     helpers = (norm, turned_neighbours, turned_halves, descent, rounded)
-    return {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn, "over_two_devices": over, "conv": conv,
-            "table": table, **{each.__name__: each for each in helpers}}  # fmt: skip
+    values = {"table": table, "other_table": other_table, "conv": conv, "over_two_devices": over}
+    libraries = {"jax": jax, "jnp": jnp, "lax": lax, "nn": nn}
+    return libraries | values | {each.__name__: each for each in helpers}

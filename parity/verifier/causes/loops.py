@@ -27,17 +27,15 @@ def loops_in_another_order(search: Search) -> Iterator[tuple[Found, Said]]:
     b = search.b
     orders = [(b.operations[rows[0]].source, rows, _order(search, rows)) for rows in _rows(b)]
     for line, order in dict.fromkeys((line, order) for line, _, order in orders if order):
-        together = [
-            rows
-            for at, rows, own in orders
-            if at == line and (own == order or (own is None and len(rows) == len(order)))
-        ]
+        known = [rows for at, rows, own in orders if (at, own) == (line, order)]
+        packed = [rows for at, rows, own in orders if at == line and own is None]
+        together = [*known, *(rows for rows in packed if len(rows) == len(order))]
         values = b.values([i for rows in together for i in rows])
         given = {i: values[rows[j]] for rows in together for i, j in zip(rows, order, strict=True)}
         fed = b.fed(given, {})
         left = search.round(fed)
-        if left is not None and len(left.reach_b) >= len(now.reach_b):
-            continue
+        if left is not None and (len(order) == 2 or len(left.reach_b) >= len(now.reach_b)):
+            continue  # two rows may be the halves of a value
         first = next(i for i, j in zip(together[0], order, strict=True) if i != together[0][j])
         end = search.index.meets(b.operations[together[0][order[together[0].index(first)]]])[0].index
         found = Found(

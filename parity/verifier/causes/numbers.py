@@ -11,7 +11,7 @@ import numpy as np
 from parity.verifier.causes.cause import Cause, Said
 from parity.verifier.programs.fingerprint import LEAST, MOST
 from parity.verifier.programs.program import Operation, Ref
-from parity.verifier.search.exchange import closer, is_a, rerun
+from parity.verifier.search.exchange import closer, is_a, outside, rerun
 from parity.verifier.search.meeting import Index
 from parity.verifier.search.region import Found, Region, distance
 
@@ -175,7 +175,7 @@ def factor(found: Found, _: Index) -> Said | None:
     """Recognise one factor for all elements."""
     ratio = ratio_of(found)
     if ratio is None:
-        return None
+        return _size_of_an_axis(found)
     if ratio == -1:
         return "sign", "B's value is A's with the other sign"
     sizes = _reduced(found)
@@ -189,6 +189,24 @@ def factor(found: Found, _: Index) -> Said | None:
     name = "factor" if unknown else "scale left out" if of_a else "one scale too many"
     times = f"{ratio:.10g}" if abs(ratio - 1) > 1e-8 else f"1 {ratio - 1:+.2g}"
     return name, f"B's value is {times} times A's"
+
+
+def _size_of_an_axis(found: Found) -> Said | None:
+    """Recognise a value of one number, as of a loss, that is off by the size of an axis."""
+    if found.value.size != 1 or found.value.dtype.kind != "f" or not found.value.all():
+        return None
+    ratio = float(found.instead.ravel()[0] / found.value.ravel()[0])
+    for region in (found.b, found.a):
+        for i in outside(region):
+            shape = region.program.operations[i].shape
+            for axis, n in enumerate(shape):
+                for times, text in ((n, f"{n} times"), (1 / n, f"1 / {n} of")):
+                    if n > 1 and abs(ratio / times - 1) <= EXACT:
+                        return (
+                            "factor",
+                            f"B's value is {text} A's: {n} is the size of axis {axis} of {list(shape)}",
+                        )
+    return None
 
 
 def _scales(region: Region) -> bool:

@@ -18,6 +18,7 @@ from parity.verifier.search.region import Found, Region, distance
 LARGEST = 24
 """Largest region, in operations, whose operations are exchanged one by one."""
 _REDUCTIONS = {"sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "prod": np.prod}
+_PRODUCTS = frozenset(["matmul", "conv"])
 _SLICES = frozenset(["slice", "dynamic_slice", "narrow", "index_select"])
 
 
@@ -27,6 +28,8 @@ def judge(found: Found, index: Index) -> Said | None:
         return None
     for b in computing(found.b):
         for a in computing(found.a) or _maker(found.a):
+            if {a.name, b.name} <= _PRODUCTS:
+                continue  # which are written in either way: what differs is something else
             if b.mark is not None and _reads_the_same(found, a, b, index) and _fits(found, a, b):
                 return _name(a, b)
     return None
@@ -74,8 +77,6 @@ def _ways(value: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
 def _name(a: Operation, b: Operation) -> Said:
     if a.name != b.name:
         return "operation", f"{b.name} where A has {a.name}"
-    if a.name in ("matmul", "conv"):
-        return "", ""
     if a.name in _SLICES:
         return "slice", f"{b.name}({b.label}) where A has {a.name}({a.label})"
     own, wanted = _said(b), _said(a)

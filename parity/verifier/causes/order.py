@@ -65,7 +65,18 @@ def _permuted(found: Found) -> Said | None:
         if is_a(found, np.take(b, rows, axis)):
             order = ", ".join(map(str, np.argsort(rows)[:8])) + (", ..." if n > 8 else "")
             return "permuted", f"axis {axis} of {list(b.shape)} has A's rows in the order {order}"
-    return None
+    return _permuted_in_each(found) if b.ndim > 2 else None
+
+
+def _permuted_in_each(found: Found) -> Said | None:
+    """Recognise the rows of each sample in an order of its own, as of shuffled tokens."""
+    a, b = found.value, found.instead
+    ranks = [np.argsort(each.reshape(*each.shape[:2], -1).sum(-1), 1) for each in (a, b)]
+    rows = np.empty_like(ranks[0])
+    np.put_along_axis(rows, ranks[0], ranks[1], 1)
+    back = np.take_along_axis(b, rows.reshape(*rows.shape, *(1,) * (b.ndim - 2)), 1)
+    said = f"axis 1 of {list(b.shape)} has A's rows in an order of its own for each of axis 0"
+    return ("permuted", said) if is_a(found, back) else None
 
 
 def _split(found: Found) -> Said | None:

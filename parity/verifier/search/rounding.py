@@ -10,6 +10,7 @@ from parity.verifier.programs.fingerprint import HUGE
 from parity.verifier.programs.program import Operation, Program
 from parity.verifier.search.constants import rounded_constants
 from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.pairing import Outputs
 from parity.verifier.search.region import Found, Region, distance
 from parity.verifier.search.written import TYPES, restore, rounded
 
@@ -38,6 +39,40 @@ def limit_of(found: Found, index: Index, *, types: bool = True) -> float:
     """
     sides = ((found.a, Index(found.b.program) if types else index), (found.b, index))
     return min(MARGIN * max(_envelope(region, other, types) for region, other in sides), MOST)
+
+
+def limit_of_tables(a: Program, b: Program, outputs: Outputs) -> float:
+    """Return how far outputs may part because one program holds in float32 what the other computes, as
+    sines in a buffer where the other turns each token by its own angle; 0 if an output parts further."""
+    moved = _moved_by_tables(a, b), _moved_by_tables(b, a)
+    limits = []
+    for x, y in outputs.unequal(a, b):
+        limit = MARGIN * max(moved[0].get(x, 0.0), moved[1].get(y, 0.0))
+        if outputs.error((x, y), a.values([x])[x], b.values([y])[y]) > limit:
+            return 0.0
+        limits.append(limit)
+    return max(limits, default=0.0)
+
+
+def _moved_by_tables(program: Program, other: Program) -> dict[int, float]:
+    """Return how far each output moves if the numbers that only this program holds in float32 are
+    nudged."""
+    index, held = Index(other), {}
+    for op in program.operations:
+        value = program.kept.get(op.index)
+        array = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
+        if op.run is None and array and op.size > 1 and _small(program, op.index, index) == FLOAT32:
+            held[op.index] = value
+    found: dict[int, float] = {}
+    ends = [index for _, index in program.outputs] if held else []
+    for seed in range(NUDGES if held else 0):
+        rng = np.random.default_rng(seed)
+        fed = program.values(ends, {i: _nudged(value, FLOAT32, rng) for i, value in held.items()})
+        own = program.values(ends)
+        for i in ends:
+            if isinstance(own[i], np.ndarray) and own[i].dtype.kind in "fc":
+                found[i] = max(found.get(i, 0.0), distance(own[i], fed[i]))
+    return found
 
 
 def is_rounded_number(found: Found, ratio: float) -> bool:

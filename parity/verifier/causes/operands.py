@@ -1,0 +1,103 @@
+"""Operands of B in another order: exchanged with each other, or with their own elements moved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from parity.verifier.causes.cause import Cause, Said
+from parity.verifier.search.exchange import is_a, outside, rerun, where
+from parity.verifier.search.meeting import Index, is_weak
+from parity.verifier.search.region import Found, Region
+
+LARGEST = 24
+"""Largest region, in operations, that is run again."""
+MOST_ELEMENTS = 1 << 18
+"""Most elements of a value whose orders are tried."""
+MOST_READ = 6
+MOST_BEFORE = 8
+"""Moves in front of an operand that are gone back."""
+
+
+def exchanged(found: Found, _: Index) -> Said | None:
+    """Recognise two values that B reads in each other's place."""
+    region, program = found.b, found.b.program
+    if len(region.operations) > LARGEST:
+        return None
+    values = _read(region)
+    alike: dict[bytes, list[int]] = {}  # a value may be computed again for each use
+    for i, value in values.items():
+        alike.setdefault(value.tobytes(), []).append(i)
+    for ours, theirs in combinations(alike.values(), 2):
+        one, other = values[ours[0]], values[theirs[0]]
+        if one.shape != other.shape:
+            continue
+        given = {**dict.fromkeys(ours, other), **dict.fromkeys(theirs, one)}
+        if is_a(found, rerun(region, given=given)):
+            names = [where(program.operations[group[0]]) for group in (ours, theirs)]
+            both = " and ".join(names) if names[0] != names[1] else f"two values of {names[0]}"
+            return "operands exchanged", f"{both} have changed places"
+    return None
+
+
+def moved(found: Found, _: Index) -> Said | None:
+    """Recognise a value that B reads backwards along some axes, as pictures in BGR."""
+    program = found.b.program
+    if len(found.b.operations) > LARGEST:
+        return None
+    for index in _read(found.b):
+        for region, source in _moves(found.b, index):
+            value = np.asarray(program.values([source])[source])
+            for axes in _axes(value):
+                if is_a(found, rerun(region, given={source: np.flip(value, axes)})):
+                    which = " and ".join(map(str, axes))
+                    text = f"axis {which} of {list(value.shape)} runs" if len(axes) == 1 else (
+                        f"axes {which} of {list(value.shape)} run"
+                    )  # fmt: skip
+                    return "reversed", f"{text} backwards in {where(program.operations[source])}"
+    return None
+
+
+def _read(region: Region) -> dict[int, np.ndarray]:
+    """Return the first values that a region reads and that may stand in another order."""
+    program = region.program
+    found = {}
+    for i in outside(region):
+        value = program.values([i])[i]
+        array = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.ndim
+        if array and value.size <= MOST_ELEMENTS and not is_weak(program.operations[i]):
+            found[i] = value
+    return dict(list(found.items())[:MOST_READ])
+
+
+def _moves(region: Region, index: int) -> Iterator[tuple[Region, int]]:
+    """Yield a region with more and more of the moves that put one of its operands in order, and what
+    these read."""
+    program, inside = region.program, list(region.operations)
+    yield region, index
+    for _ in range(MOST_BEFORE):
+        op = program.operations[index]
+        if not op.is_layout or len(op.inputs) != 1:
+            return
+        inside, index = [index, *inside], op.inputs[0]
+        yield replace(region, operations=sorted(inside)), index
+
+
+def _axes(value: np.ndarray) -> Iterator[tuple[int, ...]]:
+    long = [axis for axis, n in enumerate(value.shape) if n > 1]
+    yield from ((axis,) for axis in long)
+    yield from combinations(long, 2)
+
+
+CAUSES = (
+    Cause(
+        "operands exchanged",
+        "Two values that B reads have changed places.",
+        exchanged,
+        "jnp.exp(x @ w) * (x @ w - x @ v)",
+        "jnp.exp(x @ v) * (x @ v - x @ w)",
+    ),
+)
