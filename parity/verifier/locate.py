@@ -262,25 +262,27 @@ def _together(places: list[Place]) -> list[Place]:
         if place.cause.endswith("left out") and not inside:
             key = (place.cause, place.a.lines)  # what A has alone, wherever B lacks it
         computed = (place.kind, _computed(place)) if inside else key
-        if not place.cause and key not in found:
-            key = alike.get(computed, key)
+        before = alike.get(computed, key)
+        if key not in found and before in found:  # the same but for the cause, which one may lack
+            key = before if len({place.cause, found[before].cause, ""}) < 3 else key
         alike.setdefault(computed, key)
         if place.kind in ("parameter", "input") or key not in found:
             found[key if key not in found else (key, len(found))] = place
         else:
             first = found[key]
+            shown, other = (first, place) if first.cause or not place.cause else (place, first)
             found[key] = replace(
-                first, times=first.times + place.times,
-                modules=(*first.modules, place.b.module, *place.modules),
+                shown, times=first.times + place.times,
+                modules=(*shown.modules, other.b.module, *other.modules),
                 error=max(first.error, place.error), limit=max(first.limit, place.limit),
             )  # fmt: skip
     return list(found.values())
 
 
-def _computed(place: Place) -> tuple[tuple[str, str], ...]:
-    """Return the operations of B that a place consists of, with their lines; layout operations only if
+def _computed(place: Place) -> frozenset[str]:
+    """Return the lines of the operations of B that a place consists of; of layout operations only if
     there is nothing else."""
     assert place.found is not None
     operations = [place.found.b.program.operations[i] for i in place.found.b.operations]
     operations = [op for op in operations if not op.is_layout] or operations
-    return tuple((op.name, str(op.source)) for op in operations)
+    return frozenset(str(op.source) for op in operations)

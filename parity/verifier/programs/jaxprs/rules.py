@@ -218,6 +218,16 @@ RULES["argmax"] = lambda p, x: np.argmax(x, p["axes"][0]).astype(p["index_dtype"
 RULES["argmin"] = lambda p, x: np.argmin(x, p["axes"][0]).astype(p["index_dtype"])
 
 
+@rule("bitcast_convert_type")
+def _bits(p, x):
+    """Read the bits as another type of the same size, as draws of random numbers do."""
+    dtype = np.dtype(p["new_dtype"])
+    if x.dtype.kind == "f":  # the bits that the program means are those of its own type
+        x = x.astype(f"f{dtype.itemsize}")
+    seen = x.view(dtype)
+    return seen.astype(np.float64) if dtype.kind == "f" else seen
+
+
 @rule("cumsum")
 def _cumsum(p, x):
     if p["reverse"]:

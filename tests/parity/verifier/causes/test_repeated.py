@@ -44,7 +44,9 @@ def gru(fault):
     return function
 
 
-@pytest.mark.parametrize(("fault", "cause"), [("relu", "activation"), ("gate", ""), ("", "")])
+@pytest.mark.parametrize(
+    ("fault", "cause"), [("relu", "activation"), ("gate", "operands exchanged"), ("", "")]
+)
 def test_a_wrong_cell_is_one_place_in_every_step(fault, cause):
     # fed as the new state, the old one comes out as it went in; that says nothing of a repair
     model = Recurrent()
