@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from parity.measure.judged import Judged
 from parity.measure.shown import number
+from parity.measure.site import Stage
 from parity.measure.tables import show_table
 from parity.measure.tolerance import ASSUMED, FACTOR
 from parity.verifier.recordings.difference import Difference
@@ -18,18 +20,36 @@ from parity.verifier.recordings.judge import Comparison, Divergence
 JSON_VERSION = 2
 
 
-def print_table(difference: Difference, console: Console) -> None:
-    """Print one line per stage, and the modules that found no partner."""
-    show_table(_table(difference), console)
+def print_table(
+    difference: Difference, console: Console, follows: Collection[tuple[int, Stage]] = ()
+) -> None:
+    """Print one line per stage, and the modules that found no partner.
+
+    Args:
+        follows: steps and stages that differ only by what was explained before them.
+    """
+    show_table(_table(difference, follows), console)
     for line in _alignment_notes(difference):
         console.print(f"[dim]{escape(line)}[/]")
 
 
-def print_verdict(difference: Difference, console: Console) -> None:
-    """Print the verdict, and what was not compared."""
-    if not difference.equal:
-        console.print(f"[bold red]DIFFERENT[/]: {difference.name_a} and {difference.name_b}")
+def print_verdict(
+    difference: Difference, console: Console, but_for: Collection[str] = (), accepted: bool = False
+) -> None:
+    """Print the verdict, and what was not compared.
+
+    Args:
+        but_for: causes but for which the two are equal.
+        accepted: whether the user accepts these.
+    """
+    names = f"{difference.name_a} and {difference.name_b}"
+    if not difference.equal and not but_for:
+        console.print(f"[bold red]DIFFERENT[/]: {names}")
         return
+    said = f"EQUAL but for: {', '.join(but_for)}"
+    if but_for and not accepted:
+        console.print(f"[bold yellow]{said}[/]")
+        console.print(f"  {names}; exit status 1, or 0 with --accept {','.join(but_for)}")
     for flag in difference.uncertified:
         console.print(
             f"[bold yellow]UNCERTIFIED[/]: float32 products ran at reduced precision - {escape(flag)}"
@@ -37,17 +57,18 @@ def print_verdict(difference: Difference, console: Console) -> None:
     for line in difference.b_alone:
         console.print(f"B alone has {escape(line)}")
     if difference.left_out:
-        names = f"{difference.name_a} and {difference.name_b}"
         console.print(
             f"[bold yellow]INCOMPLETE[/]: {names} agree in the {difference.tensors} tensors compared"
         )
         for line in difference.left_out:
             console.print(f"  not compared: {escape(line)}")
-    elif not difference.uncertified:
-        console.print(f"[bold green]EQUAL[/]: {difference.name_a} and {difference.name_b}, to rounding")
+    elif accepted:
+        console.print(f"[bold green]{said}[/]: {names}")
+    elif not difference.uncertified and not but_for:
+        console.print(f"[bold green]EQUAL[/]: {names}, to rounding")
 
 
-def _table(difference: Difference) -> Table:
+def _table(difference: Difference, follows: Collection[tuple[int, Stage]]) -> Table:
     title = escape(f"{difference.name_a} (A) against {difference.name_b} (B)")
     table = Table(title=title, title_justify="left", caption_justify="left")
     steps = {each.step for each in difference.comparisons}
@@ -61,7 +82,8 @@ def _table(difference: Difference) -> Table:
     table.add_column("")
     for each in difference.comparisons:
         step = [str(each.step)] if columns else []
-        table.add_row(*step, *_cells(each, difference))
+        follow = (each.step, each.stage) in follows
+        table.add_row(*step, *_cells(each, difference, "follows" if follow else "differs"))
     yardstick = (
         f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
         if difference.traces.shadow
@@ -71,9 +93,9 @@ def _table(difference: Difference) -> Table:
     return table
 
 
-def _cells(each: Comparison, difference: Difference) -> list[str]:
+def _cells(each: Comparison, difference: Difference, differs: str) -> list[str]:
     worst = each.worst
-    verdict = "[green]ok[/]" if each.passed else "[bold red]differs[/]"
+    verdict = "[green]ok[/]" if each.passed else f"[bold red]{differs}[/]"
     if worst is None:
         both = difference.traces.a, difference.traces.b
         held = all(any(event.stage == each.stage for event in trace.events) for trace in both)

@@ -59,8 +59,11 @@ class Difference:
     @property
     def verdict(self) -> Verdict:
         """Verdict on the two recordings."""
-        if not self.equal:
-            return "DIFFERENT"
+        return self.verdict_but_for_differences if self.equal else "DIFFERENT"
+
+    @property
+    def verdict_but_for_differences(self) -> Verdict:
+        """Verdict if what differs did not."""
         return "INCOMPLETE" if self.left_out else "UNCERTIFIED" if self.uncertified else "EQUAL"
 
     @property

@@ -13,7 +13,7 @@ from parity.measure.site import STAGES
 from parity.measure.traces import Event, Site, Stage, Trace
 from parity.verifier.recordings.align import Alignment, Pair, layout_between
 from parity.verifier.recordings.calls import read_pair
-from parity.verifier.recordings.rounding import Traces, limit, told
+from parity.verifier.recordings.rounding import GRAINS, Traces, grain, limit, told
 
 NOISE = 1e-3
 """Size, relative to the gradients of its layer, below which a gradient is compared on their scale."""
@@ -170,8 +170,9 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
 
     A gradient may be zero in theory, such as that of the bias of attention's keys, which softmax
     ignores. Its value is the rounding noise of its layer, so it is compared on the scale of the layer's
-    other gradients, and so are the clipped gradient and the moments computed from it. Otherwise
-    the least size is 1e-16 of the largest tensor.
+    other gradients, and so are the clipped gradient and the moments computed from it. Where the layer
+    has no other, it is compared on the scale of all gradients. Otherwise the least size is 1e-16 of the
+    largest tensor.
     """
     norms = [norm(a.read(pair.a)) for pair in pairs]
     largest = max(norms, default=0.0)
@@ -179,12 +180,26 @@ def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
     for pair, size in zip(pairs, norms, strict=True):
         key = pair.a.path.rpartition(".")[0], pair.a.port
         beside[key] = max(beside.get(key, 0.0), size)
+    typical = _typical(pairs, norms)
     found = []
     for pair, size in zip(pairs, norms, strict=True):
         layer = beside[pair.a.path.rpartition(".")[0], pair.a.port]
-        noise = pair.a.stage in ("gradients", "clipped", "moments") and size < NOISE * layer
-        found.append(layer if noise else max(1e-16 * largest, _output(a, pair.a)))
+        usual = typical[pair.a.port] * pair.a.size**0.5
+        rounded = (GRAINS * grain(pair)) ** (2 if pair.a.port == "exp_avg_sq" else 1)
+        own = [layer] * (size < NOISE * layer) + [usual] * (size < rounded * usual)
+        of_gradients = pair.a.stage in ("gradients", "clipped", "moments")
+        found.append(own[0] if own and of_gradients else max(1e-16 * largest, _output(a, pair.a)))
     return found
+
+
+def _typical(pairs: list[Pair], norms: list[float]) -> dict[str, float]:
+    """Return the root mean square of all tensors of each port."""
+    squares: dict[str, list[float]] = {}
+    for pair, size in zip(pairs, norms, strict=True):
+        total = squares.setdefault(pair.a.port, [0.0, 0.0])
+        total[0] += size**2
+        total[1] += pair.a.size
+    return {port: (total / max(count, 1)) ** 0.5 for port, (total, count) in squares.items()}
 
 
 def _output(a: Trace, loss: Event) -> float:
