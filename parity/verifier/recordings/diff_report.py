@@ -43,28 +43,31 @@ def print_verdict(
         accepted: whether the user accepts these.
     """
     names = f"{difference.name_a} and {difference.name_b}"
+    for line in difference.b_alone:
+        console.print(f"B alone has {escape(line)}")
+    for line in difference.left_out:
+        stage, _, those = line.partition(": ")
+        why = "; nothing of the other side holds their numbers" if stage == "parameters" else ""
+        console.print(f"not compared: {stage}: {escape(those)}{why}")
     if not difference.equal and not but_for:
         console.print(f"[bold red]DIFFERENT[/]: {names}")
         return
-    said = f"EQUAL but for: {', '.join(but_for)}"
-    if but_for and not accepted:
-        console.print(f"[bold yellow]{said}[/]")
-        console.print(f"  {names}; exit status 1, or 0 with --accept {','.join(but_for)}")
     for flag in difference.uncertified:
         console.print(
             f"[bold yellow]UNCERTIFIED[/]: float32 products ran at reduced precision - {escape(flag)}"
         )
-    for line in difference.b_alone:
-        console.print(f"B alone has {escape(line)}")
     if difference.left_out:
-        console.print(
-            f"[bold yellow]INCOMPLETE[/]: {names} agree in the {difference.tensors} tensors compared"
+        agree = f"agree in the {difference.tensors} tensors compared"
+        console.print(f"[bold yellow]INCOMPLETE[/]: {names} {agree}")
+    equal = difference.verdict_but_for_differences == "EQUAL"
+    if but_for:
+        color = "green" if accepted and equal else "yellow"
+        console.print(f"[bold {color}]EQUAL but for: {', '.join(but_for)}[/]")
+        hint = (
+            f"; exit status 1, or 0 with --accept {','.join(but_for)}" if equal and not accepted else ""
         )
-        for line in difference.left_out:
-            console.print(f"  not compared: {escape(line)}")
-    elif accepted:
-        console.print(f"[bold green]{said}[/]: {names}")
-    elif not difference.uncertified and not but_for:
+        console.print(f"  {names}{hint}")
+    elif equal:
         console.print(f"[bold green]EQUAL[/]: {names}, to rounding")
 
 
@@ -83,7 +86,7 @@ def _table(difference: Difference, follows: Collection[tuple[int, Stage]]) -> Ta
     for each in difference.comparisons:
         step = [str(each.step)] if columns else []
         follow = (each.step, each.stage) in follows
-        table.add_row(*step, *_cells(each, difference, "follows" if follow else "differs"))
+        table.add_row(*step, *_cells(each, "follows" if follow else "differs"))
     yardstick = (
         f"limit: {FACTOR:g} times what one unit in the last place of A's parameters and inputs changes"
         if difference.traces.shadow
@@ -93,16 +96,11 @@ def _table(difference: Difference, follows: Collection[tuple[int, Stage]]) -> Ta
     return table
 
 
-def _cells(each: Comparison, difference: Difference, differs: str) -> list[str]:
+def _cells(each: Comparison, differs: str) -> list[str]:
     worst = each.worst
     verdict = "[green]ok[/]" if each.passed else f"[bold red]{differs}[/]"
     if worst is None:
-        both = difference.traces.a, difference.traces.b
-        held = all(any(event.stage == each.stage for event in trace.events) for trace in both)
-        rest = any(said.startswith(f"{each.stage}: ") for said in difference.left_out)
-        found = (
-            "[yellow]nothing to compare[/]" if rest or not held else "[green]ok[/], as sets of numbers"
-        )
+        found = "[yellow]nothing to compare[/]"
         return [each.stage, "0", "-", "-", "-", found]
     return [
         each.stage,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parity.measure.precision import reduced
@@ -12,14 +12,15 @@ from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
 from parity.verifier.recordings.align import Alignment, How, align
+from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
     Comparison,
     Divergence,
     compare,
     parameters_apart,
-    stages_of,
 )
 from parity.verifier.recordings.left_out import left_out
+from parity.verifier.recordings.pairs import stages_of
 from parity.verifier.recordings.rounding import Traces
 from parity.verifier.recordings.sides import Recorded
 from parity.verifier.recordings.structure import check_comparable
@@ -113,6 +114,7 @@ def compare_sides(
     check_comparable(a.name, a.trace, b.name, b.trace)
     alignment = align(a.trace, b.trace, how)
     traces = Traces(a.trace, b.trace, shadow.trace if shadow else None)
+    alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
     return Difference(
         name_a=a.name,

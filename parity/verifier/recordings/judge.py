@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from parity.measure.error import norm, relative_error, wide
 from parity.measure.judged import Judged
-from parity.measure.site import STAGES
+from parity.measure.policies import ABSENT
 from parity.measure.traces import Event, Site, Stage, Trace
-from parity.verifier.recordings.align import Alignment, Pair, layout_between
-from parity.verifier.recordings.calls import read_pair
+from parity.verifier.recordings.align import Alignment
+from parity.verifier.recordings.calls import Pair, read_pair
+from parity.verifier.recordings.no_gradient import Missing, missing_gradients
+from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.rounding import GRAINS, Traces, grain, limit, told
 
 NOISE = 1e-3
@@ -97,7 +100,17 @@ def compare(
         for i, each in enumerate(judged)
         if not each.passed
     )
-    return Comparison(stage, step_a, tuple(judged), divergences, factor)
+    missing = missing_gradients(traces, alignment, step_a, step_b) if stage == "gradients" else ()
+    absent = tuple(_absent(each, step_a, step_b) for each in missing)
+    judged = (*(each.judged for each in absent), *judged)
+    return Comparison(stage, step_a, judged, (*absent, *divergences), factor)
+
+
+def _absent(missing: Missing, step_a: int, step_b: int) -> Divergence:
+    a, b = missing.name_a, missing.names_b[0]
+    sites = Site(step_a, "gradients", a), Site(step_b, "gradients", b)
+    judged = Judged(sites[0], (math.inf,), ABSENT.value, "on one side only", sites[1])
+    return Divergence("gradients", a, b, f"the gradient is missing in {missing.side}", judged)
 
 
 def _common_factor(traces: Traces, pairs: list[Pair]) -> float | None:
@@ -122,47 +135,6 @@ def parameters_apart(traces: Traces, alignment: Alignment, index: int) -> dict[s
         pair.a.path: relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
         for pair in pairs_of(traces, alignment, "updated", *before)
     }
-
-
-def stages_of(trace: Trace, step: int) -> tuple[Stage, ...]:
-    """Return the stages that a trace has of a step, in order."""
-    found = {event.stage for event in trace.events if event.step == step}
-    return tuple(stage for stage in STAGES if stage in found)
-
-
-def pairs_of(
-    traces: Traces, alignment: Alignment, stage: Stage, step_a: int, step_b: int
-) -> Iterator[Pair]:
-    """Yield the pairs of tensors of one stage of one step, matched by place or by name, in order."""
-    a, b = traces.a, traces.b
-    if stage in ("forward", "backward"):
-        found = []
-        for pair in alignment.pairs:
-            mine = Site(step_a, stage, *pair.a.site[2:])
-            theirs = Site(step_b, stage, *pair.b.site[2:])
-            if mine in a and theirs in b:
-                found.append(Pair(a[mine], b[theirs], pair.axes))
-        yield from found if stage == "forward" else reversed(found)
-        return
-    if stage in ("batch", "loss"):  # each program has its own names for them: paired in order
-        for mine, theirs in zip(a.of(stage, step_a), b.of(stage, step_b), strict=False):
-            axes = layout_between(mine.shape, theirs.shape)
-            if axes is not None:
-                yield Pair(mine, theirs, None if axes == "same" else axes)
-        return
-    partners = _named(b, stage, step_b)
-    events = list(a.of(stage, step_a))
-    # gradients are computed from the last module to the first
-    for event in reversed(events) if stage == "gradients" else events:
-        module, _, leaf = event.path.rpartition(".")
-        other = alignment.path_in_b(module)
-        names = [event.path, f"{other}.{leaf}" if other else leaf] if other is not None else [event.path]
-        for name in names:
-            partner = partners.get((name, event.port, event.call))
-            axes = layout_between(event.shape, partner.shape) if partner else None
-            if partner and axes is not None:
-                yield Pair(event, partner, None if axes == "same" else axes)
-                break
 
 
 def _scales(a: Trace, pairs: list[Pair]) -> list[float]:
@@ -207,10 +179,6 @@ def _output(a: Trace, loss: Event) -> float:
     cancel, and one nudge may leave it unchanged by chance."""
     site = Site(loss.step, "forward", loss.path, loss.port)
     return norm(a.read(a[site])) if loss.stage == "loss" and loss.port and site in a else 0.0
-
-
-def _named(trace: Trace, stage: Stage, step: int) -> dict[tuple[str, str, int], Event]:
-    return {(e.path, e.port, e.call): e for e in trace.of(stage, step)}
 
 
 def _judge(

@@ -66,12 +66,12 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     gradient = np.abs(wide(a.read(site)))
     if not gradient.any():
         return None  # the loss does not depend on it: nothing could be noise
-    least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * _usual_gradient(a, event.step))
+    least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
     return gradient > least * epsilon(event.dtype)
 
 
 @lru_cache(maxsize=4)
-def _usual_gradient(a: Trace, step: int) -> float:
+def usual_gradient(a: Trace, step: int) -> float:
     """Return the root mean square of all gradients of a step."""
     events = list(a.of("gradients", step))
     squares = sum(norm(a.read(each)) ** 2 for each in events if each.spacing is None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from parity.measure.error import relative_error
@@ -10,9 +10,12 @@ from parity.measure.site import Stage
 from parity.measure.tolerance import ASSUMED
 from parity.verifier.recordings.calls import read_pair
 from parity.verifier.recordings.difference import Difference
-from parity.verifier.recordings.judge import Comparison, Divergence, pairs_of
+from parity.verifier.recordings.judge import Comparison, Divergence
+from parity.verifier.recordings.pairs import pairs_of
 from parity.verifier.recordings.steps.explain import explain_step
+from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
+from parity.verifier.recordings.steps.sides import leaf_of
 from parity.verifier.recordings.verdict import Verdict
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
@@ -87,7 +90,16 @@ class Search:
         if divergence.stage not in STEP_STAGES:
             return Verdict(unknown=NO_OPERATIONS)
         carried = carried if divergence.stage == "gradients" else 0.0
-        return explain_step(*step_segments(self.difference, divergence), carried)
+        a, b = step_segments(self.difference, divergence)
+        if divergence.stage in ("clipped", "moments", "updated"):
+            a, b = _without(a, self._frozen), _without(b, self._frozen)
+        return explain_step(a, b, carried)
+
+    @property
+    def _frozen(self) -> set[str]:
+        """Parameters that one side alone has a gradient and moments of, and moves."""
+        causes = (cause for place in self.places for cause in place.verdict.causes)
+        return {name for cause in causes if cause.name == "missing-gradient" for name in cause.where}
 
     def _passed_on(self, step: int, carried: float) -> Verdict | None:
         """Return the verdict on the parameters' gradients for a difference in the backward pass, if its
@@ -128,3 +140,11 @@ class Search:
         steps = traces.a.steps[index], traces.b.steps[index]
         for pair in pairs_of(traces, self.difference.alignment, "parameters", *steps):
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
+
+
+def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:
+    """Return a stage without some parameters."""
+    if not names:
+        return segment
+    kept = [key for key in segment.result if leaf_of(key, segment.stage) not in names]
+    return replace(segment, result={key: segment.result[key] for key in kept})

@@ -46,7 +46,7 @@ def test_equal_but_for_a_convention(diff, traces, tmp_path):
     status, out, _ = diff(a, b, "--accept", "clip-epsilon", "--json", written)
     report = json.loads(written.read_text())
     assert (status, report["verdict"], report["but_for"]) == (0, "EQUAL", ["clip-epsilon"])
-    assert f"EQUAL but for: clip-epsilon: {a} and {b}" in out
+    assert out.endswith(f"EQUAL but for: clip-epsilon {a} and {b}")
     assert (report["equal"], report["findings"][0]["level"]) == (True, "note")
     assert report["accepted"] == ["clip-epsilon"]
 
@@ -65,7 +65,7 @@ def test_several_are_accepted(diff, traces, words):
     assert out.endswith(f"DIFFERENT: {a} and {c}")
     status, out, _ = diff(a, c, *words)
     assert status == 0
-    assert f"EQUAL but for: clip-epsilon, weight-decay: {a} and {c}" in out
+    assert out.endswith(f"EQUAL but for: clip-epsilon, weight-decay {a} and {c}")
 
 
 def test_what_is_accepted_and_not_there_changes_nothing(diff, traces):
