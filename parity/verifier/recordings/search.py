@@ -16,7 +16,7 @@ from parity.verifier.recordings.steps.explain import explain_step
 from parity.verifier.recordings.steps.segment import StepSegment
 from parity.verifier.recordings.steps.segments import step_segments
 from parity.verifier.recordings.steps.sides import leaf_of
-from parity.verifier.recordings.verdict import Verdict
+from parity.verifier.recordings.verdict import Cause, Verdict
 
 STEP_STAGES = ("loss", "gradients", "clipped", "learning rate", "moments", "updated")
 UNRULED = ("forward", "loss", "backward", "gradients")
@@ -75,8 +75,10 @@ class Search:
         if verdict.causes and comparison.stage == "loss":
             self._other_loss.add(comparison.step)
         named = {cause.name for place in self.places for cause in place.verdict.causes}
-        new = tuple(cause for cause in verdict.causes if cause.name not in named)
-        if first or new or (verdict.unknown and not verdict.same):
+        new = tuple(each for each in verdict.causes if each.name not in named | _views(each, named))
+        if verdict.unknown and comparison.stage in UNRULED and self._gradients_part:
+            self.checked = False  # the same mistake, in another step
+        elif first or new or (verdict.unknown and not verdict.same):
             self.places.append(Place((comparison.divergence,), replace(verdict, causes=new)))
             return bool(new)
         self.follows.add((comparison.step, comparison.stage))
@@ -94,6 +96,12 @@ class Search:
         if divergence.stage in ("clipped", "moments", "updated"):
             a, b = _without(a, self._frozen), _without(b, self._frozen)
         return explain_step(a, b, carried)
+
+    @property
+    def _gradients_part(self) -> bool:
+        return any(
+            place.divergences[0].stage in ("loss", "backward", "gradients") for place in self.places
+        )
 
     @property
     def _frozen(self) -> set[str]:
@@ -140,6 +148,16 @@ class Search:
         steps = traces.a.steps[index], traces.b.steps[index]
         for pair in pairs_of(traces, self.difference.alignment, "parameters", *steps):
             yield relative_error(*reversed(read_pair(traces.a, traces.b, pair)), holes=True)
+
+
+def _views(cause: Cause, named: Collection[str]) -> set[str]:
+    """Return the cause's name if it is only another view of a cause that was named, in a later stage."""
+    if cause.name == "weight-decay" and "coupled-decay" in named:  # it is in the gradient instead
+        return {cause.name} if any(said.endswith("none") for said in (cause.a, cause.b)) else set()
+    if cause.name == "bias-correction" and {"first-moment-sum", "second-moment-sum"} & {*named}:
+        a, b = (said.partition(", of betas")[0] for said in (cause.a, cause.b))  # which no sum tells
+        return {cause.name} if a == b else set()
+    return set()
 
 
 def _without(segment: StepSegment, names: Collection[str]) -> StepSegment:

@@ -117,6 +117,8 @@ def explain_step(a: StepSegment, b: StepSegment, carried: float = 0.0) -> Verdic
     if stage == "updated":  # a series that one side did not record is taken to be the other's
         a = a if a.rates else replace(a, rates=b.rates, index=b.index)
         b = b if b.rates else replace(b, rates=a.rates, index=a.index)
+    if a.clipped and b.clipped:
+        a, b = replace(a, clipped_by_both=True), replace(b, clipped_by_both=True)
     sides = make_sides(a, b)
     if stage in ("moments", "updated") and (other := _other_optimizers(*sides)):
         return Verdict(unknown=other)

@@ -104,7 +104,7 @@ def _chosen(
     if a.stage != "gradients":
         counts = sum(a.gradients[name].size for name in norms[0])
         floor = NOISE * eps * float(np.sqrt(sum(n**2 for n in norms[0].values()) / max(counts, 1)))
-    disagree = DISAGREE if _agree(a.gradients, b.gradients) else np.inf
+    disagree = DISAGREE if _agree(a.gradients, b.gradients) else 2.0  # no two are farther apart
     leaves: dict[str, list[str]] = {}
     for key in a.result:
         if key in b.result and a.result[key].shape == b.result[key].shape:

@@ -14,12 +14,14 @@ from tests.parity.verifier.recordings.test_step_causes import (
     RATE,
     STEPS,
     adamw,
+    groups,
     of_optax,
     run_jax,
     run_torch,
 )
 from tests.parity.verifier.recordings.test_step_causes_early import cosine, norm_clip, torch_clip
 
+cross = torch.nn.functional.cross_entropy
 MOST = 0.1
 """A norm that every gradient of these programs is larger than."""
 CLIPPED = optax.clip_by_global_norm(MOST)
@@ -145,3 +147,65 @@ def test_a_recorded_schedule_in_float32_is_a_convention(tmp_path):
     (tmp_path / "b.trace").rename(tmp_path / "right.trace")
     run_torch(tmp_path / "b.trace", rates=rates, make=lambda m: adamw(m, decay=0.1))
     assert named(tmp_path) == ["rate-rounded", "weight-decay"]
+
+
+coupled = lambda model: torch.optim.Adam(groups(model, 0.05), lr=RATE)  # noqa: E731
+late = [0.0, *cosine(10)][:STEPS]
+ALONE = {
+    "clip-norm": ({"clip": norm_clip(MOST, 0.0)}, {"clip": norm_clip(MOST / 2, 0.0)}),
+    "clip-kind": ({"clip": norm_clip(MOST, 0.0)}, {}),
+    "coupled-decay": ({}, {"make": coupled}),
+    "first-moment-sum": ({}, {"make": lambda model: Summed(groups(model, 0.05), lr=RATE)}),
+    "schedule-shift": ({"rates": cosine(10)}, {"rates": late}),
+    "gradients-kept": ({}, {"zero": False}),
+    "gradient-scale": ({}, {"clip": None, "loss": lambda z, y: Scaled.apply(cross(z, y))}),
+    "loss-reduction": ({}, {"loss": lambda z, y: cross(z, y, reduction="sum")}),
+}
+"""Faults of one program that could be taken for two: a later stage shows them as well."""
+
+
+class Summed(torch.optim.AdamW):
+    """Adds the gradient to its first moment as it is."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if not (s := self.state[p]):
+                    s |= {"step": torch.tensor(0.0)}
+                    s |= {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
+                s["step"] += 1
+                s["exp_avg"].mul_(0.9).add_(p.grad)
+                s["exp_avg_sq"].mul_(0.999).addcmul_(p.grad, p.grad, value=1 - 0.999)
+                t = float(s["step"])
+                root = (s["exp_avg_sq"] / (1 - 0.999**t)).sqrt() + 1e-8
+                p -= RATE * (s["exp_avg"] / (1 - 0.9**t) / root + group["weight_decay"] * p)
+
+
+class Scaled(torch.autograd.Function):
+    """The gradient of four times as much."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return 4 * gradients[0]
+
+
+@pytest.mark.parametrize("fault", ALONE)
+@pytest.mark.parametrize("reverse", [False, True])
+def test_one_fault_is_one_cause(tmp_path, fault, reverse):
+    for name, options in zip("ba" if reverse else "ab", ALONE[fault], strict=True):
+        run_torch(tmp_path / f"{name}.trace", **options)
+    assert named(tmp_path) == [fault]
+
+
+@pytest.mark.usefixtures("x64")
+@pytest.mark.parametrize("fault", ["weight-decay", "beta2", None])
+def test_in_float32_the_constant_of_clipping_is_rounding(tmp_path, fault):
+    run_torch(tmp_path / "a.trace", "float32", clip=torch_clip(MOST))
+    tx = of_optax(CLIPPED, **(BEHIND[fault][1] if fault else {}))
+    run_jax(tmp_path / "b.trace", "float32", tx)
+    assert named(tmp_path) == ([fault] if fault else [])
