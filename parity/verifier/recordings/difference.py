@@ -11,6 +11,7 @@ from parity.measure.precision import reduced
 from parity.measure.site import STAGES
 from parity.measure.traces import Stage, Trace
 from parity.measure.verdict import Verdict
+from parity.verifier.recordings.accumulated import by_updates
 from parity.verifier.recordings.align import Alignment, How, align
 from parity.verifier.recordings.counterparts import counterparts
 from parity.verifier.recordings.judge import (
@@ -111,18 +112,24 @@ def compare_sides(
     Raises:
         InputError: the recordings cannot be compared, or both have outputs that are not finite.
     """
-    check_comparable(a.name, a.trace, b.name, b.trace)
-    alignment = align(a.trace, b.trace, how)
-    traces = Traces(a.trace, b.trace, shadow.trace if shadow else None)
+    trace_a, trace_b = by_updates(a.trace, b.trace)
+    check_comparable(a.name, trace_a, b.name, trace_b)
+    alignment = align(trace_a, trace_b, how)
+    traces = Traces(trace_a, trace_b, by_updates(shadow.trace, b.trace)[0] if shadow else None)
     alignment = replace(alignment, counterparts=counterparts(traces, alignment))
     notes = [f"{side.name}: {note}" for side in (a, b) for note in _samples(side.trace)]
+    for side, trace in ((a, trace_a), (b, trace_b)):
+        if trace is not side.trace:
+            notes.append(
+                f"{side.name}: its micro-batches are joined, and compared by steps of the optimiser"
+            )
     return Difference(
         name_a=a.name,
         name_b=b.name,
         alignment=alignment,
         comparisons=tuple(_comparisons(traces, alignment)),
         traces=traces,
-        uncertified=tuple(_uncertified(a.name, a.trace, b.name, b.trace)),
+        uncertified=tuple(_uncertified(a.name, trace_a, b.name, trace_b)),
         left_out=left_out(traces, alignment, "A"),
         b_alone=left_out(traces, alignment, "B"),
         notes=tuple(dict.fromkeys(notes)),

@@ -64,8 +64,9 @@ def told(a: Trace, event: Event) -> np.ndarray | None:
     if site not in a or a[site].spacing != event.spacing or a[site].shape != event.shape:
         return None
     gradient = np.abs(wide(a.read(site)))
-    if not gradient.any():
-        return None  # the loss does not depend on it: nothing could be noise
+    if not gradient.any():  # the loss does not depend on it, or rounding left nothing in this step
+        before = [event.site._replace(step=step) for step in a.steps if step < event.step]
+        return told(a, a[before[-1]]) if before and before[-1] in a else None
     least = max(_NOISE_GRAINS * gradient.max(initial=0.0), GRAINS * usual_gradient(a, event.step))
     return gradient > least * epsilon(event.dtype)
 
